@@ -13,7 +13,7 @@ use crate::node::{ANY_SETTINGS_MAX, AnySetting, TIMEOUT, check_text, node_settin
 const TOKEN: &str = "a token";
 
 /// The version of the join protocol.
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 
 /// The members that the root waits for, itself included.
 const MEMBERS: u32 = 4;
@@ -41,6 +41,7 @@ struct AnyClaim {
     member: Option<u8>,
     mtu_bytes: Option<u32>,
     name: String,
+    is_shared: bool,
 }
 
 #[derive(Debug, Arbitrary)]
@@ -171,13 +172,15 @@ impl Peers<'_> {
         let Some(challenge) = peer.heard.first().and_then(|greeting| greeting["challenge"].as_str()) else {
             return false;
         };
-        let AnyClaim { version, proof, port, member, mtu_bytes, name, .. } = claim;
+        let AnyClaim { version, proof, port, member, mtu_bytes, name, is_shared, .. } = claim;
         let (own, ip) = (hash_of(claim.challenge), claim.ip.as_ref().map(Ip::read));
         let ip_text = ip.map_or("all".into(), |ip| ip.to_string());
         let member_text = member.map_or("any".into(), |member| member.to_string());
         let mtu_text = mtu_bytes.map_or("unknown".into(), |bytes| bytes.to_string());
-        let proven =
-            prove(&format!("member {challenge} {own} {ip_text} {port} {member_text} {mtu_text} {name}"));
+        let shared = if *is_shared { "shared" } else { "own" };
+        let proven = prove(&format!(
+            "member {challenge} {own} {ip_text} {port} {shared} {member_text} {mtu_text} {name}"
+        ));
         if version.is_none() && proof.is_none() {
             let ip = ip.unwrap_or(Ipv4Addr::LOCALHOST.into());
             self.proven.push((ip.to_canonical(), *port).into());
@@ -188,6 +191,7 @@ impl Peers<'_> {
             "proof": proof.map_or(proven, hash_of),
             "ip": ip,
             "port": port,
+            "is_shared": is_shared,
             "member": member,
             "mtu_bytes": mtu_bytes,
             "name": name,
@@ -344,7 +348,7 @@ impl Peer {
 
 /// The proof of one who knows the token.
 fn prove(text: &str) -> String {
-    let key = blake3::derive_key("Treecast: rendezvous, version 3", TOKEN.as_bytes());
+    let key = blake3::derive_key("Treecast: rendezvous, version 4", TOKEN.as_bytes());
     blake3::keyed_hash(&key, text.as_bytes()).to_hex().to_string()
 }
 

@@ -6,7 +6,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use treecast_node::{
-    Ending, Group, GroupId, GroupSettings, MemberLoss, Nanoseconds, Node, NodeError, NodeSettings,
+    Ending, Group, GroupId, GroupSettings, JoinOptions, Listener, MemberLoss, Nanoseconds, Node, NodeError,
+    NodeSettings,
 };
 
 const TIMEOUT: Option<Duration> = Some(Duration::from_secs(20));
@@ -106,6 +107,47 @@ fn every_member_of_every_host_gets_every_message() {
             GroupSettings { group, root, offload, slots: 64, ..GroupSettings::new(members.clone()) };
         broadcast(groups(&nodes, &settings), root, 100);
     }
+}
+
+#[test]
+fn processes_that_join_a_root_share_nodes_also_with_it() {
+    // The root's host has three members, another host four, and a third one member with a node of its own.
+    let (nodes, addresses) = hosts("joined", &[3, 4]);
+    let alone = Node::open(&NodeSettings { bind: "127.0.0.1:0".parse().unwrap(), ..NodeSettings::default() });
+    let alone = alone.unwrap();
+    let mut listener = Listener::bind("127.0.0.1:0".parse().unwrap(), 8).unwrap();
+    listener.timeout = TIMEOUT;
+    let place = listener.address();
+    let join = |node: &Node, member: Option<u32>| {
+        let options = JoinOptions { member, timeout: TIMEOUT, ..JoinOptions::new(place, "secret") };
+        node.join(&options).unwrap()
+    };
+    let groups = thread::scope(|scope| {
+        let joining: Vec<_> = (1..7)
+            .map(|number| {
+                let node = &nodes[number];
+                // One requests a number; the others get what is free.
+                scope.spawn(move || join(node, (number == 4).then_some(7)))
+            })
+            .collect();
+        let joining_alone = scope.spawn(|| join(&alone, None));
+        let settings = GroupSettings { token: "secret".into(), root: 2, ..GroupSettings::new(Vec::new()) };
+        let root = nodes[0].listen(listener, &settings).unwrap();
+        let mut groups = vec![root, joining_alone.join().unwrap()];
+        groups.extend(joining.into_iter().map(|joining| joining.join().unwrap()));
+        groups
+    });
+    let mut groups: Vec<(u32, Group)> =
+        groups.into_iter().map(|group| (group.member().unwrap(), group)).collect();
+    let (requested, _) = &groups[5];
+    assert_eq!(*requested, 7);
+    groups.sort_by_key(|(member, _)| *member);
+    let (numbers, groups): (Vec<u32>, Vec<Group>) = groups.into_iter().unzip();
+    assert_eq!(numbers, (0..8).collect::<Vec<_>>());
+    let of = |address| groups[2].settings().members.iter().filter(|&&member| member == address).count();
+    assert_eq!([addresses[0], addresses[3], alone.address()].map(of), [3, 4, 1]);
+    assert_eq!(groups[2].settings().members[2], addresses[0]);
+    broadcast(groups, 2, 50);
 }
 
 #[test]

@@ -135,6 +135,17 @@ pub struct Transmit {
     pub payload: TransmitPayload,
 }
 
+impl Transmit {
+    /// How much of its owner's turn the datagram takes ([`crate::TURN_MAX`]), by what it costs to send: data of a burst goes to the kernel
+    /// as one message for many datagrams, and each other datagram is a message of its own.
+    pub const fn cost(&self) -> u32 {
+        match self.payload {
+            TransmitPayload::Slot { .. } => 1,
+            TransmitPayload::Bytes(_) => 4,
+        }
+    }
+}
+
 /// The payload of a datagram to be sent.
 #[derive(Debug, PartialEq, Eq)]
 pub enum TransmitPayload {

@@ -38,7 +38,7 @@ pub use settings::{CreateGroup, Settings};
 pub use state::{ChildState, Expected, FlowState, MulticastState, Start};
 pub use state_size::StateSize;
 pub use trace::{Step, Trace};
-pub use turns::{OwnerId, TURN_DATAGRAMS_MAX};
+pub use turns::{OwnerId, TURN_MAX};
 
 pub use treecast_terms::Nanoseconds;
 pub use treecast_wire::{

@@ -300,7 +300,7 @@ impl Protocol {
             let transmit = entry.group.poll_transmit(now, &self.settings);
             self.events.extend(entry.group.poll_events());
             if let Some(transmit) = transmit {
-                self.ready.on_sent();
+                self.ready.on_sent(transmit.cost());
                 return Output::Transmit(transmit);
             }
             self.ready.pop();

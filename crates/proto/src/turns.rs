@@ -12,14 +12,15 @@ pub struct OwnerId(pub u32);
 pub(crate) struct Turns {
     /// Owners with groups; the first has its turn.
     owners: VecDeque<(OwnerId, VecDeque<usize>)>,
-    /// The number of datagrams that the first owner has sent in its turn.
+    /// What the datagrams cost that the first owner has sent in its turn.
     sent: u32,
     /// Empty queues, whose memory is used again.
     spare: Vec<VecDeque<usize>>,
 }
 
-/// The most datagrams that an owner sends before others have their turn: a burst to one child (`flow/send.rs`).
-pub const TURN_DATAGRAMS_MAX: u32 = 32;
+/// What the datagrams may cost that an owner sends before others have their turn ([`crate::Transmit::cost`]): a burst of data to one child
+/// (`flow/send.rs`), or 8 other datagrams. The last datagram may exceed it.
+pub const TURN_MAX: u32 = 32;
 
 impl Turns {
     /// Adds a group that is not there, behind the other groups of its owner.
@@ -38,12 +39,12 @@ impl Turns {
         self.owners.front().and_then(|(_, groups)| groups.front().copied())
     }
 
-    /// The first group has sent a datagram; the next one has its turn.
-    pub fn on_sent(&mut self) {
+    /// The first group has sent a datagram of this cost; the next one has its turn.
+    pub fn on_sent(&mut self, cost: u32) {
         let Some((_, groups)) = self.owners.front_mut() else { return };
         groups.rotate_left(1);
-        self.sent += 1;
-        if self.sent == TURN_DATAGRAMS_MAX {
+        self.sent += cost;
+        if self.sent >= TURN_MAX {
             self.owners.rotate_left(1);
             self.sent = 0;
         }
@@ -79,7 +80,7 @@ mod tests {
     proptest! {
         /// Whatever groups owners have: between two turns of an owner with something to send each other one sends a turn at most.
         #[test]
-        fn owners_share_equally(groups in prop::collection::vec(1..20_usize, 1..6)) {
+        fn owners_share_equally(groups in prop::collection::vec(1..20_usize, 1..6), costs in prop::collection::vec(1..5_u32, 6)) {
             let mut turns = Turns::default();
             let mut owner_of = Vec::new();
             for (owner, &count) in groups.iter().enumerate() {
@@ -88,16 +89,19 @@ mod tests {
                     owner_of.push(owner);
                 }
             }
-            let rounds = 3;
+            let rounds = 3_u32;
             let mut sent = vec![0_u32; groups.len()];
-            for _ in 0..rounds * groups.len() * TURN_DATAGRAMS_MAX as usize {
-                let index = turns.first().unwrap();
-                sent[owner_of[index]] += 1;
-                turns.on_sent();
-                let (least, most) = (sent.iter().min().unwrap(), sent.iter().max().unwrap());
-                prop_assert!(most - least <= TURN_DATAGRAMS_MAX);
+            let turns_of = |sent: &[u32]| -> Vec<u32> {
+                sent.iter().zip(&costs).map(|(sent, cost)| sent / TURN_MAX.div_ceil(*cost)).collect()
+            };
+            while turns_of(&sent).contains(&0) || turns_of(&sent).iter().sum::<u32>() < rounds * groups.len() as u32 {
+                let owner = owner_of[turns.first().unwrap()];
+                sent[owner] += 1;
+                turns.on_sent(costs[owner]);
+                let of = turns_of(&sent);
+                prop_assert!(of.iter().max().unwrap() - of.iter().min().unwrap() <= 1, "{of:?}");
             }
-            prop_assert!(sent.iter().all(|&sent| sent == rounds as u32 * TURN_DATAGRAMS_MAX));
+            prop_assert_eq!(turns_of(&sent), vec![rounds; groups.len()]);
         }
     }
 
@@ -111,7 +115,7 @@ mod tests {
         let mut order = Vec::new();
         for _ in 0..4 {
             order.extend(turns.first());
-            turns.on_sent();
+            turns.on_sent(1);
         }
         // The group of index 1 is first now.
         turns.pop();

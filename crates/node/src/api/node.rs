@@ -22,6 +22,7 @@ use crate::engine::query::Query;
 use crate::memory::shared_group::SharedGroup;
 use crate::sync::lock;
 use crate::tree::{self, measure};
+use crate::wait::slice::request_short_slice;
 use crate::{Group, GroupSettings, NodeError, NodeSettings};
 
 /// A running node: a thread and a socket of this process, or a node of the daemon, which serves several processes.
@@ -77,6 +78,7 @@ impl Node {
         let engine = Arc::clone(&backend);
         let (runs, is_running): (Sender<Infallible>, _) = channel();
         let run = move || {
+            let _ = request_short_slice();
             engine.run();
             drop(runs);
         };
@@ -195,7 +197,7 @@ impl Node {
     ) -> Result<Arc<SharedGroup>, NodeError> {
         let place = own.and_then(|own| hosts.place_of(own));
         if let Some(place) = place {
-            if !matches!(self.engine(), RunningEngine::Daemon { .. } | RunningEngine::Shared { .. }) {
+            if !self.engine().is_shared() {
                 return Err(NodeError::Members(format!(
                     "{} is the address of {} members, and this node serves its own process only: use the daemon, or open the node with share",
                     self.address(),

@@ -26,11 +26,16 @@ use crate::engine::backend::Backend;
 use crate::engine::{EngineHandle, Request};
 use crate::memory::shared_group::SharedGroup;
 use crate::sync::lock;
+use crate::wait::slice::request_short_slice;
 
 /// The most messages of a client that are handled before the user's other clients have their turn.
 const MESSAGES_PER_TURN_MAX: usize = 16;
 
-/// How often a user's thread checks that.
+/// How long a user's thread may be busy, beyond what it has waited, while other users have clients. Then it pauses for as long, so that a
+/// user has at most half of a processor by its messages, and the node's own thread the rest.
+const BUSY_MAX: Duration = Duration::from_micros(100);
+
+/// How often a user's thread checks whether awaited processes have come.
 const CHECK_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
 /// The tokens of what wakes a user's thread; those of clients follow.
@@ -148,6 +153,11 @@ impl User {
         self.clients.load(Ordering::SeqCst)
     }
 
+    /// Whether other users have clients.
+    fn has_neighbours(&self) -> bool {
+        self.shared.clients.load(Ordering::SeqCst) > self.client_count()
+    }
+
     /// The number of its groups. A group of a client that has gone counts until it has ended.
     pub fn group_count(&self) -> usize {
         let mut groups = lock(&self.groups);
@@ -262,6 +272,8 @@ struct UserServer {
     watch: OwnedFd,
     sessions: BTreeMap<u64, Session>,
     next: u64,
+    /// How much longer it has been busy than it has waited.
+    busy: Duration,
 }
 
 impl UserServer {
@@ -270,17 +282,19 @@ impl UserServer {
         for (descriptor, number) in [(&*user.shared.stop, STOP), (&user.waker, ARRIVALS)] {
             epoll::add(&watch, descriptor, epoll::EventData::new_u64(number), epoll::EventFlags::IN)?;
         }
-        Ok(Self { user: Arc::clone(user), watch, sessions: BTreeMap::new(), next: FIRST_CLIENT })
+        Ok(Self { user: Arc::clone(user), watch, sessions: BTreeMap::new(), next: FIRST_CLIENT, busy: Duration::ZERO })
     }
 
     /// Serves the user's clients until the last one has gone, or the daemon stops.
     fn run(mut self) {
+        let _ = request_short_slice();
         let mut buffer = vec![0; MESSAGE_BYTES_MAX];
         loop {
             let empty =
                 epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(STOP) };
             let mut events = [empty; 64];
             let timeout = self.user.end_awaited().then_some(&CHECK_INTERVAL);
+            let asleep = Instant::now();
             let count = match epoll::wait(&self.watch, &mut events[..], timeout) {
                 Ok(count) => count,
                 Err(rustix::io::Errno::INTR) => continue,
@@ -289,6 +303,8 @@ impl UserServer {
                     return self.end();
                 }
             };
+            let awake = Instant::now();
+            self.busy = self.busy.saturating_sub(awake - asleep);
             for event in &events[..count] {
                 match event.data.u64() {
                     STOP => return self.end(),
@@ -301,6 +317,10 @@ impl UserServer {
             }
             if self.sessions.is_empty() && lock(&self.user.awaited).is_empty() && self.retire() {
                 return;
+            }
+            self.busy += awake.elapsed();
+            if self.busy > BUSY_MAX && self.user.has_neighbours() {
+                thread::sleep(std::mem::take(&mut self.busy));
             }
         }
     }

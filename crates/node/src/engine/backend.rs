@@ -41,6 +41,13 @@ pub enum RunningEngine {
     },
 }
 
+impl RunningEngine {
+    /// Whether other processes of this host can use the node too.
+    pub const fn is_shared(&self) -> bool {
+        matches!(self, Self::Daemon { .. } | Self::Shared { .. })
+    }
+}
+
 impl fmt::Display for RunningEngine {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

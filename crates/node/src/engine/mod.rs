@@ -29,7 +29,7 @@ use std::sync::Arc;
 use rustix::time::{Itimerspec, TimerfdTimerFlags, Timespec};
 use treecast_ebpf::{HookTrouble, KernelGroup, Program};
 use treecast_proto::{
-    GroupId, Input, Nanoseconds, Output, StrayCounters, TURN_DATAGRAMS_MAX, Transmit, TransmitPayload,
+    GroupId, Input, Nanoseconds, Output, StrayCounters, TURN_MAX, Transmit, TransmitPayload,
 };
 
 use treecast_wire::{HEADER_BYTES, View};
@@ -122,12 +122,12 @@ const BATCHES_PER_STEP_MAX: usize = 16;
 /// The most messages that are received from a lane before the other lanes have their turn, each of one or several datagrams.
 const MESSAGES_PER_TURN_MAX: usize = 2;
 
-/// The most datagrams that a step sends at a time while several owners have groups: a turn of one of them. So what arrives for others
-/// waits for about a tenth of a millisecond.
-const SHARED_TRANSMITS_MAX: u32 = TURN_DATAGRAMS_MAX;
+/// What the datagrams may cost that a step sends at a time while several owners have groups: a turn of one of them. So what arrives for
+/// others waits for less than a tenth of a millisecond.
+const SHARED_TRANSMITS_MAX: u32 = TURN_MAX;
 
 /// The same where owners may come, and one has groups: about a millisecond.
-const LONE_TRANSMITS_MAX: u32 = 8 * TURN_DATAGRAMS_MAX;
+const LONE_TRANSMITS_MAX: u32 = 8 * TURN_MAX;
 
 impl Engine {
     fn new(
@@ -331,15 +331,15 @@ impl Engine {
         };
         let mut transmits = 0;
         let timeout = loop {
-            if transmits == transmits_max {
+            if transmits >= transmits_max {
                 self.flush();
                 return Progress::More;
             }
             match self.core.protocol.poll(now) {
                 Output::Timeout(timeout) => break timeout,
                 Output::Transmit(transmit) => {
+                    transmits += transmit.cost();
                     self.transmit(transmit);
-                    transmits += 1;
                 }
                 Output::Event(event) => self.core.handle_event(&event),
                 Output::Store(_) => {}

@@ -18,7 +18,7 @@ use crate::api::config::check_token;
 use crate::datagrams::path_mtu;
 use crate::text::printable;
 use crate::wait::poll;
-use crate::{GroupSettings, Keyed, NodeError};
+use crate::{GroupSettings, Keyed, Node, NodeError};
 
 /// How a node joins the group of a root that listens.
 #[derive(Debug, Clone)]
@@ -63,15 +63,16 @@ const BACKOFF_MAX: Duration = Duration::from_millis(500);
 
 /// Joins the group of a root: the group's settings, and this node's member number.
 pub(super) fn join(
-    node: SocketAddr,
+    node: &Node,
     options: &JoinOptions,
     goes_on: &mut dyn FnMut(Option<&str>) -> bool,
 ) -> Result<(GroupSettings, usize), NodeError> {
     if !is_name(&options.name) {
         return Err(NodeError::Members(invalid_name()));
     }
-    if node.is_ipv4() && options.root.is_ipv6() {
-        let problem = format!("this node, at {node}, has IPv4 only, and the root is at {}", options.root);
+    let address = node.address();
+    if address.is_ipv4() && options.root.is_ipv6() {
+        let problem = format!("this node, at {address}, has IPv4 only, and the root is at {}", options.root);
         return Err(NodeError::Members(problem));
     }
     let JoinOptions { root, token, insecure, .. } = options;
@@ -268,16 +269,17 @@ impl<'a> Session<'a> {
     }
 
     /// Sends the claim, and checks the root's proof.
-    fn claim(&mut self, node: SocketAddr) -> Result<(), NodeError> {
+    fn claim(&mut self, node: &Node) -> Result<(), NodeError> {
         let JoinOptions { member, name, .. } = self.options;
-        let ip = node.ip();
+        let (ip, port) = (node.address().ip(), node.address().port());
         let mut claim = Claim {
             treecast: VERSION,
             challenge: self.own_challenge,
             // Replaced below; the proof does not cover itself.
             proof: self.own_challenge,
             ip: (!ip.is_unspecified()).then_some(ip),
-            port: node.port(),
+            port,
+            is_shared: node.engine().is_shared(),
             member: *member,
             mtu_bytes: path_mtu::path_mtus(std::iter::once(&self.options.root)).next(),
             name: name.clone(),

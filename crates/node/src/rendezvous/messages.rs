@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::random;
 
 /// The version of the join protocol.
-pub(super) const VERSION: u32 = 3;
+pub(super) const VERSION: u32 = 4;
 
 /// The longest line that the root reads, in bytes.
 pub(super) const CLAIM_BYTES_MAX: usize = 1 << 10;
@@ -41,6 +41,8 @@ pub(super) struct Claim {
     /// Where its node listens; none: at all addresses of its host.
     pub ip: Option<IpAddr>,
     pub port: u16,
+    /// Whether other processes of its host can use its node too.
+    pub is_shared: bool,
     /// The member number that it requests.
     pub member: Option<u32>,
     /// The MTU of its path to the root, if its kernel knows one.
@@ -113,18 +115,19 @@ pub(super) struct Key([u8; blake3::KEY_LEN]);
 
 impl Key {
     pub fn new(token: &str) -> Self {
-        Self(blake3::derive_key("Treecast: rendezvous, version 3", token.as_bytes()))
+        Self(blake3::derive_key("Treecast: rendezvous, version 4", token.as_bytes()))
     }
 
     /// A member's proof, over all other fields of its claim.
     pub fn proof_of_member(&self, root_challenge: Hash, claim: &Claim) -> Hash {
-        let Claim { challenge, ip, port, member, mtu_bytes, name, .. } = claim;
+        let Claim { challenge, ip, port, is_shared, member, mtu_bytes, name, .. } = claim;
         // Only the last field may contain a space, so the text is unambiguous.
         let ip = ip.map_or_else(|| "all".into(), |ip| ip.to_string());
+        let shared = if *is_shared { "shared" } else { "own" };
         let member = member.map_or_else(|| "any".into(), |member| member.to_string());
         let mtu = mtu_bytes.map_or_else(|| "unknown".into(), |bytes| bytes.to_string());
         let (root, own) = (hex(root_challenge), hex(*challenge));
-        self.prove(&format!("member {root} {own} {ip} {port} {member} {mtu} {name}"))
+        self.prove(&format!("member {root} {own} {ip} {port} {shared} {member} {mtu} {name}"))
     }
 
     /// The root's proof.

@@ -150,7 +150,7 @@ impl Node {
         goes_on: &mut dyn FnMut(Option<&JoinStatus>) -> bool,
     ) -> Result<Group, NodeError> {
         let checked = settings.check(listener.address(), listener.members);
-        let mut server = server::Server::new(self.address(), listener, settings)?;
+        let mut server = server::Server::new(self, listener, settings)?;
         if let Err(error) = checked.and_then(|()| server.check_root()) {
             server.cancel(&error.to_string());
             return Err(error);
@@ -197,7 +197,7 @@ impl Node {
         options: &JoinOptions,
         goes_on: &mut dyn FnMut(Option<&str>) -> bool,
     ) -> Result<Group, NodeError> {
-        let (settings, own) = client::join(self.address(), options, goes_on)?;
+        let (settings, own) = client::join(self, options, goes_on)?;
         self.enter(GroupConfig::new(settings)?, own)
     }
 }

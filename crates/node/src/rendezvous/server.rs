@@ -22,8 +22,9 @@ use super::{
 use crate::api::addresses::Member;
 use crate::api::config::mtu_bytes_min;
 use crate::datagrams::path_mtu;
+use crate::memory::readers::READERS_MAX;
 use crate::wait::poll;
-use crate::{GroupSettings, NodeError};
+use crate::{GroupSettings, Node, NodeError};
 
 /// A connection without a claim is dropped after this time.
 const CLAIM_TIMEOUT: Duration = Duration::from_secs(3);
@@ -48,8 +49,9 @@ pub(super) struct Server {
     key: Key,
     /// The hosts of the fabric, if there is one.
     host_names: Option<HostNames>,
-    /// The address of the root's node.
+    /// The address of the root's node, and whether other processes of its host can use it too.
     node: SocketAddr,
+    is_node_shared: bool,
     pending: VecDeque<Pending>,
     joined: Vec<Joined>,
     /// The root's address as the joined members have reached it.
@@ -77,6 +79,8 @@ struct Pending {
 struct Joined {
     connection: Connection,
     member: JoinedMember,
+    /// Whether other processes of its host can use its node too.
+    is_shared: bool,
     /// The MTU of its path to the root.
     mtu_bytes: Option<u32>,
     challenges: Challenges,
@@ -91,13 +95,12 @@ enum Outcome {
     Rejected(String),
     Accepted {
         member: JoinedMember,
-        mtu_bytes: Option<u32>,
-        challenges: Challenges,
+        claim: Claim,
     },
 }
 
 impl Server {
-    pub fn new(node: SocketAddr, listener: Listener, settings: &GroupSettings) -> Result<Self, NodeError> {
+    pub fn new(node: &Node, listener: Listener, settings: &GroupSettings) -> Result<Self, NodeError> {
         if !is_name(&listener.name) {
             return Err(NodeError::Members(invalid_name()));
         }
@@ -107,7 +110,8 @@ impl Server {
             settings: settings.clone(),
             key: Key::new(&settings.token),
             host_names: settings.fabric.as_ref().map(|fabric| HostNames::new(fabric.topology())),
-            node,
+            node: node.address(),
+            is_node_shared: node.engine().is_shared(),
             pending: VecDeque::new(),
             joined: Vec::new(),
             root_ip: None,
@@ -158,24 +162,27 @@ impl Server {
     /// The settings of the complete group, and the root's member number.
     pub fn group(&self) -> (GroupSettings, usize) {
         let root = self.settings.root;
-        let mut places: Vec<Option<Member>> = vec![None; self.listener.members as usize];
-        places[root] = Some(Member { host: self.listener.name.clone(), address: self.root_address() });
-        let member = |joined: &JoinedMember| Member { host: joined.name.clone(), address: joined.address };
-        for joined in self.members() {
-            if let Some(number) = joined.member {
-                places[number as usize] = Some(member(joined));
-            }
+        let own = Member { host: self.listener.name.clone(), address: self.root_address() };
+        let mut places: Vec<Member> = vec![own; self.listener.members as usize];
+        for (number, JoinedMember { name, address, .. }) in self.numbers().into_iter().zip(self.members()) {
+            places[number as usize] = Member { host: name.clone(), address: *address };
         }
-        let mut others = self.members().filter(|joined| joined.member.is_none());
-        let (members, hosts) = places
-            .into_iter()
-            .map(|place| place.or_else(|| others.next().map(member)))
-            .map(|place| place.expect("every number has a member"))
-            .map(|Member { host, address }| (address, host))
-            .unzip();
+        let (members, hosts) = places.into_iter().map(|Member { host, address }| (address, host)).unzip();
         let mut settings = GroupSettings { members, hosts, ..self.settings.clone() };
         settings.mtu_bytes = settings.mtu_bytes.or_else(|| Some(self.mtu_bytes(&settings.members)));
         (settings, root)
+    }
+
+    /// The number of each member that has joined: the one that it requested, or else the least one that is free.
+    fn numbers(&self) -> Vec<u32> {
+        let mut is_taken = vec![false; self.listener.members as usize];
+        is_taken[self.settings.root] = true;
+        for number in self.members().filter_map(|joined| joined.member) {
+            is_taken[number as usize] = true;
+        }
+        let mut free = (0..self.listener.members).filter(|number| !is_taken[*number as usize]);
+        let number = |joined: &JoinedMember| joined.member.or_else(|| free.next());
+        self.members().map(number).map(|number| number.expect("there are as many numbers as members")).collect()
     }
 
     /// The longest datagrams that the paths between the root and the members carry, either way.
@@ -192,9 +199,8 @@ impl Server {
             .filter(|(key, _)| !["token", "insecure"].contains(key))
             .map(|(key, value)| format!("{key}={value}"))
             .collect();
-        for Joined { connection, member, challenges, .. } in &mut self.joined {
-            let number = settings.members.iter().position(|address| *address == member.address);
-            let member = number.expect("a joined member is in the group") as u32;
+        let numbers = self.numbers();
+        for (Joined { connection, challenges, .. }, member) in self.joined.iter_mut().zip(numbers) {
             let (members, settings) = (settings.members.clone(), text.join(" "));
             let mut start = Start { proof: challenges.root, member, members, settings };
             start.proof = self.key.proof_of_start(*challenges, &start);
@@ -380,12 +386,15 @@ impl Server {
                 self.count_rejected(pending.from, &reason);
                 pending.connection.send(&RootMessage::Rejected { reason });
             }
-            Outcome::Accepted { member, mtu_bytes, challenges } => {
+            Outcome::Accepted { member, claim } => {
+                let Claim { is_shared, mtu_bytes, challenge, .. } = claim;
+                let challenges = Challenges { root: pending.challenge, member: challenge };
                 let proof = self.key.proof_of_root(challenges);
                 pending.connection.send(&RootMessage::Accepted { proof });
                 self.root_ip = Some(pending.root_ip);
                 self.has_progress = true;
-                self.joined.push(Joined { connection: pending.connection, member, mtu_bytes, challenges });
+                let connection = pending.connection;
+                self.joined.push(Joined { connection, member, is_shared, mtu_bytes, challenges });
             }
         }
     }
@@ -415,11 +424,7 @@ impl Server {
         }
         match self.admit(pending, &claim) {
             Err(reason) => Outcome::Rejected(reason),
-            Ok(member) => Outcome::Accepted {
-                member,
-                mtu_bytes: claim.mtu_bytes,
-                challenges: Challenges { root: pending.challenge, member: claim.challenge },
-            },
+            Ok(member) => Outcome::Accepted { member, claim },
         }
     }
 
@@ -463,18 +468,34 @@ impl Server {
             ));
         }
         let address = SocketAddr::new(ip, claim.port);
-        if address == SocketAddr::new(pending.root_ip, self.node.port()) || address == self.node {
+        let is_root_node =
+            address == SocketAddr::new(pending.root_ip, self.node.port()) || address == self.node;
+        if is_root_node && !(self.is_node_shared && claim.is_shared) {
             return Err(format!("{address} is the root's own node"));
         }
         let member = JoinedMember { name: claim.name.clone(), address, member: claim.member };
         self.check_number(&member)?;
-        // The old connection of a node that has restarted may still be open.
-        if let Some(index) = self.joined.iter().position(|joined| joined.member.address == address) {
-            let mut before = self.joined.remove(index);
+        self.reject_replaced(&member, claim.is_shared);
+        let of_node = self.members().filter(|joined| joined.address == address).count();
+        if of_node + usize::from(is_root_node) >= READERS_MAX as usize {
+            return Err(format!("{address} is the node of {READERS_MAX} members, and no more can share one"));
+        }
+        Ok(member)
+    }
+
+    /// The old connection of a node that has restarted may still be open. Processes that share a node are members of their own, unless they
+    /// request the same number.
+    fn reject_replaced(&mut self, joining: &JoinedMember, is_shared: bool) {
+        let address = joining.address;
+        let is_replaced = |before: &mut Joined| {
+            let is_process =
+                is_shared && before.is_shared && (joining.member.is_none() || joining.member != before.member.member);
+            before.member.address == address && !is_process
+        };
+        for mut before in self.joined.extract_if(.., is_replaced) {
             let reason = format!("another node has joined from {address}");
             before.connection.send(&RootMessage::Rejected { reason });
         }
-        Ok(member)
     }
 
     fn check_number(&self, joining: &JoinedMember) -> Result<(), String> {

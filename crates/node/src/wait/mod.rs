@@ -5,6 +5,7 @@
 
 pub(crate) mod event_count;
 pub(crate) mod leader_followers;
+pub(crate) mod slice;
 pub(crate) mod waker;
 
 use std::time::Duration;

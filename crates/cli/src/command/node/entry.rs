@@ -152,6 +152,7 @@ pub fn node_settings(arguments: &Arguments, bind: SocketAddr) -> NodeSettings {
         bind: arguments.bind.unwrap_or(bind),
         engine: arguments.engine.unwrap_or_default(),
         socket: arguments.socket.clone(),
+        share: arguments.share.clone(),
         ..NodeSettings::default()
     };
     // Members from a file may start as late as members that join.

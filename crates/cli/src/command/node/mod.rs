@@ -90,6 +90,11 @@ pub struct Arguments {
     #[arg(conflicts_with = "listen", allow_negative_numbers = true)]
     member: Option<u32>,
 
+    /// Share one node with the processes of this user on this host that give the same text: each is a member, and
+    /// what comes is stored once for all of them
+    #[arg(long, value_name = "TEXT", requires = "way", conflicts_with = "members")]
+    share: Option<String>,
+
     /// The name of this node in messages, and of its host in the root's --fabric [default: the host name]
     #[arg(long, value_name = "NAME", conflicts_with = "members")]
     name: Option<String>,
