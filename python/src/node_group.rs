@@ -171,6 +171,18 @@ impl NodeGroup {
         Ok(self.0.group.get().map_err(failed)?.scheme().map(|scheme| scheme.to_string()))
     }
 
+    /// At the root, a sentence: where packets are forwarded, why that was chosen with `offload=auto`, and how many of the root's children
+    /// multicast reaches, which is known some milliseconds after the group is ready. None at other members.
+    ///
+    /// >>> node = Node("127.0.0.1:0")
+    /// >>> node.group([node.address], offload="auto").offload_status
+    /// 'offload nic, chosen because no switch is on the way over loopback'
+    #[getter]
+    fn offload_status(&self, py: Python<'_>) -> PyResult<Option<String>> {
+        let group = self.0.group.get().map_err(failed)?;
+        Ok(py.detach(|| group.offload_status()).map(|status| status.to_string()))
+    }
+
     /// The counters of this group at this node, by name, such as `sent`, `retransmitted` and `duplicates`: packets, counted once
     /// per child. All are 0 after the group has ended.
     #[getter]

@@ -119,7 +119,7 @@ fn enter(node: &Node, request: GroupRequest) -> Result<(u32, Joined), NodeError>
         group: GroupId(number),
         member: Some(member),
         token,
-        offload: mode.offload,
+        offload: Some(mode.offload),
         scheme: mode.scheme,
         authentication: mode.authentication,
         message_bytes,

@@ -229,16 +229,30 @@ pub unsafe extern "C" fn tc_node_address(
     result_of(|| {
         // SAFETY: as the caller promises.
         let text = unsafe { handle(node, "node") }?.address().to_string();
-        if address.is_null() || capacity <= text.len() {
-            return Err(wrong(format!("the address needs a buffer of {} bytes", text.len() + 1)));
-        }
-        // SAFETY: the buffer is large enough for the text and its zero, and the text was just allocated, so they do not overlap.
-        unsafe {
-            ptr::copy_nonoverlapping(text.as_ptr().cast(), address, text.len());
-            address.add(text.len()).write(0);
-        }
-        Ok(TC_OK)
+        // SAFETY: as the caller promises.
+        unsafe { write_text(&text, address, capacity, "the address") }
     })
+}
+
+/// Writes a text and a zero to a buffer of `capacity` bytes.
+///
+/// # Safety
+/// `buffer` is NULL or valid for writing `capacity` bytes.
+unsafe fn write_text(
+    text: &str,
+    buffer: *mut c_char,
+    capacity: usize,
+    what: &str,
+) -> Result<tc_result, Failure> {
+    if buffer.is_null() || capacity <= text.len() {
+        return Err(wrong(format!("{what} needs a buffer of {} bytes", text.len() + 1)));
+    }
+    // SAFETY: the buffer is large enough for the text and its zero, and is not the text, which Rust borrows.
+    unsafe {
+        ptr::copy_nonoverlapping(text.as_ptr().cast(), buffer, text.len());
+        buffer.add(text.len()).write(0);
+    }
+    Ok(TC_OK)
 }
 
 /// # Safety
@@ -374,6 +388,27 @@ pub unsafe extern "C" fn tc_group_member(group: *const tc_group, member: *mut u3
         // SAFETY: as the caller promises.
         unsafe { write(member, number, "number")? };
         Ok(TC_OK)
+    })
+}
+
+/// Writes a sentence as a zero-terminated string to `text`, a buffer of `capacity` bytes; 256 are sufficient: where packets are forwarded, why
+/// that was chosen with "offload=auto", and how many of the root's children multicast reaches, which is known some milliseconds after the
+/// group is ready. TC_INVALID_ARGUMENT at other members than the root.
+///
+/// # Safety
+/// `group` comes from tc_group_new or tc_group_listen; `text` is valid for writing `capacity` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tc_group_offload_status(
+    group: *const tc_group,
+    text: *mut c_char,
+    capacity: usize,
+) -> tc_result {
+    result_of(|| {
+        // SAFETY: as the caller promises.
+        let status = unsafe { handle(group, "group") }?.offload_status();
+        let status = status.ok_or_else(|| wrong("only the root knows the offload's status"))?;
+        // SAFETY: as the caller promises.
+        unsafe { write_text(&status.to_string(), text, capacity, "the offload's status") }
     })
 }
 

@@ -183,6 +183,71 @@ fn switches_flood_multicast_or_send_it_to_those_that_have_joined_or_drop_it() {
 }
 
 #[test]
+fn a_root_that_may_choose_sends_by_multicast_where_switches_carry_it() {
+    if !allowed() {
+        return;
+    }
+    let line = r#"
+        case $TREECAST_LAB_HOST in
+        0) seq 1000 | "$0" node --listen n0:7000 --count $TREECAST_LAB_HOSTS --send - --set offload=auto 2>&1 | grep offload ;;
+        *) "$0" node --join n0:7000 --receive - 2> /dev/null | cksum >&2 ;;
+        esac"#;
+    for (hosts, multicast, expected) in [
+        (
+            "5",
+            &[][..],
+            "treecast: offload switch, chosen because there are 4 other hosts; multicast reaches 4 of the root's 4 children\n",
+        ),
+        (
+            "5",
+            &["--multicast", "drop"],
+            "treecast: offload switch, chosen because there are 4 other hosts; multicast reaches no child of the root, so the tree carries all data\n",
+        ),
+        (
+            "3",
+            &[],
+            "treecast: offload nic, chosen because to 2 other hosts a switch saves at most one packet\n",
+        ),
+    ] {
+        let command = ["--no-prefix", "--", "sh", "-c", line, env!("CARGO_BIN_EXE_treecast")];
+        let words: Vec<&str> = [hosts].iter().chain(multicast).chain(&command).copied().collect();
+        let output = run(&words);
+        assert_eq!(String::from_utf8(output.stdout).unwrap(), expected);
+        let sums = String::from_utf8(output.stderr).unwrap();
+        let count = sums.lines().filter(|&sum| sum == "1830648734 3893").count();
+        assert_eq!(count + 1, hosts.parse::<usize>().unwrap(), "{sums}");
+    }
+}
+
+#[test]
+fn processes_that_join_with_the_same_text_share_a_node() {
+    if !allowed() {
+        return;
+    }
+    let line = r#"
+        case $TREECAST_LAB_HOST.$TREECAST_LAB_PROCESS in
+        0.0) seq 1000 | "$0" node --share "a job" --listen n0:7000 --count 6 --send - 2>&1 | grep -o "[0-9] sent" ;;
+        *) "$0" node --share "a job" --join n0:7000 --receive - 2> /dev/null | cksum ;;
+        esac"#;
+    let output = run(&[
+        "2",
+        "--processes",
+        "3",
+        "--no-prefix",
+        "--",
+        "sh",
+        "-c",
+        line,
+        env!("CARGO_BIN_EXE_treecast"),
+    ]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    let mut lines: Vec<&str> = text.lines().collect();
+    lines.sort_unstable();
+    // 3,893 bytes are 3 packets, and go to the other host once.
+    assert_eq!(lines, ["1830648734 3893"; 5].into_iter().chain(["3 sent"]).collect::<Vec<_>>(), "{text}");
+}
+
+#[test]
 fn racks_replace_the_number_of_hosts_and_their_uplinks_are_reported() {
     if !allowed() {
         return;

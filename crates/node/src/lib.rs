@@ -28,6 +28,7 @@ pub use api::error::{Lost, NodeError, Unanswered};
 pub use api::files::{FILE_BYTES_MAX, read_fabric, read_file, read_plan};
 pub use api::group::Group;
 pub use api::node::Node;
+pub use api::offload::OffloadStatus;
 pub use api::owned::Owned;
 pub use api::receive::Part;
 pub use api::settings::{EngineChoice, GroupSettings, NodeSettings};

@@ -24,7 +24,7 @@ fn nodes(count: usize) -> Vec<Node> {
 fn every_member_receives_every_message_with_each_offload() {
     for offload in [Offload::Nic, Offload::Assisted, Offload::Host, Offload::Switch] {
         let nodes = nodes(7);
-        let settings = GroupSettings { offload, slots: 64, root: 2, ..settings(&nodes) };
+        let settings = GroupSettings { offload: Some(offload), slots: 64, root: 2, ..settings(&nodes) };
         check_all(groups(&nodes, &settings), 2, &[0, 1, 64, 1_408, 1_409, 16_384, 5, 300_000, 0, 77]);
     }
 }
@@ -34,7 +34,7 @@ fn a_member_has_the_roots_number_of_slots() {
     for offload in [Offload::Assisted, Offload::Host] {
         let nodes = nodes(3);
         let at_root = GroupSettings {
-            offload,
+            offload: Some(offload),
             slots: 16,
             scheme: Some(Scheme::tree(TreeScheme::Serial)),
             ..settings(&nodes)
@@ -52,7 +52,7 @@ fn a_member_has_the_roots_number_of_slots() {
 fn it_works_over_ipv6() {
     for offload in [Offload::Nic, Offload::Switch] {
         let nodes = open(4, "[::1]:0");
-        let settings = GroupSettings { offload, ..settings(&nodes) };
+        let settings = GroupSettings { offload: Some(offload), ..settings(&nodes) };
         check_all(groups(&nodes, &settings), 0, &[10, 100_000]);
     }
 }
@@ -61,7 +61,7 @@ fn it_works_over_ipv6() {
 fn by_multicast_the_root_sends_each_packet_once() {
     let nodes = nodes(9);
     let settings = GroupSettings {
-        offload: Offload::Switch,
+        offload: Some(Offload::Switch),
         scheme: Some(Scheme::tree(TreeScheme::Separate)),
         ..settings(&nodes)
     };
@@ -322,8 +322,12 @@ fn threads_that_wait_for_different_groups_of_a_node_are_all_woken() {
 fn a_request_comes_after_the_packets_written_before() {
     const MESSAGES: usize = 1_000;
     let nodes = nodes(2);
-    let of =
-        |number, offload| GroupSettings { group: GroupId(number), offload, slots: 16, ..settings(&nodes) };
+    let of = |number, offload| GroupSettings {
+        group: GroupId(number),
+        offload: Some(offload),
+        slots: 16,
+        ..settings(&nodes)
+    };
     // Some groups keep the engines busy, while packets of other groups are written, and forwarded by a request each.
     let all: Vec<_> = (0..24)
         .map(|number| groups(&nodes, &of(number, if number < 4 { Offload::Nic } else { Offload::Assisted })))

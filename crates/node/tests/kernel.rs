@@ -129,7 +129,7 @@ fn packets_of_the_fast_path_do_not_reach_user_space() {
 }
 
 fn by_multicast(nodes: &[Node]) -> GroupSettings {
-    GroupSettings { offload: Offload::Switch, ..settings(nodes) }
+    GroupSettings { offload: Some(Offload::Switch), ..settings(nodes) }
 }
 
 #[test]
@@ -199,7 +199,8 @@ fn applications_forward_where_the_group_says_so() {
     in_own_network(|| {
         let nodes = nodes(4, "127.0.0.1:0");
         for (number, offload) in [(1, Offload::Assisted), (2, Offload::Host)] {
-            let settings = GroupSettings { group: GroupId(number), offload, ..binomial(&nodes) };
+            let settings =
+                GroupSettings { group: GroupId(number), offload: Some(offload), ..binomial(&nodes) };
             check_all(groups(&nodes, &settings), 0, &[64, 16_384, 100_000]);
         }
     });

@@ -81,7 +81,7 @@ fn open(address: &str) -> Node {
 /// Settings of a group whose root sends to every other member.
 fn settings(members: Vec<SocketAddr>) -> GroupSettings {
     GroupSettings {
-        offload: Offload::Switch,
+        offload: Some(Offload::Switch),
         scheme: Some(Scheme::tree(TreeScheme::Separate)),
         token: "a token".into(),
         ..GroupSettings::new(members)

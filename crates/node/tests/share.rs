@@ -102,7 +102,7 @@ fn every_member_of_every_host_gets_every_message() {
     assert_eq!(members[0], members[2]);
     for (number, (root, offload)) in [(0, "nic"), (4, "nic"), (0, "switch")].into_iter().enumerate() {
         let group = GroupId(number as u32);
-        let offload = offload.parse().unwrap();
+        let offload = Some(offload.parse().unwrap());
         let settings =
             GroupSettings { group, root, offload, slots: 64, ..GroupSettings::new(members.clone()) };
         broadcast(groups(&nodes, &settings), root, 100);

@@ -452,6 +452,11 @@ impl Protocol {
         self.group(group).into_iter().flat_map(Group::children)
     }
 
+    /// The children in the tree that multicast reaches, with [`Offload::Switch`](crate::Offload::Switch).
+    pub fn reached_children(&self, group: GroupId) -> impl Iterator<Item = MemberId> {
+        self.group(group).into_iter().flat_map(Group::reached_children)
+    }
+
     /// The session of the group, once this node knows it.
     pub fn session(&self, group: GroupId) -> Option<SessionId> {
         self.group(group)?.session()

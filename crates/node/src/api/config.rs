@@ -2,10 +2,12 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
+use treecast_plan::Scheme;
 use treecast_proto::{CreateGroup, GroupKey, Offload, Refused, SessionId};
 use treecast_wire::{HEADER_BYTES, Keys, Table};
 
 use super::hosts::Hosts;
+use super::offload::{self, ChosenOffload};
 use crate::datagrams::path_mtu;
 use crate::{GroupSettings, NodeError, random};
 
@@ -18,6 +20,7 @@ pub(crate) struct GroupConfig {
     payload_bytes_max: u16,
     key: GroupKey,
     session: SessionId,
+    offload: ChosenOffload,
     multicast: Option<SocketAddr>,
     members_max: usize,
 }
@@ -37,18 +40,25 @@ impl GroupConfig {
         check_token(&settings.token, settings.insecure, root.ip())?;
         let key = GroupKey::new(&settings.token, settings.group);
         let session = SessionId(random::bytes().map_err(NodeError::no_random_number)?);
-        let multicast = if settings.offload == Offload::Switch {
+        let offload = offload::choose(&settings, &hosts, root);
+        let settings = GroupSettings { offload: Some(offload.offload), ..settings };
+        let multicast = if offload.offload == Offload::Switch {
             Some(draw_multicast_address(root.is_ipv6()).map_err(NodeError::no_random_number)?)
         } else {
             None
         };
         let members_max = CreateGroup::MEMBERS_MAX;
-        Ok(Self { settings, root, hosts, payload_bytes_max, key, session, multicast, members_max })
+        Ok(Self { settings, root, hosts, payload_bytes_max, key, session, offload, multicast, members_max })
     }
 
     /// The same with the session that a client of the daemon has drawn.
     pub fn with_session(self, session: SessionId) -> Self {
         Self { session, ..self }
+    }
+
+    /// The same with another scheme.
+    pub fn with_scheme(self, scheme: Option<Scheme>) -> Self {
+        Self { settings: GroupSettings { scheme, ..self.settings }, ..self }
     }
 
     /// The same with the most members that the daemon's policy allows.
@@ -98,6 +108,11 @@ impl GroupConfig {
     /// At the root, the session of the group.
     pub const fn session(&self) -> SessionId {
         self.session
+    }
+
+    /// Where packets are forwarded, and why.
+    pub const fn offload(&self) -> &ChosenOffload {
+        &self.offload
     }
 
     /// At the root, with offload `switch`: the address to which it sends data.

@@ -12,6 +12,7 @@ use treecast_proto::{Ending, Eviction, GroupCounters, Input, MemberId, Nanosecon
 
 use super::error::{Lost, Unanswered};
 use super::hosts::Hosts;
+use super::offload::{ChosenOffload, OffloadStatus};
 use super::receiver::Receiver;
 use super::sender::{Sender, SenderConfig};
 use crate::engine::backend::Backend;
@@ -37,6 +38,8 @@ pub struct Group {
     role: Mutex<Role>,
     /// At the root, if there are other members.
     plan: Option<Arc<Plan>>,
+    /// At the root.
+    offload: Option<ChosenOffload>,
     /// The groups in which the root measures the network before it creates this one.
     probes: Mutex<Vec<Group>>,
 }
@@ -58,6 +61,7 @@ impl Group {
         own: Option<usize>,
         sender_config: Option<SenderConfig>,
     ) -> Self {
+        let offload = sender_config.as_ref().map(|config| config.offload.clone());
         let placement = shared_group.placement();
         let side = placement.and_then(|placement| lock(&placement.side).take());
         let role = match (side, sender_config) {
@@ -76,6 +80,7 @@ impl Group {
             is_closing: AtomicBool::new(false),
             role: Mutex::new(role),
             plan: None,
+            offload,
             probes: Mutex::default(),
         }
     }
@@ -259,6 +264,27 @@ impl Group {
     /// it too, and in a group of one member. Its tree changes when members are lost or join.
     pub fn plan(&self) -> Option<&Plan> {
         self.plan.as_deref().or(self.settings.plan.as_deref())
+    }
+
+    /// At the root: where packets are forwarded, why that was chosen if the settings leave it open, and how many of the root's children
+    /// multicast reaches. Some milliseconds after the group is ready that is known; it changes with the tree and the network.
+    ///
+    /// ```
+    /// use treecast_node::{GroupSettings, Node, NodeSettings};
+    ///
+    /// let node = Node::open(&NodeSettings { bind: "127.0.0.1:0".parse()?, ..NodeSettings::default() })?;
+    /// let group = node.group(&GroupSettings { offload: None, ..GroupSettings::new(vec![node.address()]) })?;
+    /// let status = group.offload_status().expect("this is the root");
+    /// assert_eq!(status.to_string(), "offload nic, chosen because no switch is on the way over loopback");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn offload_status(&self) -> Option<OffloadStatus> {
+        let ChosenOffload { offload, reason } = self.offload.clone()?;
+        let group = self.shared_group.group.0;
+        let count = |query| self.backend.query(query).into_members().len();
+        let children = count(Query::Children { group });
+        let reached = count(Query::ReachedChildren { group });
+        Some(OffloadStatus { offload, reason, children, reached })
     }
 
     /// The scheme of the tree, also if the settings leave it open. None where only the root knows it: at other members, if the root

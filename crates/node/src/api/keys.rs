@@ -183,11 +183,11 @@ const GROUP_KEYS: &[Key<GroupSettings>] = &[
     },
     Key {
         name: "offload",
-        expected: "host, assisted, nic or switch",
+        expected: "auto, host, assisted, nic or switch",
         about: "where packets are forwarded",
-        get: |settings| settings.offload.to_string().into(),
+        get: |settings| settings.offload.map_or("auto".into(), |offload| offload.to_string().into()),
         set: |settings, text| {
-            settings.offload = text.parse().ok()?;
+            settings.offload = if text == "auto" { None } else { Some(text.parse().ok()?) };
             Some(())
         },
     },

@@ -8,6 +8,7 @@ pub(crate) mod group;
 pub(crate) mod hosts;
 mod keys;
 pub(crate) mod node;
+pub(crate) mod offload;
 mod open;
 pub(crate) mod owned;
 pub(crate) mod receive;

@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use treecast_ebpf::HookTrouble;
-use treecast_proto::{MemberId, Offload, StrayCounters};
+use treecast_proto::{MemberId, StrayCounters};
 
 use super::addresses::find_own;
 use super::config::GroupConfig;
@@ -78,7 +78,10 @@ impl Node {
         let engine = Arc::clone(&backend);
         let (runs, is_running): (Sender<Infallible>, _) = channel();
         let run = move || {
-            let _ = request_short_slice();
+            // Without it the node works too, if less promptly.
+            if let Err(error) = request_short_slice() {
+                tracing::debug!(%error, "the node's thread has the usual time slice");
+            }
             engine.run();
             drop(runs);
         };
@@ -164,7 +167,8 @@ impl Node {
         let children = tree::children(plan.as_deref(), hosts);
         let shared_group = self.shared_group(settings, hosts, Some(settings.root))?;
         let socket = self.backend.create_group(config, children, &shared_group)?;
-        let sender_config = SenderConfig { keys: config.session_keys(), socket };
+        let sender_config =
+            SenderConfig { offload: config.offload().clone(), keys: config.session_keys(), socket };
         Ok(Group::new(
             Arc::clone(&self.backend),
             shared_group,
@@ -204,10 +208,9 @@ impl Node {
                     place.count
                 )));
             }
-            if !matches!(settings.offload, Offload::Nic | Offload::Switch) {
+            if let Some(offload) = settings.offload.filter(|offload| !offload.is_by_node()) {
                 return Err(NodeError::Members(format!(
-                    "members that share a node forward by it: offload={} is for hosts of one member",
-                    settings.offload
+                    "members that share a node forward by it: offload={offload} is for hosts of one member"
                 )));
             }
         }

@@ -69,7 +69,7 @@ impl Group {
         for _ in 0..sender.writer.room() {
             let is_last = sender.write_packet(message);
             let end = sender.writer.written();
-            let offload = self.settings.offload;
+            let offload = sender.offload;
             if is_forward_due(offload, sender.forwarded, end, is_last, sender.writer.slots()) {
                 sender.forwarded = end;
                 self.forward(offload, end);

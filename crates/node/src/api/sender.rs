@@ -1,8 +1,9 @@
 //! The root's side of a group's ring.
 
-use treecast_proto::{Piece, Refused, Sequence};
+use treecast_proto::{Offload, Piece, Refused, Sequence};
 use treecast_wire::Keys;
 
+use super::offload::ChosenOffload;
 use crate::NodeError;
 use crate::engine::root_socket::RootSocket;
 use crate::memory::ring::RingWriter;
@@ -10,6 +11,8 @@ use crate::memory::ring::RingWriter;
 /// What a root needs to send, beside the ring.
 #[derive(Debug)]
 pub(crate) struct SenderConfig {
+    /// Where packets are forwarded.
+    pub offload: ChosenOffload,
     /// The keys of the session, for the checksums of payloads.
     pub keys: Keys,
     /// The way into the kernel's packet path, where that forwards.
@@ -25,6 +28,7 @@ pub(super) struct Sender {
     /// The bytes of that message that are sent, and its length.
     offset: usize,
     pub(super) length: usize,
+    pub(super) offload: Offload,
     /// The first packet that the application has not forwarded, with offload `host` or `assisted`.
     pub(super) forwarded: Sequence,
     /// The first packet that the engine may not know of.
@@ -36,9 +40,9 @@ pub(super) struct Sender {
 
 impl Sender {
     pub fn new(writer: RingWriter, config: SenderConfig) -> Self {
-        let SenderConfig { keys, socket } = config;
+        let SenderConfig { offload: ChosenOffload { offload, .. }, keys, socket } = config;
         let forwarded = writer.written();
-        Self { writer, message: 0, offset: 0, length: 0, forwarded, passed: forwarded, keys, socket }
+        Self { writer, message: 0, offset: 0, length: 0, offload, forwarded, passed: forwarded, keys, socket }
     }
 
     /// # Errors

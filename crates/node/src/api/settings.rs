@@ -111,8 +111,9 @@ pub struct GroupSettings {
     pub hosts: Vec<String>,
     /// The expected length of messages, in bytes, for which the tree is made.
     pub message_bytes: u64,
-    /// Where packets are forwarded.
-    pub offload: Offload,
+    /// Where packets are forwarded; none: by multicast to three other hosts or more, as far as that reaches them, and else by the nodes
+    /// ([`crate::Group::offload_status`]).
+    pub offload: Option<Offload>,
     /// The number of packets that each member holds: a power of two from 4 to 65,536.
     pub slots: u32,
     /// The longest datagram that the network carries unfragmented, in bytes, with its IP header; none: the least MTU that the kernel knows
@@ -140,7 +141,7 @@ impl GroupSettings {
             fabric: None,
             hosts: Vec::new(),
             message_bytes: 1 << 10,
-            offload: Offload::Nic,
+            offload: Some(Offload::Nic),
             slots: 512,
             mtu_bytes: None,
             admits: false,

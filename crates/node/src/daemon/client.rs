@@ -442,7 +442,7 @@ impl Backend for Client {
         shared_group.set_placement(Placement {
             side: Mutex::new(Some(RingSide::Writer(writer))),
             member: config.hosts().host_of(settings.root) as u32,
-            offload: settings.offload,
+            offload: config.offload().offload,
         });
         drop(exchange);
         Ok(socket)

@@ -26,7 +26,6 @@ use crate::engine::backend::Backend;
 use crate::engine::{EngineHandle, Request};
 use crate::memory::shared_group::SharedGroup;
 use crate::sync::lock;
-use crate::wait::slice::request_short_slice;
 
 /// The most messages of a client that are handled before the user's other clients have their turn.
 const MESSAGES_PER_TURN_MAX: usize = 16;
@@ -282,12 +281,17 @@ impl UserServer {
         for (descriptor, number) in [(&*user.shared.stop, STOP), (&user.waker, ARRIVALS)] {
             epoll::add(&watch, descriptor, epoll::EventData::new_u64(number), epoll::EventFlags::IN)?;
         }
-        Ok(Self { user: Arc::clone(user), watch, sessions: BTreeMap::new(), next: FIRST_CLIENT, busy: Duration::ZERO })
+        Ok(Self {
+            user: Arc::clone(user),
+            watch,
+            sessions: BTreeMap::new(),
+            next: FIRST_CLIENT,
+            busy: Duration::ZERO,
+        })
     }
 
     /// Serves the user's clients until the last one has gone, or the daemon stops.
     fn run(mut self) {
-        let _ = request_short_slice();
         let mut buffer = vec![0; MESSAGE_BYTES_MAX];
         loop {
             let empty =

@@ -72,6 +72,9 @@ impl Core {
     pub fn answer(&self, query: Query) -> Answer {
         match query {
             Query::Children { group } => Answer::members(self.protocol.children(GroupId(group))),
+            Query::ReachedChildren { group } => {
+                Answer::members(self.protocol.reached_children(GroupId(group)))
+            }
             Query::Unplaced { group } => Answer::members(self.protocol.awaited(GroupId(group))),
             Query::AwaitedReaders { group } => Answer::readers(self.protocol.awaited_readers(GroupId(group))),
             Query::Counters { group } => {

@@ -24,7 +24,7 @@ pub(crate) fn create_group(
     children: Vec<Vec<MemberId>>,
     shared_group: &Arc<SharedGroup>,
 ) -> Result<Option<UdpSocket>, NodeError> {
-    let settings = config.settings();
+    let (settings, offload) = (config.settings(), config.offload().offload);
     let payload_bytes_max = config.payload_bytes_max();
     let start = Sequence(0);
     let create = CreateGroup {
@@ -38,7 +38,7 @@ pub(crate) fn create_group(
         children,
         slots: settings.slots,
         payload_bytes_max,
-        offload: settings.offload,
+        offload,
         multicast: config.multicast(),
         start,
         admits: settings.admits,
@@ -47,15 +47,13 @@ pub(crate) fn create_group(
     };
     let state_bytes = state_bytes(create.state_size(), handle.has_kernel());
     let input = Input::CreateGroup(Box::new(create));
-    let ring = RingSettings { slots: settings.slots, payload_bytes_max, start, offload: settings.offload };
+    let ring = RingSettings { slots: settings.slots, payload_bytes_max, start, offload };
     let made = handle.rings().make(shared_group, ring, state_bytes);
     let NewRing { writer, reader, kernel } = made.map_err(NodeError::Daemon)?;
     let memory = writer.shared_memory().cloned();
     let (socket, kernel) = match kernel {
         // Data by multicast is sent in user space.
-        Some(group) if settings.offload == Offload::Switch => {
-            (None, Some(KernelRoot { group, socket: None }))
-        }
+        Some(group) if offload == Offload::Switch => (None, Some(KernelRoot { group, socket: None })),
         kernel => kernel.and_then(|kernel| open_root_socket(handle, config, kernel)).unzip(),
     };
     if let Some(memory) = memory {
@@ -64,7 +62,7 @@ pub(crate) fn create_group(
     shared_group.set_placement(Placement {
         side: Mutex::new(Some(RingSide::Writer(writer))),
         member: config.hosts().host_of(settings.root) as u32,
-        offload: settings.offload,
+        offload,
     });
     enter(handle, shared_group, input, Some(Box::new(RootRing { reader, kernel })))?;
     Ok(socket)

@@ -119,8 +119,12 @@ impl Progress {
 /// The most batches of datagrams that a step receives from each lane, so that other threads get the engine.
 const BATCHES_PER_STEP_MAX: usize = 16;
 
-/// The most messages that are received from a lane before the other lanes have their turn, each of one or several datagrams.
-const MESSAGES_PER_TURN_MAX: usize = 2;
+/// The most messages that are received from a lane before the other lanes have their turn, while several owners have groups: each has one
+/// or several datagrams, 64 KB at most, which take some tens of microseconds.
+const SHARED_MESSAGES_MAX: usize = 1;
+
+/// The same where owners may come, and one has groups.
+const LONE_MESSAGES_MAX: usize = 2;
 
 /// What the datagrams may cost that a step sends at a time while several owners have groups: a turn of one of them. So what arrives for
 /// others waits for less than a tenth of a millisecond.
@@ -215,7 +219,11 @@ impl Engine {
     /// Receives a bounded number of datagrams, of all lanes in turn, and sends what follows from them.
     fn receive_some(&mut self) -> Progress {
         let mut progress = Progress::Done;
-        let messages_max = if self.core.owners.have_lanes() { MESSAGES_PER_TURN_MAX } else { BATCH };
+        let messages_max = match (self.core.owners.have_lanes(), self.core.owners.share()) {
+            (false, _) => BATCH,
+            (true, false) => LONE_MESSAGES_MAX,
+            (true, true) => SHARED_MESSAGES_MAX,
+        };
         for _ in 0..BATCHES_PER_STEP_MAX {
             let mut is_full = false;
             // Data by multicast first: a probe that comes later would find it missing. All groups of a lane take one turn together.

@@ -9,6 +9,8 @@ use treecast_proto::{GroupId, MemberId};
 pub(crate) enum Query {
     /// This member's children. Answered by [`Answer::Members`].
     Children { group: u32 },
+    /// The children that multicast reaches. Answered by [`Answer::Members`].
+    ReachedChildren { group: u32 },
     /// At the root, the members without a place in the tree. Answered by [`Answer::Members`].
     Unplaced { group: u32 },
     /// At the root, the processes of shared nodes that have not come. Answered by [`Answer::Readers`].
@@ -36,6 +38,7 @@ impl Query {
     pub const fn group(self) -> Option<GroupId> {
         match self {
             Self::Children { group }
+            | Self::ReachedChildren { group }
             | Self::Unplaced { group }
             | Self::AwaitedReaders { group }
             | Self::Counters { group }
@@ -47,7 +50,9 @@ impl Query {
     /// The answer for an unknown group.
     pub const fn empty_answer(self) -> Answer {
         match self {
-            Self::Children { .. } | Self::Unplaced { .. } => Answer::Members(Vec::new()),
+            Self::Children { .. } | Self::ReachedChildren { .. } | Self::Unplaced { .. } => {
+                Answer::Members(Vec::new())
+            }
             Self::AwaitedReaders { .. } => Answer::Readers(Vec::new()),
             Self::Counters { .. } | Self::KernelCounters { .. } | Self::Strays => Answer::Numbers(None),
         }

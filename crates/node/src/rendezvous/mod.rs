@@ -157,16 +157,20 @@ impl Node {
         }
         server.wait_until_complete(goes_on)?;
         let (settings, own) = server.group();
-        let entered = match GroupConfig::new(settings.clone()) {
-            // The root measures the network with all members, so they have to start first.
-            Ok(config) if measure::is_wanted(&settings) => {
-                server.start(&settings);
-                return self.enter(config, own);
+        let config = match GroupConfig::new(settings) {
+            Ok(config) => config,
+            Err(error) => {
+                server.cancel(&error.to_string());
+                return Err(error);
             }
-            Ok(config) => self.enter(config, own),
-            Err(error) => Err(error),
         };
-        match entered {
+        let settings = config.settings().clone();
+        if measure::is_wanted(&settings) {
+            // The root measures the network with all members, so they have to start first.
+            server.start(&settings);
+            return self.enter(config, own);
+        }
+        match self.enter(config, own) {
             Ok(group) => {
                 server.start(&settings);
                 Ok(group)

@@ -182,7 +182,10 @@ impl Server {
         }
         let mut free = (0..self.listener.members).filter(|number| !is_taken[*number as usize]);
         let number = |joined: &JoinedMember| joined.member.or_else(|| free.next());
-        self.members().map(number).map(|number| number.expect("there are as many numbers as members")).collect()
+        self.members()
+            .map(number)
+            .map(|number| number.expect("there are as many numbers as members"))
+            .collect()
     }
 
     /// The longest datagrams that the paths between the root and the members carry, either way.
@@ -488,8 +491,9 @@ impl Server {
     fn reject_replaced(&mut self, joining: &JoinedMember, is_shared: bool) {
         let address = joining.address;
         let is_replaced = |before: &mut Joined| {
-            let is_process =
-                is_shared && before.is_shared && (joining.member.is_none() || joining.member != before.member.member);
+            let is_process = is_shared
+                && before.is_shared
+                && (joining.member.is_none() || joining.member != before.member.member);
             before.member.address == address && !is_process
         };
         for mut before in self.joined.extract_if(.., is_replaced) {

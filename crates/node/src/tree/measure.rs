@@ -52,7 +52,7 @@ fn probe_groups(settings: &GroupSettings) -> [GroupSettings; 2] {
         slots: SLOTS,
         admits: false,
         bytes_per_s_max: None,
-        offload: treecast_proto::Offload::Nic,
+        offload: Some(treecast_proto::Offload::Nic),
         ..settings.clone()
     };
     let pair = root.into_iter().chain(first).collect();
@@ -99,7 +99,7 @@ pub(crate) fn with_lambda(node: &Node, config: GroupConfig) -> Result<GroupConfi
             None
         }
     };
-    GroupConfig::new(GroupSettings { scheme, ..settings.clone() })
+    Ok(config.with_scheme(scheme))
 }
 
 fn lambda(pair: &Group, all: &Group, settings: &GroupSettings) -> Result<f64, NodeError> {

@@ -272,7 +272,7 @@ fn tree_for(count: usize, settings: &GroupSettings, is_in_kernel: bool) -> TreeS
 /// (docs/bench.md), for networks that are not measured.
 fn lambda(settings: &GroupSettings, is_in_kernel: bool) -> Lambda {
     let wake_copies =
-        if is_in_kernel && settings.offload == Offload::Nic { KERNEL_COPIES } else { WAKE_COPIES };
+        if is_in_kernel && settings.offload == Some(Offload::Nic) { KERNEL_COPIES } else { WAKE_COPIES };
     let copy = 1.0 + settings.message_bytes as f64 / COPY_BYTES;
     let lambda = 1.0 + wake_copies / copy;
     Lambda::of((lambda * 10.0).round() / 10.0).unwrap_or(Lambda(1_000))

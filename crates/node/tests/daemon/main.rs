@@ -199,7 +199,7 @@ fn groups_with_multicast_come_and_go_beside_a_busy_one() {
     let both = |group: u32| {
         let settings = GroupSettings {
             group: GroupId(group),
-            offload: Offload::Switch,
+            offload: Some(Offload::Switch),
             ..GroupSettings::new(vec![there.address(), here.address()])
         };
         (there.group(&settings).unwrap(), here.group(&settings).unwrap())
@@ -258,7 +258,7 @@ fn a_group_is_open_with_each_offload_and_is_watched() {
                 let settings = GroupSettings {
                     group: GroupId(group * 2 + root as u32),
                     root,
-                    offload,
+                    offload: Some(offload),
                     slots: 16,
                     ..GroupSettings::new(vec![here.address(), there.address()])
                 };

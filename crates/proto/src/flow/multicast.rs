@@ -5,7 +5,7 @@
 
 use std::net::SocketAddr;
 
-use treecast_wire::{Data, Distribution, Sequence, Timestamp};
+use treecast_wire::{Data, Distribution, MemberId, Sequence, Timestamp};
 use zerocopy::FromZeros;
 
 use super::child::Child;
@@ -349,6 +349,11 @@ impl Flow {
 
 /// At a parent.
 impl Flow {
+    /// The children that multicast reaches.
+    pub fn reached_children(&self) -> impl Iterator<Item = MemberId> {
+        self.children.iter().filter(|child| child.is_by_multicast()).map(Child::member)
+    }
+
     /// What was sent by multicast counts as sent to the children that it reaches.
     pub(super) fn mark_sent(&mut self, now: Nanoseconds) {
         for index in 0..self.children.len() {

@@ -342,6 +342,10 @@ impl Group {
         self.flow.iter().flat_map(Flow::children)
     }
 
+    pub fn reached_children(&self) -> impl Iterator<Item = MemberId> {
+        self.flow.iter().flat_map(Flow::reached_children)
+    }
+
     pub fn counters(&self) -> &GroupCounters {
         self.flow.as_ref().map_or(&self.early_counters, Flow::counters)
     }

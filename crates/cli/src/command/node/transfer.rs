@@ -4,9 +4,11 @@ use std::fs::{File, Metadata};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
 use treecast_node::{Ending, Group, GroupCounters, Lost, NodeError};
+use treecast_terms::Offload;
 
 use super::INCOMPLETE;
 use crate::output::{NotWritten, OutFile, print_message};
@@ -71,6 +73,7 @@ pub fn send(
     report_lost(&lost);
     let reported_count = lost.len();
     std::thread::spawn(move || input.feed(&commands));
+    report_offload(group);
     let mut messages = 0_u64;
     let mut bytes = 0;
     loop {
@@ -133,6 +136,25 @@ fn report_ready(group: &Group) {
     let mtu = settings.mtu_bytes.filter(|_| group.is_root()).map(|bytes| format!("; MTU {bytes} bytes"));
     let role = role + &mtu.unwrap_or_default();
     print_message(&format!("ready: member {member} of {}; {role}", settings.members.len()));
+}
+
+/// How long the root waits until it knows whom multicast reaches: the time of several of the first heartbeats.
+const REACH_TIMEOUT: Duration = Duration::from_millis(100);
+const REACH_CHECK_INTERVAL: Duration = Duration::from_millis(2);
+
+/// Says how data goes, where there is more to say than the settings do.
+fn report_offload(group: &Group) {
+    let until = Instant::now() + REACH_TIMEOUT;
+    while let Some(status) = group.offload_status() {
+        let is_by_switch = status.offload == Offload::Switch;
+        if !is_by_switch || status.reached == status.children || Instant::now() >= until {
+            if is_by_switch || status.reason.is_some() {
+                print_message(&status.to_string());
+            }
+            return;
+        }
+        std::thread::sleep(REACH_CHECK_INTERVAL);
+    }
 }
 
 fn report_lost(all: &[Lost]) {
