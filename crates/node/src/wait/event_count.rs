@@ -83,10 +83,12 @@ impl EventCount {
         }
     }
 
-    /// Reverts [`EventCount::begin_sleep`]. After the last sleeper the kernel's packet path wakes nothing.
+    /// Reverts [`EventCount::begin_sleep`]. After the last sleeper the kernel's packet path wakes nothing. Where several processes have the
+    /// group, others may sleep: then the next packet wakes once in vain.
     pub fn end_sleep(&self) {
         let was_last = self.sleepers.fetch_sub(1, Ordering::SeqCst) == 1;
-        if let Some(memory) = self.kernel.get().filter(|_| was_last && self.watched.get().is_none()) {
+        let may_disarm = was_last && self.watched.get().is_none() && self.readers.get().is_none();
+        if let Some(memory) = self.kernel.get().filter(|_| may_disarm) {
             memory.is_waiting().store(0, Ordering::SeqCst);
             // A thread that has begun to sleep since may have armed the word before the store.
             if self.sleepers.load(Ordering::SeqCst) > 0 {
@@ -208,6 +210,7 @@ impl EventCount {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
     use std::sync::atomic::AtomicU64;
 
     fn event_count() -> EventCount {
@@ -252,6 +255,43 @@ mod tests {
         let until = Instant::now() + Duration::from_millis(5);
         assert_eq!(event_count().wait(Some(until), Duration::ZERO, || None::<()>), None);
         assert!(Instant::now() >= until);
+    }
+
+    /// Slots of a group, as one process of a host maps them.
+    fn memory() -> SlotMemory {
+        let new = |bytes: usize| {
+            let descriptor = memfd_create("test", MemfdFlags::CLOEXEC).unwrap();
+            ftruncate(&descriptor, bytes as u64).unwrap();
+            descriptor
+        };
+        let slot_bytes = SlotMemory::slot_bytes_for(64);
+        SlotMemory::over(new(4 * slot_bytes), new(SlotMemory::PAGE_BYTES), slot_bytes, 4, true).unwrap()
+    }
+
+    #[test]
+    fn a_process_that_sleeps_no_more_leaves_the_kernel_to_wake_the_others() {
+        let (memory, (readers, descriptor)) = (memory(), Readers::allocate(2).unwrap());
+        let process = |readers| {
+            let events = event_count();
+            events.attach_kernel(memory.clone());
+            events.attach_readers(Arc::new(readers));
+            events
+        };
+        let (one, other) = (process(readers), process(Readers::map(descriptor, 2).unwrap()));
+        for events in [&one, &other] {
+            events.begin_sleep();
+            events.arm();
+        }
+        one.end_sleep();
+        assert_eq!(memory.is_waiting().load(Ordering::SeqCst), 1);
+        other.end_sleep();
+
+        let alone = event_count();
+        alone.attach_kernel(memory.clone());
+        alone.begin_sleep();
+        alone.arm();
+        alone.end_sleep();
+        assert_eq!(memory.is_waiting().load(Ordering::SeqCst), 0);
     }
 
     #[test]
