@@ -154,6 +154,18 @@ tc_result tc_group_join(const tc_node *node,
 tc_result tc_group_member(const tc_group *group, uint32_t *member);
 
 /*
+ Writes a sentence as a zero-terminated string to `text`, a buffer of `capacity` bytes; 256 are sufficient: where packets are forwarded, why
+ that was chosen with "offload=auto", and how many of the root's children multicast reaches, which is known some milliseconds after the
+ group is ready. TC_INVALID_ARGUMENT at other members than the root.
+
+ # Safety
+ `group` comes from tc_group_new or tc_group_listen; `text` is valid for writing `capacity` bytes.
+ */
+tc_result tc_group_offload_status(const tc_group *group,
+                                  char *text,
+                                  size_t capacity);
+
+/*
  Waits until every member has its position in the tree: TC_MEMBERS_LOST, if some are lost; the others can still use the group. After
  TC_TIMED_OUT, tc_error_message names the missing members. Sending and receiving do not require this call.
 

@@ -470,7 +470,7 @@ def test_invalid_arguments_are_rejected_in_one_sentence(pair):
     for settings, sentence in [
         ({"slots": 100}, "invalid value slots=100: expected a power of two from 4 to 65536"),
         ({"root": 2}, "the root is member 2 of 2: members are numbered from 0"),
-        ({"offload": "router"}, "invalid value offload=router: expected host, assisted, nic or switch"),
+        ({"offload": "router"}, "invalid value offload=router: expected auto, host, assisted, nic or switch"),
         ({"admits": 1}, "invalid value admits=1: expected true or false"),
         (
             {"scheme": None},

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use treecast_node::EngineChoice;
 
+use crate::limits::{LimitRequest, LimitResponse};
 use crate::mode::{Mode, by_name};
 
 /// A request to a worker. Times are on the worker's monotonic clock, in nanoseconds.
@@ -25,6 +26,10 @@ pub(crate) enum Request {
     Group(GroupRequest),
     /// Send or receive messages.
     Run(RunRequest),
+    /// At the root, in a run: send the next message.
+    Next,
+    /// Take part in the measurement of a limit of the machine.
+    Limit(LimitRequest),
     /// Read the clock.
     Clock,
     /// Close a group.
@@ -68,8 +73,11 @@ pub(crate) struct RunRequest {
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Pace {
-    /// The next one when every member has the previous one.
-    OneByOne,
+    /// The next one when every member's application has the one before and waits again: the worker of the root gets a [`Request::Next`] for
+    /// each, when all others have sent a [`Response::Waits`].
+    Barrier,
+    /// The next one when every member's node has the one before.
+    Stored,
     /// Back to back.
     Stream,
     /// One per period, from a start time on. The root is in time.
@@ -97,7 +105,12 @@ pub(crate) enum Response {
     Grouped {
         scheme: Option<String>,
     },
+    /// At a member, in a run: it enters the call for the message with this number.
+    Waits {
+        number: u32,
+    },
     Ran(Measured),
+    Limit(LimitResponse),
     /// The last response of a worker before it is killed.
     Dying {
         at_ns: u64,

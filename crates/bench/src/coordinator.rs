@@ -11,6 +11,7 @@ use crate::clock::now_ns;
 use crate::control::{Delay, GroupFabric, GroupRequest, Pace, RunRequest};
 use crate::error::BenchError;
 use crate::hosts::{Hosts, WorkerCommand};
+use crate::limits::LimitSamples;
 use crate::mode::Mode;
 use crate::report::{KilledMember, LateProcess, Report, Row, Statistics};
 use crate::workers::{Position, RunResult, Start, Workers};
@@ -38,6 +39,8 @@ pub struct Bench {
     pub mtu_bytes: u16,
     /// The root's rate limit, in bytes per second.
     pub bytes_per_s_max: Option<u64>,
+    /// Whether the limits of this machine are measured too, before the broadcasts and after them.
+    pub limits: bool,
     /// A member that is killed in the middle of the last message; requires one configuration and one size.
     pub kill: Option<u32>,
     /// How long a waiting thread polls before it sleeps.
@@ -49,8 +52,10 @@ pub struct Bench {
 /// How messages are sent and received.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Workload {
-    /// One at a time, each when every member has the previous one.
+    /// One at a time, each when every member's application has the one before and waits again, as in benchmarks of MPI with a barrier.
     Latency,
+    /// One at a time, each when every member's node has the one before: applications may be behind.
+    Stored,
     /// Back to back.
     Throughput,
     /// One per period, to members that enter their call late.
@@ -152,9 +157,11 @@ impl Bench {
         let request = |group, bytes, messages, pace| RunRequest { group, bytes, messages, pace, dies: false };
         for &(group, bytes) in &groups {
             if bytes <= WARM_UP_BYTES_MAX {
-                workers.run(&request(group, bytes, WARM_UP_MESSAGES, Pace::OneByOne), None)?;
+                workers.run(&request(group, bytes, WARM_UP_MESSAGES, Pace::Stored), None)?;
             }
         }
+        let mut limits = self.limits.then(|| LimitSamples::new(self.hosts.count() * self.processes - 1));
+        limits.iter_mut().try_for_each(|samples| samples.measure(&self.worker))?;
         let mut killed = None;
         for round in 0..rounds {
             let messages = share(self.messages, rounds, round);
@@ -174,12 +181,14 @@ impl Bench {
                 progress(round as usize * cases.len() + done + 1, runs);
             }
         }
+        limits.iter_mut().try_for_each(|samples| samples.measure(&self.worker))?;
         let mut lost_members = Vec::new();
         for (group, _) in groups {
             lost_members.extend(workers.close(group)?);
         }
         let rows = cases.into_iter().map(|case| self.row(case, killed.clone()));
-        Ok(Report::new(rows.collect(), lost_members, workers.clock_error_ns))
+        let report = Report::new(rows.collect(), lost_members, workers.clock_error_ns);
+        Ok(Report { limits: limits.map(LimitSamples::limits), ..report })
     }
 
     fn row(&self, case: Case<'_>, killed: Option<KilledMember>) -> Row {
@@ -339,7 +348,8 @@ impl Bench {
     /// The pace of a run; `delay` is that of the late process.
     fn pace(&self, round: u32, delay: Duration) -> Pace {
         match &self.workload {
-            Workload::Latency => Pace::OneByOne,
+            Workload::Latency => Pace::Barrier,
+            Workload::Stored => Pace::Stored,
             Workload::Throughput => Pace::Stream,
             Workload::Skew(Skew { average, seed }) => {
                 let max_ns = 3 * average.as_nanos() as u64;
@@ -417,6 +427,7 @@ mod tests {
             rounds: 1,
             mtu_bytes: 1_500,
             bytes_per_s_max: None,
+            limits: false,
             kill: None,
             spin: Duration::ZERO,
             worker: WorkerCommand { path: PathBuf::new(), arguments: Vec::new() },

@@ -51,6 +51,9 @@ pub enum BenchError {
         /// The resolver's error.
         why: std::io::Error,
     },
+    /// A limit of the machine cannot be measured.
+    #[error("cannot measure the limits of this machine: {0}")]
+    Limits(std::io::Error),
     /// No token can be drawn for the groups.
     #[error("cannot draw a token: {0}")]
     NoToken(std::io::Error),

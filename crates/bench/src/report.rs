@@ -4,6 +4,7 @@ use hdrhistogram::Histogram;
 use serde::Serialize;
 
 use crate::control::Measured;
+use crate::limits::Limits;
 
 /// The format of a report as JSON.
 pub const FORMAT: &str = "treecast-bench-1";
@@ -19,6 +20,9 @@ pub struct Report {
     pub lost_members: Vec<String>,
     /// The bound on the error of times that compare clocks of different hosts; 0 on one machine.
     pub clock_error_us: f64,
+    /// What this machine itself takes to wake as many processes, and to move bytes; `None` unless that was measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limits: Option<Limits>,
 }
 
 /// The effect of killing a member in the middle of a message. Times are in microseconds after it was killed.
@@ -119,7 +123,7 @@ pub struct Row {
 
 impl Report {
     pub(crate) fn new(rows: Vec<Row>, lost_members: Vec<String>, clock_error_ns: u64) -> Self {
-        Self { format: FORMAT, rows, lost_members, clock_error_us: clock_error_ns as f64 / 1e3 }
+        Self { format: FORMAT, rows, lost_members, clock_error_us: clock_error_ns as f64 / 1e3, limits: None }
     }
 }
 

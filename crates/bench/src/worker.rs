@@ -12,6 +12,7 @@ use treecast_node::{EngineChoice, Group, GroupId, GroupSettings, Node, NodeError
 
 use crate::clock::{now_ns, process_cpu_ns, sleep_until, thread_cpu_ns};
 use crate::control::{Delay, GroupFabric, GroupRequest, Measured, Pace, Request, Response, RunRequest};
+use crate::limits;
 
 /// The bound on every call of a group.
 const TIMEOUT: Duration = Duration::from_mins(1);
@@ -22,16 +23,20 @@ const TIMEOUT: Duration = Duration::from_mins(1);
 /// Those of standard input and output. Errors of nodes are sent to the coordinator.
 pub fn work() -> io::Result<()> {
     let mut worker = Worker::default();
-    for line in io::stdin().lock().lines() {
-        let response = match serde_json::from_str(&line?) {
-            Ok(request) => {
-                worker.execute(request).unwrap_or_else(|error| Response::Failed { why: error.to_string() })
-            }
-            Err(error) => Response::Failed { why: error.to_string() },
-        };
-        write_response(&response)?;
+    while let Some(request) = read_request()? {
+        let response = worker.execute(request);
+        write_response(&response.unwrap_or_else(|error| Response::Failed { why: error.to_string() }))?;
     }
     Ok(())
+}
+
+/// The next request; none at the end of the input.
+fn read_request() -> io::Result<Option<Request>> {
+    let mut line = String::new();
+    if io::stdin().lock().read_line(&mut line)? == 0 {
+        return Ok(None);
+    }
+    Ok(Some(serde_json::from_str(&line)?))
 }
 
 fn write_response(response: &Response) -> io::Result<()> {
@@ -75,18 +80,26 @@ impl Worker {
             Request::Run(run) => {
                 let joined = self.groups.get(&run.group).ok_or(NodeError::NodeClosed)?;
                 let cpu = process_cpu_ns();
+                let mut barrier = Barrier::new(run.pace);
                 let counted = joined.group.counters();
                 let mut measured = if joined.is_root {
-                    send_and_watch(&joined.group, &run)?
+                    send_and_watch(&joined.group, &run, &mut barrier)?
                 } else {
-                    receive(&joined.group, &run)?
+                    receive(&joined.group, &run, &mut barrier)?
                 };
-                measured.cpu_ns = process_cpu_ns() - cpu;
+                measured.cpu_ns = (process_cpu_ns() - cpu).saturating_sub(barrier.cpu_ns);
                 let counters = joined.group.counters();
                 measured.retransmitted = counters.retransmitted - counted.retransmitted;
                 measured.packets = counters.sent - counted.sent + measured.retransmitted;
                 Ok(Response::Ran(measured))
             }
+            Request::Limit(request) => {
+                let respond = |response| write_response(&Response::Limit(response));
+                let done = limits::execute(request, respond, read_request);
+                let what = "cannot measure a limit of the machine";
+                done.map(Response::Limit).map_err(|source| NodeError::System { what, source })
+            }
+            Request::Next => Ok(Response::Failed { why: "no run waits for the next message".into() }),
             Request::Clock => Ok(Response::Clock { now_ns: now_ns() }),
             Request::Close { group } => {
                 let lost = match self.groups.remove(&group) {
@@ -142,7 +155,42 @@ fn read_fabric(toml: &str) -> Result<Fabric, NodeError> {
     fabric.map_err(|error| NodeError::Plan(error.into()))
 }
 
-fn send(group: &Group, run: &RunRequest) -> Result<Measured, NodeError> {
+/// The barrier before each message, if the pace has one.
+struct Barrier {
+    is_used: bool,
+    /// The CPU time of this process in the barrier, which is not the broadcasts'.
+    cpu_ns: u64,
+}
+
+impl Barrier {
+    const fn new(pace: Pace) -> Self {
+        Self { is_used: matches!(pace, Pace::Barrier), cpu_ns: 0 }
+    }
+
+    fn pass(&mut self, step: impl FnOnce() -> io::Result<()>) -> Result<(), NodeError> {
+        if self.is_used {
+            let cpu = thread_cpu_ns();
+            step().map_err(|source| NodeError::System { what: "cannot reach the coordinator", source })?;
+            self.cpu_ns += thread_cpu_ns() - cpu;
+        }
+        Ok(())
+    }
+
+    /// A member says that it enters its call.
+    fn enter(&mut self, number: u32) -> Result<(), NodeError> {
+        self.pass(|| write_response(&Response::Waits { number }))
+    }
+
+    /// The root waits until all members have entered theirs.
+    fn wait(&mut self) -> Result<(), NodeError> {
+        self.pass(|| match read_request()? {
+            Some(Request::Next) => Ok(()),
+            _ => Err(io::ErrorKind::InvalidData.into()),
+        })
+    }
+}
+
+fn send(group: &Group, run: &RunRequest, barrier: &mut Barrier) -> Result<Measured, NodeError> {
     let mut message = vec![0; run.bytes];
     let mut measured = Measured::default();
     for number in 0..run.messages {
@@ -150,6 +198,7 @@ fn send(group: &Group, run: &RunRequest) -> Result<Measured, NodeError> {
         if let Pace::Scheduled { first_ns, period_ns, .. } = run.pace {
             sleep_until(first_ns + u64::from(number) * period_ns);
         }
+        barrier.wait()?;
         let start = now_ns();
         group.send(&message)?;
         if !matches!(run.pace, Pace::Stream) || number + 1 == run.messages {
@@ -162,11 +211,11 @@ fn send(group: &Group, run: &RunRequest) -> Result<Measured, NodeError> {
 }
 
 /// Sends, while another thread watches for lost members.
-fn send_and_watch(group: &Group, run: &RunRequest) -> Result<Measured, NodeError> {
+fn send_and_watch(group: &Group, run: &RunRequest, barrier: &mut Barrier) -> Result<Measured, NodeError> {
     let has_sent = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let watching = run.dies.then(|| scope.spawn(|| watch_losses(group, &has_sent)));
-        let measured = send(group, run);
+        let measured = send(group, run, barrier);
         has_sent.store(true, Ordering::Release);
         let losses = watching.map_or_else(Vec::new, |watching| watching.join().unwrap_or_default());
         Ok(Measured { losses, ..measured? })
@@ -189,14 +238,17 @@ fn watch_losses(group: &Group, has_sent: &AtomicBool) -> Vec<(u32, u64)> {
     }
 }
 
-fn receive(group: &Group, run: &RunRequest) -> Result<Measured, NodeError> {
+fn receive(group: &Group, run: &RunRequest, barrier: &mut Barrier) -> Result<Measured, NodeError> {
     let mut message = vec![0; run.bytes];
     let mut measured = Measured::default();
-    let mut expected = 0;
+    let (mut expected, mut entered) = (0, None);
     let mut entry = Entry::new(run.pace, group.member().unwrap_or_default());
     let mut returned = now_ns();
     while expected < run.messages {
         entry.wait(expected);
+        if entered.replace(expected) != Some(expected) {
+            barrier.enter(expected)?;
+        }
         if run.dies && expected + 1 == run.messages {
             die_halfway(group, run.bytes)?;
         }

@@ -176,9 +176,12 @@ impl Workers {
             };
             worker.send(&Request::Run(run))?;
         }
+        if matches!(run.pace, Pace::Barrier) {
+            self.keep_barriers(run.messages)?;
+        }
         let mut result = RunResult::default();
         for worker in &mut self.workers {
-            match worker.receive()? {
+            match worker.receive_last()? {
                 Response::Ran(measured) => {
                     let mut measured = worker.measured_on_our_clock(measured);
                     if worker.process > 0 {
@@ -199,6 +202,16 @@ impl Workers {
         result.uplink_bytes =
             self.uplink_bytes()?.iter().zip(before).map(|(after, before)| after - before).collect();
         Ok(result)
+    }
+
+    /// Lets the root send each message when all others wait for it.
+    fn keep_barriers(&mut self, messages: u32) -> Result<(), BenchError> {
+        let [root, others @ ..] = &mut self.workers[..] else { return Ok(()) };
+        for number in 0..messages {
+            others.iter_mut().try_for_each(|worker| worker.await_entry(number))?;
+            root.send(&Request::Next)?;
+        }
+        Ok(())
     }
 
     /// Closes a group. Returns the members that its root has lost.
@@ -225,7 +238,7 @@ fn address_of(name: &str) -> Result<SocketAddr, BenchError> {
 
 /// A worker process.
 #[derive(Debug)]
-struct Worker {
+pub(crate) struct Worker {
     id: WorkerId,
     /// The number of its member.
     member: usize,
@@ -237,6 +250,9 @@ struct Worker {
     /// The offset of its clock, relative to ours.
     ahead_ns: i64,
     is_dead: bool,
+    /// In a run with barriers: the message whose call it has entered last, and its last response, if that has come already.
+    entered: Option<u32>,
+    last: Option<Response>,
 }
 
 impl Worker {
@@ -253,7 +269,15 @@ impl Worker {
             responses: BufReader::new(responses),
             ahead_ns: 0,
             is_dead: false,
+            entered: None,
+            last: None,
         })
+    }
+
+    /// Starts one on this machine that is a member of no group.
+    pub fn start_helper(number: usize, command: &WorkerCommand) -> io::Result<Self> {
+        let id = WorkerId { host: number, process: None };
+        Self::start(id, number, 0, command.with_arguments(Command::new(&command.path)))
     }
 
     fn request(&mut self, request: &Request) -> Result<Response, BenchError> {
@@ -261,7 +285,7 @@ impl Worker {
         self.receive()
     }
 
-    fn send(&mut self, request: &Request) -> Result<(), BenchError> {
+    pub fn send(&mut self, request: &Request) -> Result<(), BenchError> {
         let worker = self.id;
         let mut line = serde_json::to_vec(request).expect("requests serialize to JSON");
         line.push(b'\n');
@@ -275,13 +299,34 @@ impl Worker {
         sent.map_err(|why| BenchError::Worker { worker, why: self.ending().unwrap_or(why) })
     }
 
-    fn receive(&mut self) -> Result<Response, BenchError> {
+    pub fn receive(&mut self) -> Result<Response, BenchError> {
         let worker = self.id;
         let mut line = String::new();
         let received = self.responses.read_line(&mut line).and_then(|length| {
             if length == 0 { Err(io::Error::other("it has ended")) } else { Ok(serde_json::from_str(&line)?) }
         });
         received.map_err(|why| BenchError::Worker { worker, why: self.ending().unwrap_or(why) })
+    }
+
+    /// Waits until it has entered the call for this message, or a later one if it has lost some, or has responded for the last time in the
+    /// run.
+    fn await_entry(&mut self, number: u32) -> Result<(), BenchError> {
+        if number == 0 {
+            self.entered = None;
+        }
+        while self.last.is_none() && self.entered.is_none_or(|entered| entered < number) {
+            match self.receive()? {
+                Response::Waits { number } => self.entered = Some(number),
+                failed @ Response::Failed { .. } => return Err(self.unexpected(&failed)),
+                last => self.last = Some(last),
+            }
+        }
+        Ok(())
+    }
+
+    /// Its last response in a run.
+    fn receive_last(&mut self) -> Result<Response, BenchError> {
+        self.last.take().map_or_else(|| self.receive(), Ok)
     }
 
     /// How its process has ended, if it has: when it ends its pipes close first.
@@ -298,7 +343,7 @@ impl Worker {
         None
     }
 
-    fn unexpected(&self, response: &Response) -> BenchError {
+    pub fn unexpected(&self, response: &Response) -> BenchError {
         let why = if let Response::Failed { why } = response {
             why.clone()
         } else {

@@ -102,6 +102,22 @@ fn messages_are_sent_back_to_back_or_to_late_members() {
 }
 
 #[test]
+fn messages_are_sent_when_nodes_have_the_one_before_beside_the_limits_of_the_machine() {
+    let report = report("--loopback 3 --messages 5 --sizes 64,3K --offload nic --when-stored --limits");
+    check_rows(&report, &[("nic", "auto", 64), ("nic", "auto", 3_072)]);
+    let limits = report["limits"].as_object().unwrap();
+    assert_eq!(limits["processes"], 2);
+    for limit in
+        ["futex_wake_us", "yield_notice_us", "udp_each_us", "copy_bytes_per_s", "tcp_chain_bytes_per_s"]
+    {
+        assert!(limits[limit].as_f64().unwrap() > 0.0, "{limits:?}");
+    }
+    let table = bench("--loopback 2 --messages 2 --sizes 64 --limits").output().unwrap().stdout;
+    let table = String::from_utf8(table).unwrap();
+    assert!(table.contains("Limits of this machine (receivers: 1): a futex wakes all after"), "{table}");
+}
+
+#[test]
 fn processes_of_a_host_share_its_node() {
     let arguments = "--loopback 3 --processes 3 --messages 6 --rounds 2 --sizes 4,2K --offload nic,switch";
     let shared = report(arguments);

@@ -10,8 +10,8 @@ use anyhow::{Context, bail};
 use clap::{ArgGroup, Args, ValueEnum};
 use comfy_table::{CellAlignment, Table};
 use treecast_bench::{
-    Bench, Hosts, KilledMember, Late, LateProcess, Mode, RemoteHosts, Report, Row, Skew, WorkerCommand,
-    Workload,
+    Bench, Hosts, KilledMember, Late, LateProcess, Limits, Mode, RemoteHosts, Report, Row, Skew,
+    WorkerCommand, Workload,
 };
 use treecast_fabric::RoutingPolicy;
 use treecast_lab::{LabSettings, Multicast, Probability, Racks, Rate};
@@ -131,6 +131,15 @@ pub struct Arguments {
     /// Send messages back to back, not one at a time
     #[arg(long, conflicts_with = "skew")]
     stream: bool,
+
+    /// Send each message when the nodes of all members have the one before, even if applications have not
+    /// read it; by default when all applications have it and wait again
+    #[arg(long, conflicts_with_all = ["stream", "skew", "late"])]
+    when_stored: bool,
+
+    /// Also measure what this machine itself takes to wake as many processes, and to move bytes
+    #[arg(long, conflicts_with = "hosts")]
+    limits: bool,
 
     /// Mean delay of members before they enter their call, such as 400us
     #[arg(long, value_name = "TIME", value_parser = time)]
@@ -309,6 +318,7 @@ fn bench(arguments: &Arguments) -> anyhow::Result<Bench> {
             Workload::Late(Late { process: arguments.late_process, delays: arguments.late.clone() })
         }
         None if arguments.stream => Workload::Throughput,
+        None if arguments.when_stored => Workload::Stored,
         None => Workload::Latency,
     };
     let given = arguments.fabric.as_deref().map(|text| fabric(text, RoutingPolicy::Auto)).transpose()?;
@@ -329,6 +339,7 @@ fn bench(arguments: &Arguments) -> anyhow::Result<Bench> {
         rounds: arguments.rounds,
         mtu_bytes: arguments.mtu,
         bytes_per_s_max: arguments.pace,
+        limits: arguments.limits,
         kill: arguments.kill,
         spin: arguments.spin,
         worker: WorkerCommand {
@@ -456,6 +467,9 @@ fn table(report: &Report) -> String {
     if let Some(killed) = report.rows.iter().find_map(|row| row.killed.as_ref()) {
         text += &killed_sentence(killed);
     }
+    if let Some(limits) = &report.limits {
+        text += &limits_sentence(limits);
+    }
     if report.clock_error_us > 0.0 {
         text += &format!(
             "Clocks were compared over the network: times of last deliveries have an error of up to {:.0} us.\n",
@@ -463,6 +477,17 @@ fn table(report: &Report) -> String {
         );
     }
     text
+}
+
+fn limits_sentence(limits: &Limits) -> String {
+    let Limits { processes, futex_wake_us, yield_notice_us, udp_each_us, .. } = limits;
+    let gigabytes = |bytes_per_s: f64| bytes_per_s / 1e9;
+    format!(
+        "Limits of this machine (receivers: {processes}): a futex wakes all after {futex_wake_us:.0} us, a datagram to each over loopback after {udp_each_us:.0} us; \
+         by looking and yielding they notice after {yield_notice_us:.0} us. It copies {:.1} GB/s, and a chain of TCP connections carries {:.2} GB/s.\n",
+        gigabytes(limits.copy_bytes_per_s),
+        gigabytes(limits.tcp_chain_bytes_per_s),
+    )
 }
 
 fn killed_sentence(killed: &KilledMember) -> String {
