@@ -27,7 +27,8 @@ use crate::plan::Plan;
 /// `user`, a thread of this process; `ebpf`, the kernel's packet path; `auto`, the daemon with the socket path `socket`, if there is one,
 /// and otherwise a thread; docs/node.md describes the daemon. Processes of one user on this host that give the same text as `share` share
 /// one node, which the first of them opens. `buffer_bytes` is the requested size of the socket buffers, which the system
-/// may limit. A waiting thread polls for `spin_us` microseconds before it sleeps: lower latency for more CPU time.
+/// may limit. A waiting thread looks for `spin_us` microseconds before it sleeps, and yields the processor after each
+/// look: lower latency for more CPU time; None lets the node decide, by how long recent waits were.
 /// `peer_timeout_ms` is how long a silent neighbour is waited for, `join_timeout_ms` how long a member may take to join.
 ///
 /// As a context manager a node is closed at the end. It is thread-safe. A forked process cannot use the node of its parent: that
@@ -60,11 +61,11 @@ static NODES: Mutex<Vec<Weak<Open>>> = Mutex::new(Vec::new());
 impl Node {
     #[new]
     #[pyo3(signature = (
-        bind = "0.0.0.0:0", *, engine = "auto", socket = None, share = None, buffer_bytes = Whole(4 << 20), spin_us = Whole(0),
+        bind = "0.0.0.0:0", *, engine = "auto", socket = None, share = None, buffer_bytes = Whole(4 << 20), spin_us = None,
         peer_timeout_ms = Whole(800), join_timeout_ms = Whole(10_000)
     ))]
     #[pyo3(
-        text_signature = "(bind='0.0.0.0:0', *, engine='auto', socket=None, share=None, buffer_bytes=4194304, spin_us=0, peer_timeout_ms=800, join_timeout_ms=10000)"
+        text_signature = "(bind='0.0.0.0:0', *, engine='auto', socket=None, share=None, buffer_bytes=4194304, spin_us=None, peer_timeout_ms=800, join_timeout_ms=10000)"
     )]
     #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn new(
@@ -74,7 +75,7 @@ impl Node {
         socket: Option<PathBuf>,
         share: Option<String>,
         buffer_bytes: Whole<u32>,
-        spin_us: Whole<u32>,
+        spin_us: Option<Whole<u32>>,
         peer_timeout_ms: Whole<u32>,
         join_timeout_ms: Whole<u32>,
     ) -> PyResult<Self> {
@@ -82,11 +83,12 @@ impl Node {
             NodeSettings { bind: address_of(py, bind)?, socket, share, ..NodeSettings::default() };
         settings.set_key("engine", engine).map_err(refused)?;
         for (key, value) in [
-            ("buffer_bytes", buffer_bytes),
+            ("buffer_bytes", Some(buffer_bytes)),
             ("spin_us", spin_us),
-            ("peer_timeout_ms", peer_timeout_ms),
-            ("join_timeout_ms", join_timeout_ms),
+            ("peer_timeout_ms", Some(peer_timeout_ms)),
+            ("join_timeout_ms", Some(join_timeout_ms)),
         ] {
+            let Some(value) = value else { continue };
             settings.set_key(key, &value.0.to_string()).map_err(refused)?;
         }
         let node = treecast_node::Node::open(&settings).map_err(failed)?;

@@ -1,6 +1,7 @@
 //! The control protocol between the coordinator and its workers: requests and responses, one line of JSON each.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
@@ -18,7 +19,7 @@ pub(crate) enum Request {
         bind: SocketAddr,
         #[serde(with = "by_name")]
         engine: EngineChoice,
-        spin_us: u64,
+        spin_us: Option<u64>,
         /// The text by which the processes of a host share a node; `None` if each has its own.
         share: Option<String>,
     },
@@ -65,16 +66,28 @@ pub(crate) struct RunRequest {
     pub bytes: usize,
     pub messages: u32,
     pub pace: Pace,
+    /// How the workers meet before each message, with [`Pace::Barrier`].
+    pub meeting: Meeting,
     /// At the root: record when members are lost. At another member: be killed halfway through the last message.
     pub dies: bool,
+}
+
+/// How workers meet at a barrier.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Meeting {
+    /// On one machine: each writes the number of the call that it enters into a [`Board`](crate::board::Board) in this file, which has room
+    /// for so many members, the root included. So nobody is woken while a message is on its way.
+    Board { path: PathBuf, members: u32 },
+    /// The worker of the root gets a [`Request::Next`] for each message, when all others have sent a [`Response::Waits`].
+    Coordinator,
 }
 
 /// When messages are sent.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Pace {
-    /// The next one when every member's application has the one before and waits again: the worker of the root gets a [`Request::Next`] for
-    /// each, when all others have sent a [`Response::Waits`].
+    /// The next one when every member's application has the one before and waits again ([`Meeting`]).
     Barrier,
     /// The next one when every member's node has the one before.
     Stored,

@@ -8,7 +8,7 @@ use treecast_lab::LabSettings;
 use treecast_node::{EngineChoice, Scheme, TreeScheme, draw_token};
 
 use crate::clock::now_ns;
-use crate::control::{Delay, GroupFabric, GroupRequest, Pace, RunRequest};
+use crate::control::{Delay, GroupFabric, GroupRequest, Meeting, Pace, RunRequest};
 use crate::error::BenchError;
 use crate::hosts::{Hosts, WorkerCommand};
 use crate::limits::LimitSamples;
@@ -43,8 +43,8 @@ pub struct Bench {
     pub limits: bool,
     /// A member that is killed in the middle of the last message; requires one configuration and one size.
     pub kill: Option<u32>,
-    /// How long a waiting thread polls before it sleeps.
-    pub spin: Duration,
+    /// How long a waiting thread looks before it sleeps; none: as the node decides.
+    pub spin: Option<Duration>,
     /// The command that runs a worker.
     pub worker: WorkerCommand,
 }
@@ -154,7 +154,19 @@ impl Bench {
         }
         let rounds = self.rounds.min(self.messages);
         let runs = rounds as usize * cases.len();
-        let request = |group, bytes, messages, pace| RunRequest { group, bytes, messages, pace, dies: false };
+        let boards = tempfile::tempdir().map_err(BenchError::NoMeeting)?;
+        let mut number_of_runs = 0;
+        let mut request = |group, bytes, messages, pace| {
+            number_of_runs += 1;
+            let meeting = match &self.hosts {
+                Hosts::Remote(_) => Meeting::Coordinator,
+                Hosts::Lab(_) | Hosts::Loopback(_) => Meeting::Board {
+                    path: boards.path().join(number_of_runs.to_string()),
+                    members: self.hosts.count() * self.processes,
+                },
+            };
+            RunRequest { group, bytes, messages, pace, meeting, dies: false }
+        };
         for &(group, bytes) in &groups {
             if bytes <= WARM_UP_BYTES_MAX {
                 workers.run(&request(group, bytes, WARM_UP_MESSAGES, Pace::Stored), None)?;
@@ -429,7 +441,7 @@ mod tests {
             bytes_per_s_max: None,
             limits: false,
             kill: None,
-            spin: Duration::ZERO,
+            spin: None,
             worker: WorkerCommand { path: PathBuf::new(), arguments: Vec::new() },
         }
     }

@@ -54,6 +54,9 @@ pub enum BenchError {
     /// A limit of the machine cannot be measured.
     #[error("cannot measure the limits of this machine: {0}")]
     Limits(std::io::Error),
+    /// There is no file in which the workers of this machine can meet.
+    #[error("cannot make a temporary directory: {0}")]
+    NoMeeting(std::io::Error),
     /// No token can be drawn for the groups.
     #[error("cannot draw a token: {0}")]
     NoToken(std::io::Error),

@@ -4,6 +4,8 @@
 //! run there, they share the host's node. Configurations are interleaved, round by round, so that other load on the machine affects all of
 //! them alike. docs/bench.md defines each measurement.
 
+mod barrier;
+mod board;
 mod chart;
 mod clock;
 mod control;

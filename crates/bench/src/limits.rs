@@ -1,20 +1,17 @@
 //! What the machine itself takes to wake as many processes as a broadcast does, and to move as many bytes: measured by the same
 //! benchmark in the same run, so that every other figure stands beside it.
 
-#![expect(unsafe_code, reason = "the bare futex is measured in memory that processes share")]
-
-use std::fs::File;
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
 use rustix::thread::{futex, sched_yield};
 use serde::{Deserialize, Serialize};
-use treecast_ebpf::Mapping;
 
+use crate::board::Board;
 use crate::clock::now_ns;
 use crate::control::{Request, Response};
 use crate::error::BenchError;
@@ -88,45 +85,6 @@ const RELAY_BYTES: usize = 64 << 10;
 const COPY_BYTES: usize = 32 << 20;
 const COPIES: usize = 8;
 
-/// Memory that all processes share: the number of the last change, and when each process has noticed it.
-struct Board {
-    memory: Mapping,
-    processes: usize,
-}
-
-impl Board {
-    fn open(path: &Path, processes: u32) -> io::Result<Self> {
-        let file = File::options().read(true).write(true).create(true).truncate(false).open(path)?;
-        let processes = processes as usize;
-        let bytes = (1 + processes) * size_of::<AtomicU64>();
-        file.set_len(bytes as u64)?;
-        Ok(Self { memory: Mapping::new(&file, bytes, true)?, processes })
-    }
-
-    /// The number of the last change.
-    fn change(&self) -> &AtomicU32 {
-        // SAFETY: the mapping has more bytes, zeros at first, lives as long as this value, and all processes use the word atomically.
-        unsafe { &*self.memory.address::<AtomicU32>() }
-    }
-
-    /// When each process has noticed it.
-    fn noticed_at_ns(&self) -> &[AtomicU64] {
-        // SAFETY: as above; they follow the first eight bytes, and the mapping has room for this number of them.
-        unsafe { std::slice::from_raw_parts(self.memory.address::<AtomicU64>().add(1), self.processes) }
-    }
-
-    /// Forgets the times of the change before.
-    fn clear(&self) {
-        self.noticed_at_ns().iter().for_each(|at| at.store(0, Ordering::SeqCst));
-    }
-
-    /// When the last process has noticed the change; none before.
-    fn last_noticed_at_ns(&self) -> Option<u64> {
-        let times = self.noticed_at_ns().iter().map(|at| at.load(Ordering::SeqCst));
-        times.map(|at| (at > 0).then_some(at)).collect::<Option<Vec<_>>>()?.into_iter().max()
-    }
-}
-
 /// Does what the request says, as a process of the measurement.
 ///
 /// # Errors
@@ -143,7 +101,7 @@ pub(crate) fn execute(
             respond(LimitResponse::Ready { address: Some(socket.local_addr()?) })?;
             for round in 1..=rounds {
                 wait_for(round, notice, &board, &socket)?;
-                board.noticed_at_ns()[number as usize].store(now_ns(), Ordering::SeqCst);
+                board.set(number as usize, now_ns());
             }
         }
         LimitRequest::Relay => {
@@ -161,14 +119,14 @@ pub(crate) fn execute(
 
 fn wait_for(round: u32, notice: Notice, board: &Board, socket: &UdpSocket) -> io::Result<()> {
     loop {
-        let seen = board.change().load(Ordering::SeqCst);
+        let seen = board.word().load(Ordering::SeqCst);
         match notice {
             Notice::Udp => return socket.recv(&mut [0; 64]).map(|_| ()),
             _ if seen >= round => return Ok(()),
             Notice::Yield => sched_yield(),
             Notice::Futex => {
                 // Interrupted, or the change has come meanwhile: it looks again.
-                let _ = futex::wait(board.change(), futex::Flags::empty(), seen, None);
+                let _ = futex::wait(board.word(), futex::Flags::empty(), seen, None);
             }
         }
     }
@@ -291,16 +249,21 @@ fn end(workers: &mut [Worker]) -> Result<u64, BenchError> {
     Ok(last)
 }
 
+/// When the last process has noticed the change; none before.
+fn last_noticed_at_ns(board: &Board) -> Option<u64> {
+    board.values().map(|at| (at > 0).then_some(at)).collect::<Option<Vec<_>>>()?.into_iter().max()
+}
+
 /// Changes the number once, and returns how long it takes until the last process has noticed, in nanoseconds.
 fn notice_once(board: &Board, round: u32, notice: Notice, addresses: &[SocketAddr]) -> io::Result<u64> {
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
     thread::sleep(PAUSE);
     board.clear();
     let start = now_ns();
-    board.change().store(round, Ordering::SeqCst);
+    board.word().store(round, Ordering::SeqCst);
     match notice {
         Notice::Futex => {
-            futex::wake(board.change(), futex::Flags::empty(), i32::MAX as u32)?;
+            futex::wake(board.word(), futex::Flags::empty(), i32::MAX as u32)?;
         }
         Notice::Yield => {}
         Notice::Udp => {
@@ -310,7 +273,7 @@ fn notice_once(board: &Board, round: u32, notice: Notice, addresses: &[SocketAdd
         }
     }
     loop {
-        if let Some(last) = board.last_noticed_at_ns() {
+        if let Some(last) = last_noticed_at_ns(board) {
             return Ok(last.saturating_sub(start));
         }
         // Where the others look and yield, they have the processors in turn with this process, as with a root that goes on.

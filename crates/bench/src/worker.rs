@@ -10,6 +10,7 @@ use rand_pcg::Pcg64;
 use treecast_fabric::{Fabric, RoutingPolicy, read};
 use treecast_node::{EngineChoice, Group, GroupId, GroupSettings, Node, NodeError, NodeSettings};
 
+use crate::barrier::Barrier;
 use crate::clock::{now_ns, process_cpu_ns, sleep_until, thread_cpu_ns};
 use crate::control::{Delay, GroupFabric, GroupRequest, Measured, Pace, Request, Response, RunRequest};
 use crate::limits;
@@ -31,7 +32,7 @@ pub fn work() -> io::Result<()> {
 }
 
 /// The next request; none at the end of the input.
-fn read_request() -> io::Result<Option<Request>> {
+pub(crate) fn read_request() -> io::Result<Option<Request>> {
     let mut line = String::new();
     if io::stdin().lock().read_line(&mut line)? == 0 {
         return Ok(None);
@@ -39,7 +40,7 @@ fn read_request() -> io::Result<Option<Request>> {
     Ok(Some(serde_json::from_str(&line)?))
 }
 
-fn write_response(response: &Response) -> io::Result<()> {
+pub(crate) fn write_response(response: &Response) -> io::Result<()> {
     let mut output = io::stdout().lock();
     serde_json::to_writer(&mut output, response)?;
     output.write_all(b"\n")?;
@@ -62,7 +63,7 @@ impl Worker {
     fn execute(&mut self, request: Request) -> Result<Response, NodeError> {
         match request {
             Request::Open { bind, engine, spin_us, share } => {
-                let spin = Duration::from_micros(spin_us);
+                let spin = spin_us.map(Duration::from_micros);
                 let settings = NodeSettings { bind, engine, spin, share, ..NodeSettings::default() };
                 let node = Node::open(&settings)?;
                 let address = node.address();
@@ -80,7 +81,7 @@ impl Worker {
             Request::Run(run) => {
                 let joined = self.groups.get(&run.group).ok_or(NodeError::NodeClosed)?;
                 let cpu = process_cpu_ns();
-                let mut barrier = Barrier::new(run.pace);
+                let mut barrier = Barrier::new(&run).map_err(unreachable)?;
                 let counted = joined.group.counters();
                 let mut measured = if joined.is_root {
                     send_and_watch(&joined.group, &run, &mut barrier)?
@@ -155,41 +156,6 @@ fn read_fabric(toml: &str) -> Result<Fabric, NodeError> {
     fabric.map_err(|error| NodeError::Plan(error.into()))
 }
 
-/// The barrier before each message, if the pace has one.
-struct Barrier {
-    is_used: bool,
-    /// The CPU time of this process in the barrier, which is not the broadcasts'.
-    cpu_ns: u64,
-}
-
-impl Barrier {
-    const fn new(pace: Pace) -> Self {
-        Self { is_used: matches!(pace, Pace::Barrier), cpu_ns: 0 }
-    }
-
-    fn pass(&mut self, step: impl FnOnce() -> io::Result<()>) -> Result<(), NodeError> {
-        if self.is_used {
-            let cpu = thread_cpu_ns();
-            step().map_err(|source| NodeError::System { what: "cannot reach the coordinator", source })?;
-            self.cpu_ns += thread_cpu_ns() - cpu;
-        }
-        Ok(())
-    }
-
-    /// A member says that it enters its call.
-    fn enter(&mut self, number: u32) -> Result<(), NodeError> {
-        self.pass(|| write_response(&Response::Waits { number }))
-    }
-
-    /// The root waits until all members have entered theirs.
-    fn wait(&mut self) -> Result<(), NodeError> {
-        self.pass(|| match read_request()? {
-            Some(Request::Next) => Ok(()),
-            _ => Err(io::ErrorKind::InvalidData.into()),
-        })
-    }
-}
-
 fn send(group: &Group, run: &RunRequest, barrier: &mut Barrier) -> Result<Measured, NodeError> {
     let mut message = vec![0; run.bytes];
     let mut measured = Measured::default();
@@ -198,7 +164,7 @@ fn send(group: &Group, run: &RunRequest, barrier: &mut Barrier) -> Result<Measur
         if let Pace::Scheduled { first_ns, period_ns, .. } = run.pace {
             sleep_until(first_ns + u64::from(number) * period_ns);
         }
-        barrier.wait()?;
+        barrier.wait(number).map_err(unreachable)?;
         let start = now_ns();
         group.send(&message)?;
         if !matches!(run.pace, Pace::Stream) || number + 1 == run.messages {
@@ -222,6 +188,10 @@ fn send_and_watch(group: &Group, run: &RunRequest, barrier: &mut Barrier) -> Res
     })
 }
 
+fn unreachable(source: io::Error) -> NodeError {
+    NodeError::System { what: "cannot meet the other workers", source }
+}
+
 /// How often lost members are polled; a loss is detected within hundreds of milliseconds.
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
@@ -242,12 +212,13 @@ fn receive(group: &Group, run: &RunRequest, barrier: &mut Barrier) -> Result<Mea
     let mut message = vec![0; run.bytes];
     let mut measured = Measured::default();
     let (mut expected, mut entered) = (0, None);
-    let mut entry = Entry::new(run.pace, group.member().unwrap_or_default());
+    let member = group.member().unwrap_or_default();
+    let mut entry = Entry::new(run.pace, member);
     let mut returned = now_ns();
     while expected < run.messages {
         entry.wait(expected);
         if entered.replace(expected) != Some(expected) {
-            barrier.enter(expected)?;
+            barrier.enter(member, expected).map_err(unreachable)?;
         }
         if run.dies && expected + 1 == run.messages {
             die_halfway(group, run.bytes)?;

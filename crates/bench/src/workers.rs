@@ -11,7 +11,7 @@ use treecast_lab::{Lab, LabSettings, UplinkBytes};
 use treecast_node::EngineChoice;
 
 use crate::clock::now_ns;
-use crate::control::{Delay, GroupRequest, Measured, Pace, Request, Response, RunRequest};
+use crate::control::{Delay, GroupRequest, Measured, Meeting, Pace, Request, Response, RunRequest};
 use crate::error::{BenchError, WorkerId};
 use crate::hosts::{Hosts, WorkerCommand};
 
@@ -35,7 +35,7 @@ pub(crate) struct Start<'a> {
     pub command: &'a WorkerCommand,
     /// Each worker opens a node for each of them.
     pub engines: &'a [EngineChoice],
-    pub spin: Duration,
+    pub spin: Option<Duration>,
     /// Known to no other benchmark on the hosts.
     pub token: &'a str,
 }
@@ -103,7 +103,7 @@ impl Workers {
             };
             for (&engine, members) in with.engines.iter().zip(&mut members) {
                 let share = (processes > 1).then(|| format!("{} {host} {engine}", with.token));
-                let spin_us = with.spin.as_micros() as u64;
+                let spin_us = with.spin.map(|spin| spin.as_micros() as u64);
                 match worker.request(&Request::Open { bind, engine, spin_us, share })? {
                     Response::Opened { address } => members.push(address),
                     other => return Err(worker.unexpected(&other)),
@@ -176,7 +176,7 @@ impl Workers {
             };
             worker.send(&Request::Run(run))?;
         }
-        if matches!(run.pace, Pace::Barrier) {
+        if matches!(run.pace, Pace::Barrier) && run.meeting == Meeting::Coordinator {
             self.keep_barriers(run.messages)?;
         }
         let mut result = RunResult::default();

@@ -190,9 +190,9 @@ pub struct Arguments {
     #[arg(long, value_name = "BYTES", value_parser = pace)]
     pace: Option<u64>,
 
-    /// How long a waiting thread polls before it sleeps, such as 50us
-    #[arg(long, value_name = "TIME", value_parser = time, default_value = "0us")]
-    spin: Duration,
+    /// How long a waiting thread looks before it sleeps, such as 50us [default: as recent waits suggest]
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    spin: Option<Duration>,
 
     /// Kill this member when it has half of the last message; takes one configuration and one size
     #[arg(long, value_name = "MEMBER")]

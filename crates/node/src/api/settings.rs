@@ -61,8 +61,9 @@ pub struct NodeSettings {
     pub share: Option<String>,
     /// The size of the socket's buffers, in bytes, within the system's bounds (`net.core.rmem_max`).
     pub buffer_bytes: usize,
-    /// How long a waiting thread spins before it sleeps.
-    pub spin: Duration,
+    /// How long a waiting thread looks, and yields the processor after each look, before it sleeps; none: while recent waits were shorter
+    /// than a millisecond on average, and other threads of the machine do not keep the processor.
+    pub spin: Option<Duration>,
     /// The settings of the protocol.
     pub protocol: treecast_proto::Settings,
 }
@@ -75,7 +76,7 @@ impl Default for NodeSettings {
             socket: None,
             share: None,
             buffer_bytes: 4 << 20,
-            spin: Duration::ZERO,
+            spin: None,
             protocol: treecast_proto::Settings::default(),
         }
     }

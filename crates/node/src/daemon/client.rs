@@ -35,6 +35,7 @@ use crate::memory::ring::{ReaderPlace, RingReader, RingWriter, attach_ring};
 use crate::memory::shared_group::{Placement, RingSide, SharedGroup};
 use crate::sync::lock;
 use crate::wait::leader_followers::{EventSource, LeaderFollowers};
+use crate::wait::spin::SpinPolicy;
 use crate::wait::waker::Waker;
 use crate::{EngineChoice, NodeError};
 
@@ -93,7 +94,7 @@ impl Client {
     ///
     /// # Errors
     /// The reason, if none listens there or it rejects this process.
-    pub fn connect(name: &SocketName, spin: Duration) -> Result<Self, String> {
+    pub fn connect(name: &SocketName, spin: Option<Duration>) -> Result<Self, String> {
         let failed = |error: &dyn std::fmt::Display| format!("{name}: {error}");
         let socket = open(name).map_err(|error| failed(&error))?;
         let peer = peer_credentials(&socket).map_err(|error| failed(&error))?;
@@ -116,7 +117,7 @@ impl Client {
                 EventSource::new(kernel_wakeups.try_clone()?, KERNEL_WAKEUPS),
                 EventSource::hang_up(socket.try_clone()?, HANG_UP),
             ];
-            let leader_followers = LeaderFollowers::new(sources, spin, true)?;
+            let leader_followers = LeaderFollowers::new(sources, SpinPolicy::new(spin), true)?;
             let waker = Waker::new()?;
             leader_followers.watch(&waker, WAKER)?;
             Ok((leader_followers, waker))

@@ -22,6 +22,7 @@ use crate::datagrams::Datagrams;
 use crate::memory::shared_group::SharedGroup;
 use crate::sync::{FairMutex, lock};
 use crate::wait::leader_followers::{EventSource, LeaderFollowers};
+use crate::wait::spin::SpinPolicy;
 use crate::wait::waker::Waker;
 use crate::{EngineChoice, NodeError, NodeSettings};
 
@@ -76,7 +77,7 @@ impl EngineHandle {
         let multicast = multicast.map_err(system("cannot share the multicast sockets"))?;
         let sources = vec![EventSource::new(socket, SOCKET), EventSource::unused(multicast, MULTICAST)];
         let watch = || {
-            let leader_followers = LeaderFollowers::new(sources, settings.spin, has_kernel)?;
+            let leader_followers = LeaderFollowers::new(sources, SpinPolicy::new(settings.spin), has_kernel)?;
             leader_followers.watch(&timer, TIMER)?;
             leader_followers.watch(&waker, WAKER)?;
             // Only the engine's own thread serves several users.

@@ -4,11 +4,12 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rustix::event::{EventfdFlags, eventfd};
 use treecast_ebpf::SlotMemory;
 
+use super::spin::SpinPolicy;
 use super::waker::Waker;
 use crate::memory::readers::Readers;
 use crate::sync::lock;
@@ -117,24 +118,23 @@ impl EventCount {
         }
     }
 
-    /// Waits as a follower until `find` returns a value, or until the deadline. It spins for `spin` before it sleeps.
+    /// Waits as a follower until `find` returns a value, or until the deadline. It looks for a while before it sleeps.
     pub fn wait<T>(
         &self,
         until: Option<Instant>,
-        spin: Duration,
+        spin: &SpinPolicy,
         mut find: impl FnMut() -> Option<T>,
     ) -> Option<T> {
         let first = find();
         if first.is_some() {
             return first;
         }
-        let spin_until = Instant::now() + spin;
-        while !spin.is_zero() && Instant::now() < spin_until {
+        let mut spin = spin.begin();
+        while spin.goes_on() {
             let found = find();
-            if found.is_some() {
+            if found.is_some() || until.is_some_and(|until| until <= Instant::now()) {
                 return found;
             }
-            std::hint::spin_loop();
         }
         if let Some(readers) = self.readers.get() {
             return self.sleep_with(readers, until, find);
@@ -212,13 +212,16 @@ mod tests {
     use super::*;
     use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
     use std::sync::atomic::AtomicU64;
+    use std::time::Duration;
 
     fn event_count() -> EventCount {
         EventCount::new(Arc::new(Waker::new().unwrap()))
     }
 
     fn wait_for(events: &EventCount, number: &AtomicU64, round: u64) {
-        events.wait(None, Duration::ZERO, || (number.load(Ordering::SeqCst) >= round).then_some(())).unwrap();
+        events
+            .wait(None, &SpinPolicy::new(None), || (number.load(Ordering::SeqCst) >= round).then_some(()))
+            .unwrap();
     }
 
     #[test]
@@ -253,7 +256,7 @@ mod tests {
     #[test]
     fn a_wait_ends_at_its_deadline() {
         let until = Instant::now() + Duration::from_millis(5);
-        assert_eq!(event_count().wait(Some(until), Duration::ZERO, || None::<()>), None);
+        assert_eq!(event_count().wait(Some(until), &SpinPolicy::new(None), || None::<()>), None);
         assert!(Instant::now() >= until);
     }
 

@@ -12,6 +12,7 @@ use rustix::time::Timespec;
 
 use super::event_count::EventCount;
 use super::poll;
+use super::spin::SpinPolicy;
 use super::waker::Waker;
 
 /// The descriptors of a node, and the lock of the thread that leads.
@@ -24,7 +25,7 @@ pub(crate) struct LeaderFollowers {
     epoll: OwnedFd,
     /// What the leader polls in place of the node's own thread.
     sources: Vec<EventSource>,
-    spin: Duration,
+    spin: SpinPolicy,
     /// Whether a condition may become true without a system call of this process, so that spinning helps.
     is_seen_in_memory: bool,
 }
@@ -81,8 +82,8 @@ impl EventSource {
     }
 }
 
-/// How often a spinning thread checks its condition before it reads the clock.
-const CHECKS_PER_CLOCK_READ: u32 = 32;
+/// How often a thread looks in memory before it also polls the descriptors: other events may have to be handled.
+const LOOKS_PER_POLL: u32 = 16;
 
 /// The most event sources, and the most events that wake the node's own thread at once.
 const EVENT_SOURCES_MAX: usize = 3;
@@ -91,7 +92,7 @@ const EVENTS_MAX: usize = 8;
 impl LeaderFollowers {
     /// # Panics
     /// If there are more than [`EVENT_SOURCES_MAX`] sources: that would be our own bug.
-    pub fn new(sources: Vec<EventSource>, spin: Duration, is_seen_in_memory: bool) -> io::Result<Self> {
+    pub fn new(sources: Vec<EventSource>, spin: SpinPolicy, is_seen_in_memory: bool) -> io::Result<Self> {
         assert!(sources.len() <= EVENT_SOURCES_MAX, "the leader polls all event sources");
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         for source in &sources {
@@ -150,12 +151,12 @@ impl LeaderFollowers {
         }
         if events.readers().is_some() {
             // Another process may make the condition true, and wakes the word of all of them.
-            return events.wait(until, self.spin, find);
+            return events.wait(until, &self.spin, find);
         }
         let guard = match self.leadership.try_lock() {
             Ok(guard) => guard,
             Err(TryLockError::Poisoned(guard)) => guard.into_inner(),
-            Err(TryLockError::WouldBlock) => return events.wait(until, self.spin, find),
+            Err(TryLockError::WouldBlock) => return events.wait(until, &self.spin, find),
         };
         let leadership = Leadership::begin(self, guard);
         events.begin_sleep();
@@ -172,32 +173,29 @@ impl LeaderFollowers {
         mut find: impl FnMut() -> Option<T>,
         mut drive: impl FnMut(),
     ) -> Option<T> {
-        let spin_until = Instant::now() + self.spin;
-        while self.is_seen_in_memory && Instant::now() < spin_until {
-            for _ in 0..CHECKS_PER_CLOCK_READ {
-                let found = find();
-                if found.is_some() {
-                    return found;
-                }
-                std::hint::spin_loop();
+        let mut spin = self.spin.begin();
+        let mut is_spinning = spin.goes_on();
+        for look in 1_u32.. {
+            // Whoever looks is not woken.
+            if !is_spinning {
+                self.waker.arm();
+                events.arm();
             }
-            if until.is_some_and(|until| until <= Instant::now()) {
-                return None;
-            }
-        }
-        loop {
-            self.waker.arm();
-            events.arm();
             let found = find();
             if found.is_some() {
                 return found;
             }
-            let now = Instant::now();
-            let timeout = until.map(|until| until.saturating_duration_since(now));
+            let timeout = until.map(|until| until.saturating_duration_since(Instant::now()));
             if timeout.is_some_and(|timeout| timeout.is_zero()) {
                 return None;
             }
-            let timeout = if now < spin_until { Some(Duration::ZERO) } else { timeout };
+            let timeout = if is_spinning { Some(Duration::ZERO) } else { timeout };
+            if is_spinning {
+                is_spinning = spin.goes_on();
+                if self.is_seen_in_memory && !look.is_multiple_of(LOOKS_PER_POLL) {
+                    continue;
+                }
+            }
             let waker = PollFd::from_borrowed_fd(self.waker.as_fd(), PollFlags::IN);
             let mut descriptors: [PollFd<'_>; 1 + EVENT_SOURCES_MAX] = std::array::from_fn(|_| waker.clone());
             let mut count = 1;
@@ -215,6 +213,7 @@ impl LeaderFollowers {
                 drive();
             }
         }
+        None
     }
 
     /// Lets events wake the node's own thread, or not. Pending events wake it at once.
@@ -287,7 +286,8 @@ mod tests {
     #[test]
     fn an_unused_source_wakes_nobody() {
         let sources = vec![EventSource::unused(readable(), FIRST)];
-        let leader_followers = LeaderFollowers::new(sources, Duration::ZERO, false).unwrap();
+        let leader_followers =
+            LeaderFollowers::new(sources, SpinPolicy::new(Some(Duration::ZERO)), false).unwrap();
         assert_eq!(woken_by(&leader_followers), 0);
         assert!(!lead(&leader_followers, || {}));
         assert_eq!(woken_by(&leader_followers), 0);
@@ -301,7 +301,8 @@ mod tests {
     #[test]
     fn a_source_that_is_used_while_a_thread_leads_wakes_at_once() {
         let sources = vec![EventSource::new(readable(), FIRST), EventSource::unused(readable(), SECOND)];
-        let leader_followers = LeaderFollowers::new(sources, Duration::ZERO, false).unwrap();
+        let leader_followers =
+            LeaderFollowers::new(sources, SpinPolicy::new(Some(Duration::ZERO)), false).unwrap();
         assert_eq!(woken_by(&leader_followers), 1 << FIRST);
         let is_driven = lead(&leader_followers, || {
             assert_eq!(woken_by(&leader_followers), 0);

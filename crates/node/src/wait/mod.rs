@@ -6,6 +6,7 @@
 pub(crate) mod event_count;
 pub(crate) mod leader_followers;
 pub(crate) mod slice;
+pub(crate) mod spin;
 pub(crate) mod waker;
 
 use std::time::Duration;
