@@ -136,7 +136,7 @@ mod tests {
         assert!(!policy.begin().goes_on());
         (0..20).for_each(|_| policy.learn(Duration::ZERO));
         assert_eq!(policy.span(), Duration::ZERO);
-        let policy = SpinPolicy::new(Some(Duration::from_secs(60)));
+        let policy = SpinPolicy::new(Some(Duration::from_mins(1)));
         assert!(policy.begin().goes_on());
     }
 }
