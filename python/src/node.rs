@@ -61,11 +61,11 @@ static NODES: Mutex<Vec<Weak<Open>>> = Mutex::new(Vec::new());
 impl Node {
     #[new]
     #[pyo3(signature = (
-        bind = "0.0.0.0:0", *, engine = "auto", socket = None, share = None, buffer_bytes = Whole(4 << 20), spin_us = None,
+        bind = "0.0.0.0:0", *, engine = "auto", socket = None, share = None, buffer_bytes = Whole(4 << 20), spin_us = Some(Whole(0)),
         peer_timeout_ms = Whole(800), join_timeout_ms = Whole(10_000)
     ))]
     #[pyo3(
-        text_signature = "(bind='0.0.0.0:0', *, engine='auto', socket=None, share=None, buffer_bytes=4194304, spin_us=None, peer_timeout_ms=800, join_timeout_ms=10000)"
+        text_signature = "(bind='0.0.0.0:0', *, engine='auto', socket=None, share=None, buffer_bytes=4194304, spin_us=0, peer_timeout_ms=800, join_timeout_ms=10000)"
     )]
     #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn new(
@@ -88,7 +88,10 @@ impl Node {
             ("peer_timeout_ms", Some(peer_timeout_ms)),
             ("join_timeout_ms", Some(join_timeout_ms)),
         ] {
-            let Some(value) = value else { continue };
+            let Some(value) = value else {
+                settings.set_key(key, "auto").map_err(refused)?;
+                continue;
+            };
             settings.set_key(key, &value.0.to_string()).map_err(refused)?;
         }
         let node = treecast_node::Node::open(&settings).map_err(failed)?;

@@ -241,7 +241,7 @@ class Node:
         socket: str | PathLike[str] | None = None,
         share: str | None = None,
         buffer_bytes: SupportsIndex = 4194304,
-        spin_us: SupportsIndex | None = None,
+        spin_us: SupportsIndex | None = 0,
         peer_timeout_ms: SupportsIndex = 800,
         join_timeout_ms: SupportsIndex = 10000,
     ) -> Node: ...

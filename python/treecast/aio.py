@@ -55,7 +55,7 @@ class Node:
         socket: str | os.PathLike[str] | None = None,
         share: str | None = None,
         buffer_bytes: int = 4194304,
-        spin_us: int | None = None,
+        spin_us: int | None = 0,
         peer_timeout_ms: int = 800,
         join_timeout_ms: int = 10000,
     ) -> None:

@@ -190,9 +190,9 @@ pub struct Arguments {
     #[arg(long, value_name = "BYTES", value_parser = pace)]
     pace: Option<u64>,
 
-    /// How long a waiting thread looks before it sleeps, such as 50us [default: as recent waits suggest]
-    #[arg(long, value_name = "TIME", value_parser = time)]
-    spin: Option<Duration>,
+    /// How long a waiting thread looks before it sleeps, such as 50us, or auto: as recent waits suggest
+    #[arg(long, value_name = "TIME", value_parser = spin, default_value = "0us")]
+    spin: Spin,
 
     /// Kill this member when it has half of the last message; takes one configuration and one size
     #[arg(long, value_name = "MEMBER")]
@@ -292,6 +292,14 @@ pub fn work() -> anyhow::Result<u8> {
     Ok(0)
 }
 
+/// How long a waiting thread looks before it sleeps; none: as recent waits suggest.
+#[derive(Debug, Clone, Copy)]
+struct Spin(Option<Duration>);
+
+fn spin(text: &str) -> Result<Spin, &'static str> {
+    if text == "auto" { Ok(Spin(None)) } else { time(text).map(|time| Spin(Some(time))) }
+}
+
 fn bench(arguments: &Arguments) -> anyhow::Result<Bench> {
     let lab = arguments.racks.map(LabSettings::in_racks).or_else(|| arguments.lab.map(LabSettings::new));
     let hosts = match lab {
@@ -341,7 +349,7 @@ fn bench(arguments: &Arguments) -> anyhow::Result<Bench> {
         bytes_per_s_max: arguments.pace,
         limits: arguments.limits,
         kill: arguments.kill,
-        spin: arguments.spin,
+        spin: arguments.spin.0,
         worker: WorkerCommand {
             path: std::env::current_exe().context("cannot find the path of this executable")?,
             arguments: vec!["bench-worker".into()],

@@ -60,7 +60,7 @@ impl Node {
     /// [`NodeError::Bind`], [`NodeError::System`].
     pub fn open(settings: &NodeSettings) -> Result<Self, NodeError> {
         let (backend, shared) = open::open(settings)?;
-        let node = Self::start(backend)?;
+        let node = Self::start(backend, false)?;
         *lock(&node.shared) = shared;
         Ok(node)
     }
@@ -71,15 +71,17 @@ impl Node {
         lanes: usize,
     ) -> Result<(Self, Arc<EngineHandle>), NodeError> {
         let handle = open::open_here(settings, lanes)?;
-        Ok((Self::start(Arc::clone(&handle) as Arc<dyn Backend>)?, handle))
+        // Its users' threads do not hold it up, whatever they do.
+        let is_prompt = lanes > 1;
+        Ok((Self::start(Arc::clone(&handle) as Arc<dyn Backend>, is_prompt)?, handle))
     }
 
-    fn start(backend: Arc<dyn Backend>) -> Result<Self, NodeError> {
+    fn start(backend: Arc<dyn Backend>, is_prompt: bool) -> Result<Self, NodeError> {
         let engine = Arc::clone(&backend);
         let (runs, is_running): (Sender<Infallible>, _) = channel();
         let run = move || {
             // Without it the node works too, if less promptly.
-            if let Err(error) = request_short_slice() {
+            if is_prompt && let Err(error) = request_short_slice() {
                 tracing::debug!(%error, "the node's thread has the usual time slice");
             }
             engine.run();

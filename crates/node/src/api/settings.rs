@@ -76,7 +76,7 @@ impl Default for NodeSettings {
             socket: None,
             share: None,
             buffer_bytes: 4 << 20,
-            spin: None,
+            spin: Some(Duration::ZERO),
             protocol: treecast_proto::Settings::default(),
         }
     }

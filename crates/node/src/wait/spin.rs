@@ -2,7 +2,7 @@
 //!
 //! To wake a sleeping thread takes longer than most messages. A thread that looks instead and yields the processor after each look
 //! costs the others of the machine little, as long as these yield too or have processors of their own; next to a thread that computes it
-//! gets the processor only after that one's time slice, and sleeping is better.
+//! gets the processor only after that one's time slice, and it keeps a processor on which others could run that wait for another one.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
