@@ -297,7 +297,12 @@ pub fn work() -> anyhow::Result<u8> {
 struct Spin(Option<Duration>);
 
 fn spin(text: &str) -> Result<Spin, &'static str> {
-    if text == "auto" { Ok(Spin(None)) } else { time(text).map(|time| Spin(Some(time))) }
+    if text == "auto" {
+        return Ok(Spin(None));
+    }
+    time(text)
+        .map(|time| Spin(Some(time)))
+        .map_err(|_| "expected auto, or a time up to 60s, such as 400us or 2ms")
 }
 
 fn bench(arguments: &Arguments) -> anyhow::Result<Bench> {
