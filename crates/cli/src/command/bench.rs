@@ -300,9 +300,7 @@ fn spin(text: &str) -> Result<Spin, &'static str> {
     if text == "auto" {
         return Ok(Spin(None));
     }
-    time(text)
-        .map(|time| Spin(Some(time)))
-        .map_err(|_| "expected auto, or a time up to 60s, such as 400us or 2ms")
+    time(text).map(|time| Spin(Some(time))).map_err(|_| "auto, or a time up to 60s, such as 400us or 2ms")
 }
 
 fn bench(arguments: &Arguments) -> anyhow::Result<Bench> {
