@@ -454,6 +454,11 @@ def test_a_closed_node_aborts_its_groups_and_creates_no_others(pair):
         node.group([node.address], group=2)
 
 
+def test_a_node_may_decide_how_long_threads_spin():
+    with Node(ANY, spin_us=None) as node, node.group([node.address], offload="auto") as group:
+        assert group.offload_status.startswith("offload nic, chosen because ")
+
+
 def test_invalid_arguments_are_rejected_in_one_sentence(pair):
     with pytest.raises(TreecastError, match="^cannot resolve host nowhere: "):
         Node("nowhere")

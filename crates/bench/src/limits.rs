@@ -25,7 +25,7 @@ pub struct Limits {
     pub processes: u32,
     /// One futex wakes all of them, which sleep on it: until the last has run, in microseconds.
     pub futex_wake_us: f64,
-    /// They look for a change in shared memory, and yield the processor after each look: until the last has seen it, in microseconds.
+    /// They check shared memory for a change, and yield the processor after each check: until the last has seen it, in microseconds.
     pub yield_notice_us: f64,
     /// Each sleeps on a UDP socket, and is sent a datagram over loopback: until the last has it, in microseconds.
     pub udp_each_us: f64,
@@ -76,6 +76,9 @@ const CHAINS: u32 = 3;
 
 /// All processes wait again before the next change.
 const PAUSE: Duration = Duration::from_millis(2);
+
+/// A process that has not noticed a change by then has died, or its datagram was lost: the measurement fails.
+const NOTICE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What goes through the chain, and what each process reads at once.
 const CHAIN_BYTES: usize = 32 << 20;
@@ -275,6 +278,9 @@ fn notice_once(board: &Board, round: u32, notice: Notice, addresses: &[SocketAdd
     loop {
         if let Some(last) = last_noticed_at_ns(board) {
             return Ok(last.saturating_sub(start));
+        }
+        if now_ns() - start > NOTICE_TIMEOUT.as_nanos() as u64 {
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "a process has not noticed a change"));
         }
         // Where the others look and yield, they have the processors in turn with this process, as with a root that goes on.
         if notice == Notice::Yield { sched_yield() } else { thread::sleep(PAUSE) }

@@ -264,6 +264,25 @@ impl User {
     }
 }
 
+/// How much longer a thread has worked than it has waited.
+#[derive(Debug, Default)]
+struct Duty(Duration);
+
+impl Duty {
+    fn on_waited(&mut self, time: Duration) {
+        self.0 = self.0.saturating_sub(time);
+    }
+
+    fn on_worked(&mut self, time: Duration) {
+        self.0 += time;
+    }
+
+    /// The pause that is due, if one is.
+    fn take_pause(&mut self) -> Option<Duration> {
+        (self.0 > BUSY_MAX).then(|| std::mem::take(&mut self.0))
+    }
+}
+
 /// What a user's thread has.
 #[derive(Debug)]
 struct UserServer {
@@ -271,8 +290,8 @@ struct UserServer {
     watch: OwnedFd,
     sessions: BTreeMap<u64, Session>,
     next: u64,
-    /// How much longer it has been busy than it has waited.
-    busy: Duration,
+    /// Limits its share of a processor.
+    duty: Duty,
 }
 
 impl UserServer {
@@ -286,7 +305,7 @@ impl UserServer {
             watch,
             sessions: BTreeMap::new(),
             next: FIRST_CLIENT,
-            busy: Duration::ZERO,
+            duty: Duty::default(),
         })
     }
 
@@ -308,7 +327,7 @@ impl UserServer {
                 }
             };
             let awake = Instant::now();
-            self.busy = self.busy.saturating_sub(awake - asleep);
+            self.duty.on_waited(awake - asleep);
             for event in &events[..count] {
                 match event.data.u64() {
                     STOP => return self.end(),
@@ -322,9 +341,11 @@ impl UserServer {
             if self.sessions.is_empty() && lock(&self.user.awaited).is_empty() && self.retire() {
                 return;
             }
-            self.busy += awake.elapsed();
-            if self.busy > BUSY_MAX && self.user.has_neighbours() {
-                thread::sleep(std::mem::take(&mut self.busy));
+            self.duty.on_worked(awake.elapsed());
+            if self.user.has_neighbours()
+                && let Some(pause) = self.duty.take_pause()
+            {
+                thread::sleep(pause);
             }
         }
     }
@@ -387,5 +408,26 @@ impl UserServer {
         for session in self.sessions.values() {
             session.end(&self.user);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_without_waits_pauses_for_as_long_as_it_works_and_one_with_as_long_waits_never() {
+        let step = Duration::from_micros(40);
+        let (mut worked, mut paused) = (Duration::ZERO, Duration::ZERO);
+        let (mut flooded, mut calm) = (Duty::default(), Duty::default());
+        for _ in 0..300 {
+            flooded.on_worked(step);
+            worked += step;
+            paused += flooded.take_pause().unwrap_or_default();
+            calm.on_worked(step);
+            calm.on_waited(step);
+            assert_eq!(calm.take_pause(), None);
+        }
+        assert_eq!(paused, worked);
     }
 }

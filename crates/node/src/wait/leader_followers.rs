@@ -82,8 +82,8 @@ impl EventSource {
     }
 }
 
-/// How often a thread looks in memory before it also polls the descriptors: other events may have to be handled.
-const LOOKS_PER_POLL: u32 = 16;
+/// How often a spinning thread checks memory before it also polls the descriptors: other events may have to be handled.
+const CHECKS_PER_POLL: u32 = 16;
 
 /// The most event sources, and the most events that wake the node's own thread at once.
 const EVENT_SOURCES_MAX: usize = 3;
@@ -175,8 +175,9 @@ impl LeaderFollowers {
     ) -> Option<T> {
         let mut spin = self.spin.begin();
         let mut is_spinning = spin.goes_on();
-        for look in 1_u32.. {
-            // Whoever looks is not woken.
+        let mut checks = 0_u32;
+        loop {
+            // A spinning thread checks the condition itself, and needs no wake-up.
             if !is_spinning {
                 self.waker.arm();
                 events.arm();
@@ -192,7 +193,8 @@ impl LeaderFollowers {
             let timeout = if is_spinning { Some(Duration::ZERO) } else { timeout };
             if is_spinning {
                 is_spinning = spin.goes_on();
-                if self.is_seen_in_memory && !look.is_multiple_of(LOOKS_PER_POLL) {
+                checks = checks.wrapping_add(1);
+                if self.is_seen_in_memory && !checks.is_multiple_of(CHECKS_PER_POLL) {
                     continue;
                 }
             }
@@ -213,7 +215,6 @@ impl LeaderFollowers {
                 drive();
             }
         }
-        None
     }
 
     /// Lets events wake the node's own thread, or not. Pending events wake it at once.
