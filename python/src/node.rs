@@ -27,8 +27,8 @@ use crate::plan::Plan;
 /// `user`, a thread of this process; `ebpf`, the kernel's packet path; `auto`, the daemon with the socket path `socket`, if there is one,
 /// and otherwise a thread; docs/node.md describes the daemon. Processes of one user on this host that give the same text as `share` share
 /// one node, which the first of them opens. `buffer_bytes` is the requested size of the socket buffers, which the system
-/// may limit. A waiting thread looks for `spin_us` microseconds before it sleeps, and yields the processor after each
-/// look: lower latency for more CPU time; None lets the node decide, by how long recent waits were.
+/// may limit. A waiting thread spins for `spin_us` microseconds before it sleeps, and yields the processor after each
+/// check: lower latency for more CPU time; None lets the node decide, by how long recent waits were.
 /// `peer_timeout_ms` is how long a silent neighbour is waited for, `join_timeout_ms` how long a member may take to join.
 ///
 /// As a context manager a node is closed at the end. It is thread-safe. A forked process cannot use the node of its parent: that

@@ -23,8 +23,8 @@ enum Place {
     Coordinator,
 }
 
-/// How often the root looks at the board. It sleeps meanwhile: the others have the processors until all of them wait.
-const LOOK_INTERVAL: Duration = Duration::from_micros(100);
+/// How often the root checks the board. It sleeps meanwhile: the others have the processors until all of them wait.
+const CHECK_INTERVAL: Duration = Duration::from_micros(100);
 
 /// How long the root waits for the others.
 const TIMEOUT: Duration = Duration::from_mins(1);
@@ -83,7 +83,7 @@ fn wait_at(board: &Board, number: u32) -> io::Result<()> {
     loop {
         // The first one is the root's own.
         let have_entered = board.values().skip(1).all(|entered| entered > u64::from(number));
-        std::thread::sleep(LOOK_INTERVAL);
+        std::thread::sleep(CHECK_INTERVAL);
         if have_entered {
             return Ok(());
         }

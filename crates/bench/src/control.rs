@@ -77,7 +77,7 @@ pub(crate) struct RunRequest {
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Meeting {
     /// On one machine: each writes the number of the call that it enters into a [`Board`](crate::board::Board) in this file, which has room
-    /// for so many members, the root included. So nobody is woken while a message is on its way.
+    /// for this number of members, the root included. The barrier wakes no process while a message is being delivered.
     Board { path: PathBuf, members: u32 },
     /// The worker of the root gets a [`Request::Next`] for each message, when all others have sent a [`Response::Waits`].
     Coordinator,

@@ -43,7 +43,7 @@ pub struct Bench {
     pub limits: bool,
     /// A member that is killed in the middle of the last message; requires one configuration and one size.
     pub kill: Option<u32>,
-    /// How long a waiting thread looks before it sleeps; none: as the node decides.
+    /// How long a waiting thread spins before it sleeps; none: as the node decides.
     pub spin: Option<Duration>,
     /// The command that runs a worker.
     pub worker: WorkerCommand,

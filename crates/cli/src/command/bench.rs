@@ -190,7 +190,7 @@ pub struct Arguments {
     #[arg(long, value_name = "BYTES", value_parser = pace)]
     pace: Option<u64>,
 
-    /// How long a waiting thread looks before it sleeps, such as 50us, or auto: as recent waits suggest
+    /// How long a waiting thread spins before it sleeps, such as 50us, or auto: as recent waits suggest
     #[arg(long, value_name = "TIME", value_parser = spin, default_value = "0us")]
     spin: Spin,
 
@@ -292,7 +292,7 @@ pub fn work() -> anyhow::Result<u8> {
     Ok(0)
 }
 
-/// How long a waiting thread looks before it sleeps; none: as recent waits suggest.
+/// How long a waiting thread spins before it sleeps; none: as recent waits suggest.
 #[derive(Debug, Clone, Copy)]
 struct Spin(Option<Duration>);
 
@@ -495,7 +495,7 @@ fn limits_sentence(limits: &Limits) -> String {
     let gigabytes = |bytes_per_s: f64| bytes_per_s / 1e9;
     format!(
         "Limits of this machine (receivers: {processes}): a futex wakes all after {futex_wake_us:.0} us, a datagram to each over loopback after {udp_each_us:.0} us; \
-         by looking and yielding they notice after {yield_notice_us:.0} us. It copies {:.1} GB/s, and a chain of TCP connections carries {:.2} GB/s.\n",
+         by checking and yielding they notice after {yield_notice_us:.0} us. It copies {:.1} GB/s, and a chain of TCP connections carries {:.2} GB/s.\n",
         gigabytes(limits.copy_bytes_per_s),
         gigabytes(limits.tcp_chain_bytes_per_s),
     )

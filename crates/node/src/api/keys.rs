@@ -74,7 +74,7 @@ const NODE_KEYS: &[Key<NodeSettings>] = &[
     Key {
         name: "spin_us",
         expected: "auto, or a number of microseconds up to 1000000",
-        about: "how long a waiting thread looks before it sleeps",
+        about: "how long a waiting thread spins before it sleeps",
         get: |settings| settings.spin.map_or("auto".into(), |spin| (spin.as_micros() as u64).into()),
         set: |settings, text| {
             let parse = || Some(Duration::from_micros(text.parse().ok().filter(|&us| us <= 1_000_000)?));

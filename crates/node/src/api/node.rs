@@ -71,17 +71,17 @@ impl Node {
         lanes: usize,
     ) -> Result<(Self, Arc<EngineHandle>), NodeError> {
         let handle = open::open_here(settings, lanes)?;
-        // Its users' threads do not hold it up, whatever they do.
-        let is_prompt = lanes > 1;
-        Ok((Self::start(Arc::clone(&handle) as Arc<dyn Backend>, is_prompt)?, handle))
+        // The engine's thread of a daemon preempts the threads of its users.
+        let has_short_slice = lanes > 1;
+        Ok((Self::start(Arc::clone(&handle) as Arc<dyn Backend>, has_short_slice)?, handle))
     }
 
-    fn start(backend: Arc<dyn Backend>, is_prompt: bool) -> Result<Self, NodeError> {
+    fn start(backend: Arc<dyn Backend>, has_short_slice: bool) -> Result<Self, NodeError> {
         let engine = Arc::clone(&backend);
         let (runs, is_running): (Sender<Infallible>, _) = channel();
         let run = move || {
-            // Without it the node works too, if less promptly.
-            if is_prompt && let Err(error) = request_short_slice() {
+            // The node works without it, with a higher latency.
+            if has_short_slice && let Err(error) = request_short_slice() {
                 tracing::debug!(%error, "the node's thread has the usual time slice");
             }
             engine.run();

@@ -61,7 +61,7 @@ pub struct NodeSettings {
     pub share: Option<String>,
     /// The size of the socket's buffers, in bytes, within the system's bounds (`net.core.rmem_max`).
     pub buffer_bytes: usize,
-    /// How long a waiting thread looks, and yields the processor after each look, before it sleeps; none: while recent waits were shorter
+    /// How long a waiting thread spins, and yields the processor after each check, before it sleeps; none: while recent waits were shorter
     /// than a millisecond on average, and other threads of the machine do not keep the processor.
     pub spin: Option<Duration>,
     /// The settings of the protocol.

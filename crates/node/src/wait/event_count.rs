@@ -118,7 +118,7 @@ impl EventCount {
         }
     }
 
-    /// Waits as a follower until `find` returns a value, or until the deadline. It looks for a while before it sleeps.
+    /// Waits as a follower until `find` returns a value, or until the deadline. It may spin before it sleeps.
     pub fn wait<T>(
         &self,
         until: Option<Instant>,
