@@ -157,7 +157,7 @@ fn read_fabric(toml: &str) -> Result<Fabric, NodeError> {
 }
 
 fn send(group: &Group, run: &RunRequest, barrier: &mut Barrier) -> Result<Measured, NodeError> {
-    let mut message = vec![0; run.bytes];
+    let mut message = touched(run.bytes);
     let mut measured = Measured::default();
     for number in 0..run.messages {
         set_message_number(&mut message, number);
@@ -174,6 +174,12 @@ fn send(group: &Group, run: &RunRequest, barrier: &mut Barrier) -> Result<Measur
         measured.span_ns.push(now_ns() - start);
     }
     Ok(measured)
+}
+
+/// A buffer whose pages the system has mapped, as those of a program that uses a buffer again.
+fn touched(bytes: usize) -> Vec<u8> {
+    // The system maps pages of zeros when they are first written.
+    vec![u8::MAX; bytes]
 }
 
 /// Sends, while another thread watches for lost members.
@@ -209,7 +215,7 @@ fn watch_losses(group: &Group, has_sent: &AtomicBool) -> Vec<(u32, u64)> {
 }
 
 fn receive(group: &Group, run: &RunRequest, barrier: &mut Barrier) -> Result<Measured, NodeError> {
-    let mut message = vec![0; run.bytes];
+    let mut message = touched(run.bytes);
     let mut measured = Measured::default();
     let (mut expected, mut entered) = (0, None);
     let member = group.member().unwrap_or_default();

@@ -74,20 +74,15 @@ impl Incoming {
         if count >= 0 { Ok(count as usize) } else { nothing_there(io::Error::last_os_error()) }
     }
 
-    /// The number of datagrams in a message of the last batch.
-    pub fn segments(&self, message: usize) -> usize {
-        let (bytes, segment_bytes) = self.lengths(message);
-        bytes.div_ceil(segment_bytes).max(1)
-    }
-
-    /// A datagram of a message, and its sender.
-    pub fn segment(&self, message: usize, segment: usize) -> Option<(SocketAddr, &[u8])> {
+    /// A message of the last batch: its sender, and its datagrams. None: its sender is of an unknown family.
+    pub fn message(&self, message: usize) -> Option<(SocketAddr, impl Iterator<Item = &[u8]>)> {
         let from = addresses::read(&self.batch.addresses[message])?;
         let (bytes, segment_bytes) = self.lengths(message);
         let first = message * DATAGRAM_BYTES_MAX;
-        let start = segment * segment_bytes;
-        let end = ((segment + 1) * segment_bytes).min(bytes);
-        Some((from, self.batch.bytes.get(first + start..first + end)?))
+        let bytes = &self.batch.bytes[first..first + bytes];
+        // A datagram may be empty.
+        let empty = bytes.is_empty().then_some(bytes);
+        Some((from, empty.into_iter().chain(bytes.chunks(segment_bytes))))
     }
 
     /// The length of a message, and of each of its segments but the last.

@@ -117,14 +117,9 @@ impl Datagrams {
         socket.map_or(Ok(0), |socket| self.receive.receive(socket, messages_max))
     }
 
-    /// The number of datagrams in a message of the last batch.
-    pub fn segments(&self, message: usize) -> usize {
-        self.receive.segments(message)
-    }
-
-    /// A datagram of a message of the last batch, and its sender.
-    pub fn segment(&self, message: usize, segment: usize) -> Option<(SocketAddr, &[u8])> {
-        self.receive.segment(message, segment)
+    /// A message of the last batch: its sender, and its datagrams.
+    pub fn message(&self, message: usize) -> Option<(SocketAddr, impl Iterator<Item = &[u8]>)> {
+        self.receive.message(message)
     }
 
     /// Whether the batch to send is full.
@@ -293,9 +288,8 @@ pub(crate) mod tests {
     pub fn received(socket: &mut Datagrams, lane: Lane) -> Vec<(SocketAddr, Vec<u8>)> {
         let mut all = Vec::new();
         for message in 0..socket.receive(lane, BATCH).unwrap() {
-            let segments =
-                (0..socket.segments(message)).filter_map(|segment| socket.segment(message, segment));
-            all.extend(segments.map(|(from, bytes)| (from, bytes.to_vec())));
+            let (from, datagrams) = socket.message(message).unwrap();
+            all.extend(datagrams.map(|bytes| (from, bytes.to_vec())));
         }
         all
     }

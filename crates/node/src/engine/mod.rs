@@ -264,8 +264,8 @@ impl Engine {
         };
         let now = clock::now();
         for message in 0..count {
-            for segment in 0..datagrams.segments(message) {
-                let Some((from, bytes)) = datagrams.segment(message, segment) else { continue };
+            let Some((from, segments)) = datagrams.message(message) else { continue };
+            for bytes in segments {
                 if core.kernel.is_some() {
                     if let Some(group) = Program::read_wake_datagram(bytes) {
                         if let Some(entry) = core.groups.get(&group) {
