@@ -17,7 +17,7 @@ impl PayloadChecksum {
 
 #[cfg(feature = "std")]
 fn crc(bytes: &[u8]) -> u32 {
-    crc32c::crc32c(bytes)
+    crc_fast::crc32_iscsi(bytes)
 }
 
 #[cfg(not(feature = "std"))]

@@ -23,6 +23,7 @@ impl<'a> View<'a> {
     ///
     /// # Errors
     /// [`Malformed::Short`], [`Malformed::Version`].
+    #[inline]
     pub fn new(datagram: &'a [u8]) -> Result<Self, Malformed> {
         let (layout, payload) =
             Layout::ref_from_prefix(datagram).map_err(|_| Malformed::Short(datagram.len()))?;
@@ -47,6 +48,7 @@ impl<'a> View<'a> {
     ///
     /// # Errors
     /// All but those of [`View::new`].
+    #[inline]
     pub fn check(self, keys: &Keys) -> Result<Packet<'a>, Malformed> {
         if self.layout.mac.get() != mac(self.layout, &keys.header) {
             return Err(Malformed::Mac);
@@ -72,6 +74,7 @@ impl<'a> View<'a> {
     ///
     /// # Errors
     /// Those of [`View::check`] but [`Malformed::Mac`] and [`Malformed::Checksum`].
+    #[inline]
     pub fn read(self) -> Result<Packet<'a>, Malformed> {
         let Self { layout, payload } = self;
         let header = Header {
@@ -259,6 +262,7 @@ impl Missing {
 }
 
 impl Body {
+    #[inline]
     fn read(layout: &Layout, payload: &[u8]) -> Result<Self, Malformed> {
         let flags = layout.flags.get();
         let known = match layout.kind {
@@ -331,6 +335,7 @@ impl Body {
     }
 }
 
+#[inline]
 fn read_data(layout: &Layout, payload: &[u8]) -> Result<Data, Malformed> {
     let body = DataLayout::ref_from_bytes(&layout.body).expect("every body has this length");
     let flags = layout.flags.get();
