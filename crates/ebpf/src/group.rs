@@ -168,6 +168,16 @@ impl KernelGroup {
         unsafe { get!(self.pointer(), flow.next) }
     }
 
+    /// At another member than the root, whether its application, which has read all packets before `read`, has freed so much that the
+    /// parent has to know before it sends anything: a quarter of the slots, while the window that it knows of is nearly closed.
+    pub fn owes_window_update(&self, read: Sequence) -> bool {
+        let (slots, quarter) = (self.memory.count(), (self.memory.count() / 4) as i32);
+        // SAFETY: as in `next`.
+        let (next, window_end) =
+            unsafe { (get!(self.pointer(), flow.next), get!(self.pointer(), flow.advertised_window_end)) };
+        window_end.distance_from(next) < quarter && (read + slots).distance_from(window_end) >= quarter
+    }
+
     /// How many packets every child may be sent now, also while the group is handed off: it may be more in a moment.
     pub fn room(&self) -> Room {
         let pointer = self.pointer();

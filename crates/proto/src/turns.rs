@@ -19,8 +19,8 @@ pub(crate) struct Turns {
 }
 
 /// What the datagrams may cost that an owner sends before others have their turn ([`crate::Transmit::cost`]): a burst of data to one child
-/// (`flow/send.rs`), or 8 other datagrams. The last datagram may exceed it.
-pub const TURN_MAX: u32 = 32;
+/// (`flow/send.rs`), or 11 other datagrams. The last datagram may exceed it.
+pub const TURN_MAX: u32 = 44;
 
 impl Turns {
     /// Adds a group that is not there, behind the other groups of its owner.

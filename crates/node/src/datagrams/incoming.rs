@@ -5,7 +5,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::ptr;
 
-use super::{BATCH, ControlMessages, addresses, zeroed};
+use super::{RECEIVE_BATCH, ControlMessages, addresses, zeroed};
 
 /// The longest message that is received, a datagram or several that GRO has merged, in bytes. A longer one is truncated, which its
 /// checksum detects.
@@ -19,10 +19,10 @@ pub struct Incoming {
 /// What the kernel writes. The headers point into the other fields, which are boxed and never move.
 struct Batch {
     bytes: Vec<u8>,
-    addresses: [libc::sockaddr_storage; BATCH],
-    vectors: [libc::iovec; BATCH],
-    control_messages: [ControlMessages; BATCH],
-    headers: [libc::mmsghdr; BATCH],
+    addresses: [libc::sockaddr_storage; RECEIVE_BATCH],
+    vectors: [libc::iovec; RECEIVE_BATCH],
+    control_messages: [ControlMessages; RECEIVE_BATCH],
+    headers: [libc::mmsghdr; RECEIVE_BATCH],
 }
 
 // SAFETY: its pointers point into its own boxes.
@@ -31,11 +31,11 @@ unsafe impl Send for Incoming {}
 impl Incoming {
     pub fn new() -> Self {
         let mut batch = Box::new(Batch {
-            bytes: vec![0; BATCH * DATAGRAM_BYTES_MAX],
-            addresses: [zeroed(); BATCH],
-            vectors: [zeroed(); BATCH],
-            control_messages: [ControlMessages([0; 64]); BATCH],
-            headers: [zeroed(); BATCH],
+            bytes: vec![0; RECEIVE_BATCH * DATAGRAM_BYTES_MAX],
+            addresses: [zeroed(); RECEIVE_BATCH],
+            vectors: [zeroed(); RECEIVE_BATCH],
+            control_messages: [ControlMessages([0; 64]); RECEIVE_BATCH],
+            headers: [zeroed(); RECEIVE_BATCH],
         });
         let Batch { bytes, addresses, vectors, control_messages, headers } = &mut *batch;
         for (place, room) in bytes.chunks_mut(DATAGRAM_BYTES_MAX).enumerate() {
@@ -54,7 +54,7 @@ impl Incoming {
     /// # Errors
     /// Those of the system, except for an empty socket: then the number is 0.
     pub fn receive(&mut self, socket: &UdpSocket, messages_max: usize) -> io::Result<usize> {
-        let messages_max = messages_max.min(BATCH);
+        let messages_max = messages_max.min(RECEIVE_BATCH);
         let headers = &mut self.batch.headers[..messages_max];
         for header in &mut *headers {
             header.msg_hdr.msg_namelen = size_of::<libc::sockaddr_storage>() as libc::socklen_t;

@@ -76,7 +76,7 @@ fn program(groups: impl Iterator<Item = (GroupId, usize)>) -> Vec<libc::sock_fil
 #[cfg(test)]
 mod tests {
     use super::super::tests::receive_all;
-    use super::super::{BATCH, Datagrams, Lane};
+    use super::super::{RECEIVE_BATCH, Datagrams, Lane};
     use super::*;
     use treecast_wire::{Body, HEADER_BYTES, Header, MemberId, Sequence, Timestamp, View};
 
@@ -114,7 +114,7 @@ mod tests {
 
     fn assert_empty(socket: &mut Datagrams) {
         for lane in 0..socket.lanes() {
-            assert_eq!(socket.receive(Lane::Own(lane), BATCH).unwrap(), 0, "lane {lane}");
+            assert_eq!(socket.receive(Lane::Own(lane), RECEIVE_BATCH).unwrap(), 0, "lane {lane}");
         }
     }
 
@@ -184,7 +184,7 @@ mod tests {
         }
         assert_eq!(groups(&mut other, 2, 10), [2; 10]);
         let mut arrived = 0;
-        while let count @ 1.. = other.receive(Lane::Own(1), BATCH).unwrap() {
+        while let count @ 1.. = other.receive(Lane::Own(1), RECEIVE_BATCH).unwrap() {
             arrived += (0..count).map(|message| other.message(message).unwrap().1.count()).sum::<usize>();
         }
         assert!(0 < arrived && arrived < flood, "{arrived} of {flood}");

@@ -250,7 +250,7 @@ mod tests {
     use treecast_wire::HEADER_BYTES;
 
     use super::super::tests::received;
-    use super::super::{BATCH, Datagrams, Lane};
+    use super::super::{RECEIVE_BATCH, Datagrams, Lane};
     use super::*;
 
     fn reception(address: SocketAddr, root: &Datagrams) -> Reception {
@@ -300,7 +300,7 @@ mod tests {
         other.receive_at(&[]).unwrap();
         assert!(one.multicast.alone_at().contains(&group.ip()));
         assert_eq!(other.ready_multicast(), []);
-        assert_eq!(other.receive(Lane::Multicast(number), BATCH).unwrap(), 0);
+        assert_eq!(other.receive(Lane::Multicast(number), RECEIVE_BATCH).unwrap(), 0);
         assert_eq!(receive_multicast(&mut one, 3).len(), 3);
     }
 

@@ -9,7 +9,7 @@ use std::ptr;
 use treecast_wire::{GroupId, HEADER_BYTES, View};
 
 use super::multicast::MulticastRoute;
-use super::{BATCH, ControlMessages, GROUP, addresses, zeroed};
+use super::{SEND_BATCH, ControlMessages, GROUP, addresses, zeroed};
 
 /// A batch of datagrams that are sent with one system call.
 pub struct Outgoing {
@@ -28,14 +28,14 @@ pub struct Outgoing {
 /// What the kernel reads. Each datagram is a header and a payload, which is not copied; the vectors of a GSO batch are contiguous.
 struct Batch {
     count: usize,
-    header_bytes: [[u8; HEADER_BYTES]; BATCH],
-    payload_bytes: [Vec<u8>; BATCH],
-    vectors: [[libc::iovec; 2]; BATCH],
+    header_bytes: [[u8; HEADER_BYTES]; SEND_BATCH],
+    payload_bytes: [Vec<u8>; SEND_BATCH],
+    vectors: [[libc::iovec; 2]; SEND_BATCH],
     gso_count: usize,
-    gso_batches: [GsoBatch; BATCH],
-    addresses: [libc::sockaddr_storage; BATCH],
-    control_messages: [ControlMessages; BATCH],
-    headers: [libc::mmsghdr; BATCH],
+    gso_batches: [GsoBatch; SEND_BATCH],
+    addresses: [libc::sockaddr_storage; SEND_BATCH],
+    control_messages: [ControlMessages; SEND_BATCH],
+    headers: [libc::mmsghdr; SEND_BATCH],
 }
 
 /// The most segments of a GSO batch: the least `UDP_MAX_SEGMENTS` of all Linux versions, and the bound of the kernel's packet path.
@@ -146,14 +146,14 @@ impl Outgoing {
         let nowhere = SocketAddr::from(([0, 0, 0, 0], 0));
         let batch = Box::new(Batch {
             count: 0,
-            header_bytes: [[0; HEADER_BYTES]; BATCH],
-            payload_bytes: [const { Vec::new() }; BATCH],
-            vectors: [[zeroed(); 2]; BATCH],
+            header_bytes: [[0; HEADER_BYTES]; SEND_BATCH],
+            payload_bytes: [const { Vec::new() }; SEND_BATCH],
+            vectors: [[zeroed(); 2]; SEND_BATCH],
             gso_count: 0,
-            gso_batches: [GsoBatch::new(nowhere, &[0; HEADER_BYTES], 0, 0); BATCH],
-            addresses: [zeroed(); BATCH],
-            control_messages: [ControlMessages([0; 64]); BATCH],
-            headers: [zeroed(); BATCH],
+            gso_batches: [GsoBatch::new(nowhere, &[0; HEADER_BYTES], 0, 0); SEND_BATCH],
+            addresses: [zeroed(); SEND_BATCH],
+            control_messages: [ControlMessages([0; 64]); SEND_BATCH],
+            headers: [zeroed(); SEND_BATCH],
         });
         let multicast_routes = BTreeMap::new();
         Self { is_v6, gso_bytes_max, is_connected: false, too_long: Vec::new(), multicast_routes, batch }
@@ -189,7 +189,7 @@ impl Outgoing {
 
     /// Whether a batch is ready to be sent.
     pub fn is_full(&self) -> bool {
-        self.batch.count == BATCH
+        self.batch.count == SEND_BATCH
     }
 
     /// Adds a datagram, and keeps its payload.

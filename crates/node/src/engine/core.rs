@@ -339,12 +339,13 @@ impl Core {
     /// A group that the kernel's packet path runs, and whose application needs user space to run it.
     fn find_group_for_user_space(&self) -> Option<GroupId> {
         let kernel = self.kernel.as_ref()?;
-        let needs_user_space = |entry: &GroupEntry| {
+        let needs_user_space = |group: GroupId, entry: &GroupEntry| {
+            let owes_window_update = |read| kernel.owes_window_update(group, read);
             entry.shared_group.has_progress()
-                && entry.side.as_ref().is_some_and(|side| side.needs_user_space(entry.consumed))
+                && entry.side.as_ref().is_some_and(|side| side.needs_user_space(owes_window_update))
         };
         let mut handed_off = self.groups.iter().filter(|(group, _)| kernel.runs(**group));
-        handed_off.find(|(_, entry)| needs_user_space(entry)).map(|(&group, _)| group)
+        handed_off.find(|(group, entry)| needs_user_space(**group, entry)).map(|(&group, _)| group)
     }
 
     /// Passes received packets and free slots to the applications.

@@ -266,6 +266,11 @@ impl KernelPath {
         self.groups.get(&group).is_none_or(|entry| entry.group.next() == written(&entry.group))
     }
 
+    /// Whether a member that the program runs has to tell its parent that its application has read all packets before `read`.
+    pub fn owes_window_update(&self, group: GroupId, read: Sequence) -> bool {
+        self.groups.get(&group).is_some_and(|entry| entry.group.owes_window_update(read))
+    }
+
     /// Whether the program runs a group.
     pub fn runs(&self, group: GroupId) -> bool {
         self.groups.get(&group).is_some_and(|entry| entry.group.is_handed_off())

@@ -37,7 +37,7 @@ use treecast_wire::{HEADER_BYTES, View};
 use self::core::Core;
 use crate::NodeSettings;
 use crate::clock;
-use crate::datagrams::{BATCH, Datagrams, Lane};
+use crate::datagrams::{Datagrams, Lane, RECEIVE_BATCH};
 use crate::memory::ring::RingReader;
 use crate::memory::shared_group::{RingSide, SharedGroup};
 use crate::wait::waker::Waker;
@@ -220,7 +220,7 @@ impl Engine {
     fn receive_some(&mut self) -> Progress {
         let mut progress = Progress::Done;
         let messages_max = match (self.core.owners.have_lanes(), self.core.owners.share()) {
-            (false, _) => BATCH,
+            (false, _) => RECEIVE_BATCH,
             (true, false) => LONE_MESSAGES_MAX,
             (true, true) => SHARED_MESSAGES_MAX,
         };

@@ -47,15 +47,15 @@ pub(crate) enum RingSide {
 impl RingSide {
     /// For the node's side, while the kernel's packet path runs the group: whether user space has to run it because of what the
     /// application has done. At the root: it has written packets that the kernel's packet path has not sent, and has not delegated
-    /// sending. At another member: it has read a quarter of the slots since `consumed`, which the parent has to know.
-    pub fn needs_user_space(&self, consumed: Sequence) -> bool {
+    /// sending. At another member: it has read so much that the parent has to know, as `owes_window_update` says of what it has read.
+    pub fn needs_user_space(&self, owes_window_update: impl FnOnce(Sequence) -> bool) -> bool {
         match self {
             Self::Reader(reader) => reader.shared_memory().is_none_or(|memory| {
                 memory.is_delegated().load(Ordering::Acquire) == 0
                     && memory.forwarded().load(Ordering::Acquire) != memory.written().load(Ordering::Acquire)
             }),
             Self::Writer(writer) => writer.shared_memory().is_none_or(|memory| {
-                memory.read().load(Ordering::Acquire).wrapping_sub(consumed.0) >= writer.slots() / 4
+                owes_window_update(Sequence(memory.read().load(Ordering::Acquire)))
             }),
         }
     }

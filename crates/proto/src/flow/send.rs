@@ -23,8 +23,8 @@ pub(crate) struct Segment {
 const FRAME_BYTES: u64 = 66;
 
 /// The number of packets that one child is sent before the next child is: one wake-up of its host then serves all of them, and the
-/// next child does not wait long.
-const BURST_PACKETS_MAX: u32 = 32;
+/// next child does not wait long. It is the number of full datagrams of an Ethernet in one GSO batch.
+const BURST_PACKETS_MAX: u32 = 44;
 
 /// The time's worth of packets that pacing lets go at once.
 const PACING_BURST: Nanoseconds = Nanoseconds::from_us(500);
