@@ -1,13 +1,19 @@
-/* Checksums of payloads: CRC-32C (RFC 9260, appendix A), eight bytes at a time, or a code (mac.h). */
+/* Checksums of payloads: CRC-32C (RFC 9260, appendix A), eight bytes at a time, or a code (mac.h); and those of datagrams. */
 #pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
 
 #include <linux/bpf.h>
 
+#include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
 #include "group.h"
 #include "mac.h"
 #include "maps.h"
+#include "packet.h"
+#include "parse.h"
 
 /* The address of the tables in one register: otherwise the compiler loads the address of each table. */
 static __always_inline const __u8 *crc_tables(void)
@@ -104,5 +110,71 @@ __noinline __u32 payload_crc(struct slot *slot, __u32 length)
 /* The checksum of a payload of data. */
 static __always_inline __u64 payload_checksum(struct group *group, struct slot *slot, __u32 length)
 {
-	return group->authenticates_payload ? payload_mac(&group->payload_key, slot, length) : payload_crc(slot, length);
+	return group->payload_check == CHECK_CODE ? payload_mac(&group->payload_key, slot, length) : payload_crc(slot, length);
+}
+
+/* The Internet checksum's sum of a payload, which is padded with zeros in its slot. */
+__noinline __u32 payload_sum(struct slot *slot, __u32 length)
+{
+	__u32 block;
+	__s64 sum = 0;
+
+	if (!slot || length > SLOT_BYTES)
+		return 0;
+	for (block = 0; block < SLOT_BYTES / 512 + 1; block++) {
+		__u32 from = block * 512;
+		__u32 size;
+
+		if (from >= length || from >= SLOT_BYTES)
+			break;
+		size = length - from;
+		if (size > 512)
+			size = 512;
+		size = (size + 3) & ~3u;
+		if (size > SLOT_BYTES - from)
+			size = SLOT_BYTES - from;
+		/* Kernels before 6.13 take at most 512 bytes per call. */
+		if (size > 512)
+			break;
+		sum = bpf_csum_diff(NULL, 0, (__be32 *)(slot->payload + from), size, (__wsum)sum);
+		if (sum < 0)
+			return 0;
+	}
+	return (__u32)sum;
+}
+
+static __always_inline __u16 folded(__u64 sum)
+{
+	sum = (sum & 0xffff) + (sum >> 16);
+	sum = (sum & 0xffff) + (sum >> 16);
+	sum = (sum & 0xffff) + (sum >> 16);
+	return (__u16)sum;
+}
+
+/* Whether the UDP checksum of a datagram is right, whose one payload is in its slot (RFC 768). */
+static __noinline bool has_right_udp_checksum(struct __sk_buff *buffer, struct work *work, struct slot *slot, __u32 length)
+{
+	bool is_v6 = work->headers_bytes == IPV6_HEADER_AT;
+	struct udp *udp = udp_of(work->received, is_v6);
+	__s64 addresses, header;
+	__u64 pseudo;
+
+	/* The kernel has verified the segments of a batch before it merged them, and completes their checksums when it splits the batch. */
+	if (work->segments > 1)
+		return true;
+	/* The network interface has verified it. */
+	if (bpf_csum_level(buffer, BPF_CSUM_LEVEL_QUERY) >= 0)
+		return true;
+	addresses = is_v6 ? bpf_csum_diff(NULL, 0, (__be32 *)(work->received + IP_AT + 8), 32, 0) :
+			    bpf_csum_diff(NULL, 0, (__be32 *)(work->received + IP_AT + 12), 8, 0);
+	header = bpf_csum_diff(NULL, 0, (__be32 *)&work->header, HEADER_BYTES, 0);
+	if (addresses < 0 || header < 0)
+		return false;
+	pseudo = (__u64)folded(addresses) + bpf_htons(PROTOCOL_UDP) + udp->length;
+	/* On the way from another network namespace of this machine: the interface that it leaves by would complete it (the kernel's
+	 * CHECKSUM_PARTIAL). Of datagrams that were changed on a wire, one of 65,536 looks like that, as many as have a right checksum. */
+	if (udp->checksum == folded(pseudo))
+		return true;
+	return folded(pseudo + udp->from + udp->to + udp->length + udp->checksum + folded(header) +
+		      folded(payload_sum(slot, length))) == 0xffff;
 }

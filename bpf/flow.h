@@ -80,14 +80,14 @@ static __always_inline __u32 advertised_window_end(struct group *group)
 static __always_inline bool has_news(struct group *group)
 {
 	struct flow_state *flow = &group->flow;
-	__s32 step = ack_interval(group), quarter = 2 * step;
+	__s32 step = ack_interval(group), quarter = 2 * step, half = 4 * step;
 
 	if (group->is_root)
 		return false;
 	if (is_before(flow->advertised_stable, flow->ack_requested) && !is_before(flow->stable, flow->ack_requested))
 		return true;
 	return distance(flow->stable, flow->advertised_stable) >= step ||
-	       (distance(flow->advertised_window_end, flow->next) < quarter &&
+	       (distance(flow->advertised_window_end, flow->next) < half &&
 		distance(advertised_window_end(group), flow->advertised_window_end) >= quarter);
 }
 

@@ -27,6 +27,12 @@
 #define WAKE_FOR_TIMER 2
 #define WAKE_FOR_ROOM 3
 
+/* How the payload of a packet is verified before the packet is accepted: by its CRC-32C, by its code, or by the checksum of the datagram
+ * where that has one. */
+#define CHECK_CRC 0
+#define CHECK_CODE 1
+#define CHECK_NETWORK 2
+
 /* The kinds of `struct expected`. */
 #define EXPECTED_MESSAGE 0
 #define EXPECTED_REST 1
@@ -180,11 +186,10 @@ struct group {
 	__u16 reserved;
 	/* The time for which the timer is set, or before which user space is not woken again by the timer; 0: neither. */
 	__u64 timer_set_for;
-	/* What user space posts before it hands the group off: the keys of the session, whether codes cover the payloads of data, and so
-	 * on. */
+	/* What user space posts before it hands the group off: the keys of the session, how payloads of data are verified, and so on. */
 	struct mac_key header_key;
 	struct mac_key payload_key;
-	__u32 authenticates_payload;
+	__u32 payload_check;
 	__u32 number;
 	__u32 epoch;
 	__u32 member;
@@ -227,7 +232,8 @@ struct descriptor {
 	/* The payload's checksum. */
 	__u64 checksum;
 	__u32 ack_requested;
-	__u32 reserved;
+	/* Whether the payload has this checksum. If it is not known, the reader verifies it. */
+	__u32 is_verified;
 	/* When the packet was accepted here, and when its copies were forwarded. */
 	__u64 arrived_at;
 	__u64 sent_at;

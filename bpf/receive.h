@@ -58,6 +58,7 @@ static __always_inline void describe(struct slot *slot, struct descriptor *piece
 	slot->descriptor.message_length = piece->message_length;
 	slot->descriptor.checksum = piece->checksum;
 	slot->descriptor.ack_requested = piece->ack_requested;
+	slot->descriptor.is_verified = piece->is_verified;
 	slot->descriptor.arrived_at = work->now;
 	slot->descriptor.sent_at = work->now;
 }
@@ -76,9 +77,20 @@ struct reception {
 	__u64 ack_requests;
 	__u64 message_ends;
 	__u32 is_from_root_socket;
+	/* Whether the checksum of the datagram is verified in place of those of payloads. */
+	__u32 trusts_network;
 	/* By multicast the root may not be the parent: its timestamps are of another clock, and are not for the parent. */
 	__u32 is_from_parent;
 };
+
+/* Whether the payload in a slot is what was sent. */
+static __always_inline bool verify_payload(struct reception *reception, struct slot *slot, struct descriptor *piece)
+{
+	piece->is_verified = !reception->trusts_network;
+	if (reception->trusts_network)
+		return has_right_udp_checksum(reception->buffer, reception->work, slot, piece->length);
+	return payload_checksum(reception->group, slot, piece->length) == piece->checksum;
+}
 
 /* Accepts one segment, if it is the next packet and valid. Nothing has changed otherwise. */
 static long receive_segment(__u32 index, void *context)
@@ -112,13 +124,13 @@ static long receive_segment(__u32 index, void *context)
 		 * packet. */
 		if (header->flags)
 			return 1;
+		piece.is_verified = 1;
 	} else {
 		if (header->version != VERSION || bpf_ntohl(header->epoch) != group->epoch ||
 		    bpf_ntohl(header->sender) != sender || header_mac(&group->header_key, header) != header->mac)
 			return 1;
 		/* The slot is free: no packet behind `next` is held while the group is handed off, and packets before `freed` have left it. */
-		if (!store(buffer, at + HEADER_BYTES, slot, piece.length) ||
-		    payload_checksum(group, slot, piece.length) != piece.checksum)
+		if (!store(buffer, at + HEADER_BYTES, slot, piece.length) || !verify_payload(reception, slot, &piece))
 			return 1;
 		timestamp = bpf_be64_to_cpu(header->timestamp);
 		if (reception->is_from_parent && timestamp > group->flow.parent_timestamp)
@@ -166,6 +178,8 @@ static __noinline bool receive_data(struct __sk_buff *buffer, struct work *work,
 	if (!is_from_neighbour(work, group->is_by_multicast ? &group->multicast_path : &group->parent_path))
 		return false;
 	reception.is_from_parent = !group->is_by_multicast || group->is_root_parent;
+	reception.trusts_network = group->payload_check == CHECK_NETWORK &&
+				   udp_of(work->received, work->headers_bytes == IPV6_HEADER_AT)->checksum;
 	consume(group, page);
 	if (!receive_segments(work, group, &reception))
 		return false;

@@ -9,6 +9,7 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
+#include "checksum.h"
 #include "group.h"
 #include "mac.h"
 #include "maps.h"
@@ -20,44 +21,6 @@ static __always_inline __s64 address_difference(struct work *work, bool is_v6)
 	if (is_v6)
 		return bpf_csum_diff((__be32 *)(work->received + IP_AT + 8), 32, (__be32 *)(work->rewritten + IP_AT + 8), 32, 0);
 	return bpf_csum_diff((__be32 *)(work->received + IP_AT + 12), 8, (__be32 *)(work->rewritten + IP_AT + 12), 8, 0);
-}
-
-/* The Internet checksum's sum of a payload, which is padded with zeros in its slot. */
-__noinline __u32 payload_sum(struct slot *slot, __u32 length)
-{
-	__u32 block;
-	__s64 sum = 0;
-
-	if (!slot || length > SLOT_BYTES)
-		return 0;
-	for (block = 0; block < SLOT_BYTES / 512 + 1; block++) {
-		__u32 from = block * 512;
-		__u32 size;
-
-		if (from >= length || from >= SLOT_BYTES)
-			break;
-		size = length - from;
-		if (size > 512)
-			size = 512;
-		size = (size + 3) & ~3u;
-		if (size > SLOT_BYTES - from)
-			size = SLOT_BYTES - from;
-		/* Kernels before 6.13 take at most 512 bytes per call. */
-		if (size > 512)
-			break;
-		sum = bpf_csum_diff(NULL, 0, (__be32 *)(slot->payload + from), size, (__wsum)sum);
-		if (sum < 0)
-			return 0;
-	}
-	return (__u32)sum;
-}
-
-static __always_inline __u16 folded(__u64 sum)
-{
-	sum = (sum & 0xffff) + (sum >> 16);
-	sum = (sum & 0xffff) + (sum >> 16);
-	sum = (sum & 0xffff) + (sum >> 16);
-	return (__u16)sum;
 }
 
 /* Writes the headers of a neighbour's path, and ours, in front of the payload in the buffer. The UDP checksum is updated incrementally

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 
 use arbitrary::{Arbitrary, Unstructured};
 use treecast_proto::{
-    Authentication, CreateGroup, Event, GroupId, GroupKey, Input, MemberId, Nanoseconds, Offload, Output,
+    Authentication, CreateGroup, Event, GroupId, GroupKey, Input, Integrity, MemberId, Nanoseconds, Offload, Output,
     PayloadChecksum, Piece, Protocol, ReaderSet, Readers, Sequence, SessionId, Settings, Store,
     TransmitPayload,
 };
@@ -254,6 +254,7 @@ impl Trial {
             key: key(),
             session: session(0),
             authentication: Authentication::Header,
+            integrity: Integrity::default(),
             root: MemberId(0),
             members: (0..3).map(address).collect(),
             children: vec![vec![MemberId(1)], vec![MemberId(2)], vec![]],
@@ -687,6 +688,7 @@ impl Trial {
                     payload_bytes_max: PAYLOAD_BYTES,
                     offload: if is_multicast { Offload::Switch } else { Offload::Nic },
                     authentication: Authentication::Header,
+                    integrity: Integrity::default(),
                     part: u16::from(part) % parts,
                     parts,
                     neighbours: neighbours.to_vec(),

@@ -12,10 +12,13 @@ use aya::maps::MapData;
 use treecast_proto::{
     FlowState, GroupCounters, GroupId, HandOff, HandOffPacket, MulticastSource, Nanoseconds, Sequence, Start,
 };
-use treecast_wire::{Authentication, HEADER_BYTES};
+use treecast_wire::{Authentication, HEADER_BYTES, Integrity};
 
 use crate::fields::{get, set};
-use crate::layout::{self, CHILDREN_MAX, Child, FastPathCounters, Group, Path, SEGMENTS_MAX};
+use crate::layout::{
+    self, CHECK_CODE, CHECK_CRC, CHECK_NETWORK, CHILDREN_MAX, Child, FastPathCounters, Group, Path,
+    SEGMENTS_MAX,
+};
 use crate::memory::Mapping;
 use crate::slots::SlotMemory;
 
@@ -169,13 +172,14 @@ impl KernelGroup {
     }
 
     /// At another member than the root, whether its application, which has read all packets before `read`, has freed so much that the
-    /// parent has to know before it sends anything: a quarter of the slots, while the window that it knows of is nearly closed.
+    /// parent has to know before it sends anything: a quarter of the slots, while it knows of less than half of them.
     pub fn owes_window_update(&self, read: Sequence) -> bool {
-        let (slots, quarter) = (self.memory.count(), (self.memory.count() / 4) as i32);
+        let slots = self.memory.count();
+        let (quarter, half) = ((slots / 4) as i32, (slots / 2) as i32);
         // SAFETY: as in `next`.
         let (next, window_end) =
             unsafe { (get!(self.pointer(), flow.next), get!(self.pointer(), flow.advertised_window_end)) };
-        window_end.distance_from(next) < quarter && (read + slots).distance_from(window_end) >= quarter
+        window_end.distance_from(next) < half && (read + slots).distance_from(window_end) >= quarter
     }
 
     /// How many packets every child may be sent now, also while the group is handed off: it may be more in a moment.
@@ -389,7 +393,12 @@ unsafe fn write(pointer: *mut Group, group: &HandOff) {
     unsafe {
         set!(pointer, group.keys.header, header_key);
         set!(pointer, group.keys.payload, payload_key);
-        set!(pointer, u32::from(group.keys.authentication == Authentication::Payload), authenticates_payload);
+        let payload_check = match (group.keys.authentication, group.integrity) {
+            (Authentication::Payload, _) => CHECK_CODE,
+            (Authentication::Header, Integrity::Crc32c) => CHECK_CRC,
+            (Authentication::Header, Integrity::Network) => CHECK_NETWORK,
+        };
+        set!(pointer, payload_check, payload_check);
         set!(pointer, group.epoch, epoch);
         set!(pointer, group.member.0, member);
         set!(pointer, group.parent.map_or(u32::MAX, |(parent, _)| parent.0), parent);

@@ -12,6 +12,11 @@ pub const SEGMENTS_MAX: u32 = 64;
 pub const OWNER_NONE: u32 = 0;
 pub const OWNER_USER: u32 = 2;
 
+/// How the payload of a packet is verified before the packet is accepted.
+pub const CHECK_CRC: u32 = 0;
+pub const CHECK_CODE: u32 = 1;
+pub const CHECK_NETWORK: u32 = 2;
+
 pub const WAKE_FOR_NAK: u32 = 1;
 pub const WAKE_FOR_TIMER: u32 = 2;
 pub const WAKE_FOR_ROOM: u32 = 3;
@@ -78,7 +83,7 @@ mirror! {
         pub timer_set_for: u64,
         pub header_key: MacKey,
         pub payload_key: MacKey,
-        pub authenticates_payload: u32,
+        pub payload_check: u32,
         pub number: u32,
         pub epoch: u32,
         pub member: u32,
@@ -111,7 +116,7 @@ mirror! {
         pub message_length: u64,
         pub checksum: u64,
         pub ack_requested: u32,
-        pub reserved: u32,
+        pub is_verified: u32,
         pub arrived_at: u64,
         pub sent_at: u64,
         pub reserved2: u64,
@@ -208,6 +213,9 @@ mod tests {
         let numbers = [
             ("OWNER_NONE", OWNER_NONE),
             ("OWNER_USER", OWNER_USER),
+            ("CHECK_CRC", CHECK_CRC),
+            ("CHECK_CODE", CHECK_CODE),
+            ("CHECK_NETWORK", CHECK_NETWORK),
             ("WAKE_FOR_NAK", WAKE_FOR_NAK),
             ("WAKE_FOR_TIMER", WAKE_FOR_TIMER),
             ("WAKE_FOR_ROOM", WAKE_FOR_ROOM),

@@ -116,7 +116,13 @@ impl SlotMemory {
         unsafe { Nanoseconds(get!(self.descriptor(packet), arrived_at)) }
     }
 
-    /// Writes the descriptor of a packet.
+    /// Whether the payload was found to have the checksum in its descriptor. If not, its reader has to verify it.
+    pub fn is_verified(&self, packet: Sequence) -> bool {
+        // SAFETY: the slot is mapped.
+        unsafe { get!(self.descriptor(packet), is_verified) != 0 }
+    }
+
+    /// Writes the descriptor of a packet whose payload is in its slot and has this checksum.
     pub fn describe(&self, packet: Sequence, piece: &Piece, arrived_at: Nanoseconds) {
         let descriptor = self.descriptor(packet);
         // SAFETY: the slot is mapped; the caller knows who may write it, and the program does not read it.
@@ -127,6 +133,7 @@ impl SlotMemory {
             set!(descriptor, piece.message_length, message_length);
             set!(descriptor, piece.checksum.0, checksum);
             set!(descriptor, 0, ack_requested);
+            set!(descriptor, 1, is_verified);
             set!(descriptor, arrived_at.0, arrived_at);
         }
     }

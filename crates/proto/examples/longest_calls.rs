@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 use treecast_proto::{
-    Authentication, CreateGroup, GroupId, GroupKey, Input, MemberId, Nanoseconds, Offload, Output, Protocol,
-    Sequence, SessionId, Settings,
+    Authentication, CreateGroup, GroupId, GroupKey, Input, Integrity, MemberId, Nanoseconds, Offload, Output,
+    Protocol, Sequence, SessionId, Settings,
 };
 use treecast_wire::{Body, Control, ControlHeader, Handshake, Header, Keys, Nonce, Timestamp};
 
@@ -75,6 +75,7 @@ fn run(name: &str, parent_of: impl Fn(usize) -> usize) {
         key,
         session: SESSION,
         authentication: Authentication::Header,
+        integrity: Integrity::default(),
         root: MemberId(0),
         members: (0..members).map(address).collect(),
         children,

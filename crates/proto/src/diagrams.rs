@@ -11,7 +11,7 @@ use rand_pcg::Pcg64;
 
 use crate::group::Group;
 use crate::{
-    Authentication, CreateGroup, GroupId, GroupKey, Input, MemberId, Nanoseconds, Offload, Output,
+    Authentication, CreateGroup, GroupId, GroupKey, Input, Integrity, MemberId, Nanoseconds, Offload, Output,
     PayloadChecksum, Piece, Protocol, Sequence, SessionId, Settings, TransmitPayload,
 };
 
@@ -256,6 +256,7 @@ impl Run {
             key: key(),
             session: SessionId([self.sessions; 16]),
             authentication: Authentication::Header,
+            integrity: Integrity::default(),
             root: MemberId(0),
             members: (0..MEMBERS).map(address).collect(),
             children: [&[1, 4][..], &[2, 3], &[], &[], &[]]

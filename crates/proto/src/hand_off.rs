@@ -7,7 +7,7 @@
 
 use std::net::SocketAddr;
 
-use treecast_wire::{Authentication, GroupId, Keys, MacKey, MemberId};
+use treecast_wire::{Authentication, GroupId, Integrity, Keys, MacKey, MemberId};
 
 use crate::state::{ChildState, FlowState, MulticastState, Start};
 use crate::{Nanoseconds, Piece};
@@ -32,6 +32,8 @@ pub struct HandOff {
     pub slots: u32,
     /// The longest payload in bytes.
     pub payload_bytes_max: u16,
+    /// When members verify the CRCs of payloads.
+    pub integrity: Integrity,
     /// The minimum RTO.
     pub min_rto: Nanoseconds,
     /// The interval of keepalive probes. No RTO is longer than a quarter of it.
@@ -101,6 +103,7 @@ impl HandOff {
             parent: None,
             slots: 0,
             payload_bytes_max: 0,
+            integrity: Integrity::Crc32c,
             min_rto: Nanoseconds::ZERO,
             keepalive: Nanoseconds::ZERO,
             parent_heard_at: Nanoseconds::ZERO,

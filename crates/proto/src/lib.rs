@@ -42,6 +42,6 @@ pub use turns::{OwnerId, TURN_MAX};
 
 pub use treecast_terms::Nanoseconds;
 pub use treecast_wire::{
-    Authentication, Eviction, GroupId, MemberId, Offload, PayloadChecksum, ReaderSet, Readers, RootLoss,
-    Sequence, SessionId,
+    Authentication, Eviction, GroupId, Integrity, MemberId, Offload, PayloadChecksum, ReaderSet, Readers,
+    RootLoss, Sequence, SessionId,
 };

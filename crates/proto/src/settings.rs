@@ -3,7 +3,8 @@
 use std::net::SocketAddr;
 
 use treecast_wire::{
-    Authentication, GroupId, MemberId, Offload, PAYLOAD_BYTES_MAX, ReaderSet, Sequence, SessionId, Table,
+    Authentication, GroupId, Integrity, MemberId, Offload, PAYLOAD_BYTES_MAX, ReaderSet, Sequence, SessionId,
+    Table,
 };
 
 use crate::{GroupKey, Nanoseconds, Refused, StateSize};
@@ -50,6 +51,8 @@ pub struct CreateGroup {
     pub session: SessionId,
     /// What the codes of data packets cover.
     pub authentication: Authentication,
+    /// When members verify the CRCs of payloads.
+    pub integrity: Integrity,
     /// The root's own number.
     pub root: MemberId,
     /// The address of each member's node, by the member's number.

@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 
 use treecast_proto::{
-    Authentication, CreateGroup, GroupId, GroupKey, Input, MemberId, Nanoseconds, Offload, Output,
+    Authentication, CreateGroup, GroupId, GroupKey, Input, Integrity, MemberId, Nanoseconds, Offload, Output,
     PayloadChecksum, Piece, Protocol, Sequence, SessionId, Settings, TransmitPayload,
 };
 
@@ -32,6 +32,7 @@ impl Chain {
             key: GroupKey::new("a token", GROUP),
             session: SessionId([1; 16]),
             authentication: Authentication::Header,
+            integrity: Integrity::default(),
             root: MemberId(0),
             members: (0..NODES).map(address).collect(),
             children: vec![vec![MemberId(1)], vec![MemberId(2), MemberId(3)], vec![], vec![]],

@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 
 use proptest::prelude::*;
 use treecast_proto::{
-    Authentication, GroupId, GroupKey, HandOff, HandOffPacket, Input, MemberId, Nanoseconds, Offload, Output,
-    PayloadChecksum, Piece, Protocol, Sequence, SessionId, Settings,
+    Authentication, GroupId, GroupKey, HandOff, HandOffPacket, Input, Integrity, MemberId, Nanoseconds,
+    Offload, Output, PayloadChecksum, Piece, Protocol, Sequence, SessionId, Settings,
 };
 use treecast_wire::{
     Acknowledgment, Body, Control, ControlHeader, Handshake, Header, Keys, MacKey, Neighbour, Nonce, Role,
@@ -88,6 +88,7 @@ fn hand_off_with(children: u32) -> (Protocol, HandOff) {
         payload_bytes_max: PAYLOAD_BYTES_MAX,
         offload: Offload::Nic,
         authentication: Authentication::Header,
+        integrity: Integrity::default(),
         part: 0,
         parts: 1,
         neighbours: [neighbour(0, Role::Parent)]

@@ -3,8 +3,8 @@
 use std::net::SocketAddr;
 
 use treecast_proto::{
-    Authentication, CreateGroup, GroupId, GroupKey, Input, MemberId, Nanoseconds, Offload, Output, OwnerId,
-    Protocol, Sequence, SessionId, Settings, TURN_MAX,
+    Authentication, CreateGroup, GroupId, GroupKey, Input, Integrity, MemberId, Nanoseconds, Offload, Output,
+    OwnerId, Protocol, Sequence, SessionId, Settings, TURN_MAX,
 };
 use treecast_wire::View;
 
@@ -23,6 +23,7 @@ fn create(protocol: &mut Protocol, group: GroupId, members: usize) {
         key: GroupKey::new("a token", group),
         session: SessionId([1; 16]),
         authentication: Authentication::Header,
+        integrity: Integrity::default(),
         root: MemberId(0),
         members: (0..members).map(address).collect(),
         children,

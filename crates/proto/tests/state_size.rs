@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use treecast_proto::{
-    Authentication, CreateGroup, GroupId, GroupKey, Input, MemberId, Nanoseconds, Offload, Output,
+    Authentication, CreateGroup, GroupId, GroupKey, Input, Integrity, MemberId, Nanoseconds, Offload, Output,
     PayloadChecksum, Piece, Protocol, Sequence, SessionId, Settings, StateSize, TransmitPayload,
 };
 
@@ -46,6 +46,7 @@ fn create(group: GroupId, tree: Tree, members: usize, slots: u32) -> CreateGroup
         key: key(),
         session: SessionId([1; 16]),
         authentication: Authentication::Header,
+        integrity: Integrity::default(),
         root: MemberId(0),
         members: (0..members).map(address).collect(),
         children: children.collect(),

@@ -9,7 +9,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::address::AddressLayout;
 use crate::readers::ReadersLayout;
-use crate::{Authentication, Malformed, MemberId, Offload, PAYLOAD_BYTES_MAX, Readers, Sequence};
+use crate::{Authentication, Integrity, Malformed, MemberId, Offload, PAYLOAD_BYTES_MAX, Readers, Sequence};
 
 /// A control message. The epoch in its header is that of the tree which it is about.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -79,6 +79,8 @@ pub struct Table {
     pub offload: Offload,
     /// What the codes of data packets cover.
     pub authentication: Authentication,
+    /// When members verify the CRCs of payloads.
+    pub integrity: Integrity,
     /// This part's number, from 0.
     pub part: u16,
     /// The number of parts: 1 to [`Table::PARTS_MAX`].
@@ -134,7 +136,7 @@ pub(crate) struct TableLayout {
     pub bytes: U64,
     pub payload_bytes_max: U16,
     pub offload: u8,
-    pub authentication: u8,
+    pub guards: u8,
     pub part: U16,
     pub parts: U16,
 }
@@ -240,7 +242,8 @@ impl Table {
             bytes: fixed.bytes.get(),
             payload_bytes_max: fixed.payload_bytes_max.get(),
             offload: Offload::NAMES.get(usize::from(fixed.offload))?.1,
-            authentication: Authentication::NAMES.get(usize::from(fixed.authentication))?.1,
+            authentication: Authentication::NAMES.get(usize::from(fixed.guards & 1))?.1,
+            integrity: Integrity::NAMES.get(usize::from(fixed.guards >> 1))?.1,
             part: fixed.part.get(),
             parts: fixed.parts.get(),
             neighbours: neighbours.iter().map(Neighbour::read).collect::<Option<_>>()?,
@@ -264,7 +267,7 @@ impl Table {
             bytes: self.bytes.into(),
             payload_bytes_max: self.payload_bytes_max.into(),
             offload: self.offload as u8,
-            authentication: self.authentication as u8,
+            guards: self.authentication as u8 | (self.integrity as u8) << 1,
             part: self.part.into(),
             parts: self.parts.into(),
         };

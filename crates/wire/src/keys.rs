@@ -63,6 +63,44 @@ impl FromStr for Authentication {
     }
 }
 
+/// When a member verifies the CRC-32C of a payload, which the root has computed and which comes with each packet unless codes cover payloads
+/// ([`Authentication::Payload`]).
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Integrity {
+    /// Before it accepts the packet: a packet with a wrong CRC is dropped, and sent again.
+    Crc32c,
+    /// A packet whose UDP checksum is right may be accepted without, as TCP accepts a segment; then the CRC is verified before an
+    /// application gets the payload, and a wrong one ends the member.
+    #[default]
+    Network,
+}
+
+impl Integrity {
+    /// All values with their names, in the order of their numbers in tables.
+    pub const NAMES: [(&'static str, Self); 2] = [("crc32c", Self::Crc32c), ("network", Self::Network)];
+}
+
+impl fmt::Display for Integrity {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(Self::NAMES[*self as usize].0)
+    }
+}
+
+/// A text that names no [`Integrity`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("unknown integrity: known are crc32c, network")]
+pub struct UnknownIntegrity;
+
+impl FromStr for Integrity {
+    type Err = UnknownIntegrity;
+
+    fn from_str(text: &str) -> Result<Self, UnknownIntegrity> {
+        let found = Self::NAMES.into_iter().find(|(name, _)| *name == text);
+        found.map(|(_, integrity)| integrity).ok_or(UnknownIntegrity)
+    }
+}
+
 /// The keys of a session, or of the handshakes that lead to one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Keys {
@@ -118,5 +156,10 @@ mod tests {
             assert_eq!(name.parse(), Ok(authentication));
         }
         assert!("none".parse::<Authentication>().is_err());
+        for (number, (name, integrity)) in Integrity::NAMES.into_iter().enumerate() {
+            assert_eq!(integrity as usize, number);
+            assert_eq!(name.parse(), Ok(integrity));
+        }
+        assert!("none".parse::<Integrity>().is_err());
     }
 }

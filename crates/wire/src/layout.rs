@@ -119,7 +119,7 @@ mod tests {
         assert_documented!(DataLayout, 28, message checksum length offset message_length);
         assert_documented!(AcknowledgmentLayout, 28, stable echo receive_window missing_first missing);
         assert_documented!(ControlLayout, 28, operation checksum length reserved nonce);
-        assert_documented!(TableLayout, 0, member start slots message bytes payload_bytes_max offload authentication part parts);
+        assert_documented!(TableLayout, 0, member start slots message bytes payload_bytes_max offload guards part parts);
         assert_documented!(NeighbourLayout, 0, member role address);
         assert_documented!(AddressLayout, 0, port address);
         assert_documented!(WelcomeLayout, 0, session address);

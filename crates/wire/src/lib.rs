@@ -49,7 +49,9 @@ pub use checksum::PayloadChecksum;
 pub use control::{Control, Eviction, Neighbour, Role, RootLoss, Table};
 pub use handshake::Handshake;
 pub use header::{Acknowledgment, Body, ControlHeader, Data, Distribution, Header, Missing, Packet, View};
-pub use keys::{Authentication, Keys, MacKey, Nonce, SessionId, UnknownAuthentication};
+pub use keys::{
+    Authentication, Integrity, Keys, MacKey, Nonce, SessionId, UnknownAuthentication, UnknownIntegrity,
+};
 pub use malformed::Malformed;
 pub use readers::{ReaderSet, Readers};
 pub use sequence::Sequence;

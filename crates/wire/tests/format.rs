@@ -6,9 +6,9 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use proptest::prelude::*;
 use treecast_wire::{
     Acknowledgment, Authentication, Body, Control, ControlHeader, Data, Distribution, Eviction, GroupId,
-    HEADER_BYTES, Handshake, Header, Keys, MESSAGE_BYTES_MAX, MacKey, Malformed, MemberId, Missing,
-    Neighbour, Nonce, Offload, PAYLOAD_BYTES_MAX, ReaderSet, Readers, Role, RootLoss, Sequence, SessionId,
-    Table, Timestamp, View,
+    HEADER_BYTES, Handshake, Header, Integrity, Keys, MESSAGE_BYTES_MAX, MacKey, Malformed, MemberId,
+    Missing, Neighbour, Nonce, Offload, PAYLOAD_BYTES_MAX, ReaderSet, Readers, Role, RootLoss, Sequence,
+    SessionId, Table, Timestamp, View,
 };
 
 const KEYS: Keys = Keys {
@@ -131,6 +131,7 @@ fn tables() -> impl Strategy<Value = Table> {
             payload_bytes_max,
             offload: Offload::NAMES[choice % 4].1,
             authentication: Authentication::NAMES[choice % 2].1,
+            integrity: Integrity::NAMES[choice / 2 % 2].1,
             part: parts / 2,
             parts,
             neighbours,
@@ -316,6 +317,7 @@ fn packets_of_each_type_match_the_test_vectors() {
         payload_bytes_max: 1_408,
         offload: Offload::Nic,
         authentication: Authentication::Header,
+        integrity: Integrity::Network,
         part: 0,
         parts: 1,
         neighbours: vec![
@@ -407,6 +409,7 @@ fn a_table_names_no_unicast_address_as_that_of_multicast() {
             payload_bytes_max: 1_408,
             offload: Offload::Switch,
             authentication: Authentication::Header,
+            integrity: Integrity::Network,
             part: 0,
             parts: 1,
             neighbours: vec![neighbour(ip)],

@@ -6,8 +6,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use treecast_proto::{
-    Authentication, CreateGroup, Ending, Event, GroupId, GroupKey, Input, MemberId, Nanoseconds, Offload,
-    Output, PayloadChecksum, Piece, Protocol, Sequence, SessionId, Settings, Store, Trace, Transmit,
+    Authentication, CreateGroup, Ending, Event, GroupId, GroupKey, Input, Integrity, MemberId, Nanoseconds,
+    Offload, Output, PayloadChecksum, Piece, Protocol, Sequence, SessionId, Settings, Store, Trace, Transmit,
     TransmitPayload,
 };
 
@@ -274,6 +274,7 @@ impl Host {
                 key: group_key(scenario, group),
                 session: session(self.life),
                 authentication: Authentication::Header,
+                integrity: Integrity::default(),
                 root: setting.root,
                 members: setting.hosts.iter().map(|&host| address(host)).collect(),
                 children: setting.children.clone(),

@@ -1,9 +1,9 @@
 //! The codes and checksums of the program are those of the library.
 
-use treecast_proto::Authentication;
+use treecast_proto::{Authentication, Integrity};
 
 use super::lab::Lab;
-use super::stage::{Act, Defect, Setting, Stage};
+use super::stage::{Act, Defect, GROUP, Setting, Stage};
 
 const SETTING: Setting = Setting {
     is_root: false,
@@ -16,9 +16,33 @@ const SETTING: Setting = Setting {
     start: 0,
     has_checksum: true,
     authentication: Authentication::Header,
+    integrity: Integrity::Crc32c,
     reads_silently: true,
     sleeps: false,
 };
+
+/// With `integrity=network` the program looks at the checksum of a datagram, and leaves the CRC to the reader.
+#[test]
+fn the_program_verifies_the_checksum_of_datagrams_in_place_of_crcs() {
+    let Some(mut lab) = Lab::new() else { return };
+    for (is_v6, has_checksum) in [(false, true), (true, true), (false, false)] {
+        let setting = Setting { is_v6, has_checksum, integrity: Integrity::Network, ..SETTING };
+        let mut stage = Stage::new(&mut lab, &setting).unwrap();
+        for bytes in (1..=200).chain([1_387]) {
+            let data = |defect| Act::Data { ahead: 0, ack_requested: true, pieces: 1, bytes, defect };
+            let before = stage.pair.counts.handled;
+            let last_bit = (64 + bytes) * 8 - 1;
+            stage.act(&data(Defect::BitFlip(last_bit))).unwrap();
+            assert_eq!(stage.pair.counts.handled, before, "a wrong bit in {bytes} bytes");
+            let packet = stage.next();
+            stage.act(&data(Defect::None)).unwrap();
+            assert_eq!(stage.pair.counts.handled, before + 1, "{bytes} bytes");
+            assert_eq!(stage.pair.memory(GROUP).is_verified(packet), !has_checksum, "{bytes} bytes");
+            stage.act(&Act::AllAcknowledge).unwrap();
+            stage.act(&Act::Read { packets: 1, is_invalid: false }).unwrap();
+        }
+    }
+}
 
 /// The program handles a packet only if it computes the code and the checksum that the library has written.
 #[test]

@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use treecast_ebpf::KernelGroup;
 use treecast_proto::{
-    Authentication, GroupId, HandOff, Input, MemberId, Nanoseconds, Offload, Output, Protocol, Sequence,
-    Settings, Transmit, TransmitPayload,
+    Authentication, GroupId, HandOff, Input, Integrity, MemberId, Nanoseconds, Offload, Output, Protocol,
+    Sequence, Settings, Transmit, TransmitPayload,
 };
 use treecast_wire::{
     Acknowledgment, Body, Control, Data, Distribution, Header, Neighbour, Role, Table, Timestamp, View,
@@ -317,6 +317,7 @@ fn hand_off_group(lab: &mut Lab, session: &Session) -> SlowPath {
         payload_bytes_max: 512,
         offload: Offload::Nic,
         authentication: session.keys.authentication,
+        integrity: Integrity::default(),
         part: 0,
         parts: 1,
         neighbours: [neighbour(PARENT, Role::Parent)].into_iter().chain(children).collect(),

@@ -89,6 +89,16 @@ pub fn has_checksum(frame: &[u8]) -> bool {
     frame[udp + 6..udp + 8] != [0, 0]
 }
 
+/// Changes the UDP checksum, if there is one.
+pub fn change_checksum(frame: &mut [u8]) {
+    let udp = udp_at(frame);
+    if has_checksum(frame) {
+        // Neither the sum of the pseudo-header alone, nor none.
+        frame[udp + 6] ^= 0x55;
+        frame[udp + 7] |= 1;
+    }
+}
+
 /// The offset of the UDP header.
 pub fn udp_at(frame: &[u8]) -> usize {
     if frame[12] == 0x08 { ETHERNET_BYTES + 20 } else { ETHERNET_BYTES + 40 }

@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
-use treecast_proto::Authentication;
+use treecast_proto::{Authentication, Integrity};
 
 use super::lab::Lab;
 use super::pair::Counts;
@@ -16,9 +16,11 @@ pub fn settings(slots_log2: RangeInclusive<u32>) -> impl Strategy<Value = Settin
     let few = prop_oneof![4 => 0..4_u32, 1 => 0..=64_u32];
     let start = prop_oneof![any::<u32>(), (0..100_u32).prop_map(|back| u32::MAX - back)];
     let authentication = prop_oneof![Just(Authentication::Header), Just(Authentication::Payload)];
+    let integrity = prop_oneof![Just(Integrity::Crc32c), Just(Integrity::Network)];
+    let guards = (authentication, integrity);
     let flags = any::<(bool, bool, bool, bool, bool, bool)>();
-    (flags, authentication, slots_log2, 512..=1_388_u16, few, start).prop_map(
-        |(flags, authentication, slots_log2, payload_bytes_max, children, start)| {
+    (flags, guards, slots_log2, 512..=1_388_u16, few, start).prop_map(
+        |(flags, (authentication, integrity), slots_log2, payload_bytes_max, children, start)| {
             let (is_root, is_v6, is_below_root, has_checksum, reads_silently, sleeps) = flags;
             // UDP over IPv6 always has a checksum (RFC 8200, section 8.1).
             let has_checksum = has_checksum || is_v6;
@@ -33,6 +35,7 @@ pub fn settings(slots_log2: RangeInclusive<u32>) -> impl Strategy<Value = Settin
                 start,
                 has_checksum,
                 authentication,
+                integrity,
                 reads_silently,
                 sleeps,
             }

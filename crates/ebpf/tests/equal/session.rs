@@ -3,7 +3,9 @@
 use std::net::SocketAddr;
 
 use treecast_proto::{Authentication, GroupId, GroupKey, Input, MemberId, Sequence, SessionId};
-use treecast_wire::{Body, Control, ControlHeader, Handshake, Header, Keys, MacKey, Nonce, Timestamp};
+use treecast_wire::{
+    Body, Control, ControlHeader, Handshake, Header, Keys, MacKey, Nonce, PayloadChecksum, Timestamp, View,
+};
 
 /// The random bits of the node, from which its nonce follows.
 const SEED: [u64; 2] = [0x5eed, 0xc0de];
@@ -70,6 +72,13 @@ impl Session {
         let (authentic, rest) = packet.split_at_mut(AUTHENTIC_BYTES);
         rest[..8].copy_from_slice(&self.keys.header.mac(authentic).to_be_bytes());
     }
+}
+
+/// Whether a packet is data whose payload has another CRC than its header says.
+pub fn has_wrong_crc(datagram: &[u8]) -> bool {
+    let packet = View::new(datagram).and_then(View::read);
+    let data = packet.map(|packet| (packet.header.body, packet.payload));
+    matches!(data, Ok((Body::Data(data), payload)) if data.checksum != PayloadChecksum::crc(payload))
 }
 
 fn control_header(keys: &Keys, operation: u32, nonce: Nonce, payload: &[u8]) -> ControlHeader {

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use treecast_proto::{
-    Authentication, CreateGroup, GroupId, Input, MemberId, Nanoseconds, Offload, Piece, Sequence, Settings,
-    Step,
+    Authentication, CreateGroup, GroupId, Input, Integrity, MemberId, Nanoseconds, Offload, Piece, Sequence,
+    Settings, Step,
 };
 use treecast_wire::{
     Acknowledgment, Body, Control, Data, Distribution, HEADER_BYTES, Header, Missing, Neighbour, Nonce, Role,
@@ -15,7 +15,7 @@ use treecast_wire::{
 use super::frame::Style;
 use super::lab::Lab;
 use super::pair::{Behaviour, Pair, brief, data_of};
-use super::session::Session;
+use super::session::{Session, has_wrong_crc};
 
 pub const GROUP: GroupId = GroupId(7);
 pub const PORT: u16 = 7_000;
@@ -39,6 +39,7 @@ pub struct Setting {
     pub start: u32,
     pub has_checksum: bool,
     pub authentication: Authentication,
+    pub integrity: Integrity,
     pub reads_silently: bool,
     pub sleeps: bool,
 }
@@ -244,6 +245,7 @@ impl<'a> Stage<'a> {
             key: Session::key(GROUP),
             session: Session::ID,
             authentication: setting.authentication,
+            integrity: setting.integrity,
             root: MemberId(0),
             members: (0..members).map(|member| setting.address(member)).collect(),
             children,
@@ -293,6 +295,7 @@ impl<'a> Stage<'a> {
                 payload_bytes_max: setting.payload_bytes_max,
                 offload: setting.offload(),
                 authentication: setting.authentication,
+                integrity: setting.integrity,
                 part: part as u16,
                 parts: parts.len() as u16,
                 neighbours: neighbours.to_vec(),
@@ -364,7 +367,7 @@ impl<'a> Stage<'a> {
         }
     }
 
-    fn next(&self) -> Sequence {
+    pub fn next(&self) -> Sequence {
         self.pair.reference().readable(GROUP).map_or(Sequence(self.setting.start), |(_, next)| next)
     }
 
@@ -498,7 +501,14 @@ impl<'a> Stage<'a> {
                 Defect::Extended(_) if count > 1 => &Defect::None,
                 defect => defect,
             };
-            datagrams.push(self.write(header, &payload, defect));
+            let datagram = self.write(header, &payload, defect);
+            // The kernel vouches for the segments of a batch.
+            let is_trusted = count > 1 && self.setting.integrity == Integrity::Network;
+            if is_trusted && has_wrong_crc(&datagram) {
+                datagrams.push(self.write(header, &payload, &Defect::None));
+            } else {
+                datagrams.push(datagram);
+            }
         }
         match fault {
             Fault::Missing(place) if count > 1 => drop(datagrams.remove(usize::from(*place) % count)),

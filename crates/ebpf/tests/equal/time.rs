@@ -4,7 +4,7 @@ use std::thread;
 use std::time::Duration;
 
 use treecast_ebpf::WakeReason;
-use treecast_proto::{Authentication, Nanoseconds};
+use treecast_proto::{Authentication, Integrity, Nanoseconds};
 
 use super::lab::Lab;
 use super::stage::{Act, Defect, Setting, Stage};
@@ -20,6 +20,7 @@ const SETTING: Setting = Setting {
     start: 0,
     has_checksum: true,
     authentication: Authentication::Header,
+    integrity: Integrity::Crc32c,
     reads_silently: false,
     sleeps: false,
 };

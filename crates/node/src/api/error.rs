@@ -56,6 +56,15 @@ pub enum NodeError {
         /// Their length in bytes, with the IP header; none at a member that does not know it.
         datagram_bytes: Option<u16>,
     },
+    /// A payload has changed on its way, which the network's checksums have not detected ([`crate::Integrity::Network`]). The group has ended
+    /// at this member.
+    #[error(
+        "packet {packet} has come with another content than the root has sent, and no checksum of the network has detected that: the group has ended here (look for a host or a switch with bad memory; with integrity=crc32c such packets are sent again)"
+    )]
+    Corrupt {
+        /// The packet's number.
+        packet: u32,
+    },
     /// The scheme has no tree for these members.
     #[error(transparent)]
     Plan(#[from] PlanError),

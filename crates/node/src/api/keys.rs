@@ -173,6 +173,16 @@ const GROUP_KEYS: &[Key<GroupSettings>] = &[
         },
     },
     Key {
+        name: "integrity",
+        expected: "network or crc32c",
+        about: "when members verify CRCs: when a payload is read, where the network has a checksum; or before they accept a packet",
+        get: |settings| settings.integrity.to_string().into(),
+        set: |settings, text| {
+            settings.integrity = text.parse().ok()?;
+            Some(())
+        },
+    },
+    Key {
         name: "scheme",
         expected: "auto, or a scheme such as binomial",
         about: "scheme of the tree",

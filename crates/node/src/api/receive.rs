@@ -25,7 +25,7 @@ impl Group {
     ///
     /// # Errors
     /// [`NodeError::WrongSide`] at the root; [`NodeError::TimedOut`], after which the message can still be received;
-    /// [`NodeError::Ended`].
+    /// [`NodeError::Corrupt`]; [`NodeError::Ended`].
     pub fn receive(&self, timeout: Option<Duration>) -> Result<Option<Vec<u8>>, NodeError> {
         let mut message = Vec::new();
         let length = self.receive_with(timeout, u64::MAX, |length, bytes| {
@@ -119,7 +119,12 @@ impl Group {
         if message_bytes > room_bytes {
             return Err(NodeError::TooLong { message_bytes, room_bytes });
         }
-        let (next, is_last) = take_message(&receiver.reader, end, |bytes| take(message_bytes, bytes));
+        let taken = take_message(&receiver.reader, end, |bytes| take(message_bytes, bytes));
+        let (next, is_last) = taken.map_err(|packet| {
+            // Nothing can follow, and others are not to wait for it.
+            self.abort();
+            NodeError::Corrupt { packet: packet.0 }
+        })?;
         receiver.stored_at = receiver.reader.shared_memory().map(|memory| memory.arrived_at(next - 1));
         receiver.reader.release(next);
         if !receiver.offload.is_by_node() {
@@ -183,13 +188,23 @@ impl Group {
 
 /// Passes the bytes of one message that are available before `end` to `take`; returns the next packet, and whether the message is
 /// complete.
-fn take_message(reader: &RingReader, end: Sequence, mut take: impl FnMut(&[u8])) -> (Sequence, bool) {
+///
+/// # Errors
+/// A packet whose payload is corrupt; then nothing is passed.
+fn take_message(
+    reader: &RingReader,
+    end: Sequence,
+    mut take: impl FnMut(&[u8]),
+) -> Result<(Sequence, bool), Sequence> {
     let first = reader.read();
     let mut next = first;
     let mut rest_bytes = 0;
     let mut is_last = false;
     while next != end && !is_last {
         let piece = reader.piece(next);
+        if !reader.is_intact(next, &piece) {
+            return Err(next);
+        }
         rest_bytes += u64::from(piece.length);
         is_last = piece.is_last();
         next += 1;
@@ -201,5 +216,5 @@ fn take_message(reader: &RingReader, end: Sequence, mut take: impl FnMut(&[u8]))
         rest_bytes -= part.len() as u64;
         packet += part.len().div_ceil(reader.stride()) as u32;
     }
-    (next, is_last)
+    Ok((next, is_last))
 }

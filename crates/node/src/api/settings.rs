@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use treecast_fabric::Fabric;
 use treecast_plan::{Plan, Scheme};
-use treecast_proto::{Authentication, GroupId, Offload};
+use treecast_proto::{Authentication, GroupId, Integrity, Offload};
 
 use crate::NodeError;
 
@@ -100,6 +100,8 @@ pub struct GroupSettings {
     pub insecure: bool,
     /// What is authenticated of each packet of data.
     pub authentication: Authentication,
+    /// When members verify the CRCs of payloads.
+    pub integrity: Integrity,
     /// The scheme of the tree; none: one for the length of messages, unless a plan is given.
     pub scheme: Option<Scheme>,
     /// At the root, the plan to carry out; none: one that the scheme makes. Its worms are unicasts to one member each, or stay inside a
@@ -137,6 +139,7 @@ impl GroupSettings {
             token: String::new(),
             insecure: false,
             authentication: Authentication::Header,
+            integrity: Integrity::default(),
             scheme: None,
             plan: None,
             fabric: None,

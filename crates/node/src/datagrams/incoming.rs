@@ -5,7 +5,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::ptr;
 
-use super::{RECEIVE_BATCH, ControlMessages, addresses, zeroed};
+use super::{ControlMessages, RECEIVE_BATCH, addresses, zeroed};
 
 /// The longest message that is received, a datagram or several that GRO has merged, in bytes. A longer one is truncated, which its
 /// checksum detects.

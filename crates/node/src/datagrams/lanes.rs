@@ -76,7 +76,7 @@ fn program(groups: impl Iterator<Item = (GroupId, usize)>) -> Vec<libc::sock_fil
 #[cfg(test)]
 mod tests {
     use super::super::tests::receive_all;
-    use super::super::{RECEIVE_BATCH, Datagrams, Lane};
+    use super::super::{Datagrams, Lane, RECEIVE_BATCH};
     use super::*;
     use treecast_wire::{Body, HEADER_BYTES, Header, MemberId, Sequence, Timestamp, View};
 

@@ -250,7 +250,7 @@ mod tests {
     use treecast_wire::HEADER_BYTES;
 
     use super::super::tests::received;
-    use super::super::{RECEIVE_BATCH, Datagrams, Lane};
+    use super::super::{Datagrams, Lane, RECEIVE_BATCH};
     use super::*;
 
     fn reception(address: SocketAddr, root: &Datagrams) -> Reception {

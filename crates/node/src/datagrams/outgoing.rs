@@ -9,7 +9,7 @@ use std::ptr;
 use treecast_wire::{GroupId, HEADER_BYTES, View};
 
 use super::multicast::MulticastRoute;
-use super::{SEND_BATCH, ControlMessages, GROUP, addresses, zeroed};
+use super::{ControlMessages, GROUP, SEND_BATCH, addresses, zeroed};
 
 /// A batch of datagrams that are sent with one system call.
 pub struct Outgoing {

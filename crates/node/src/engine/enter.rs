@@ -32,6 +32,7 @@ pub(crate) fn create_group(
         key: config.key(),
         session: config.session(),
         authentication: settings.authentication,
+        integrity: settings.integrity,
         root: MemberId(config.hosts().host_of(settings.root) as u32),
         members: config.hosts().addresses().to_vec(),
         readers: config.hosts().shared(),

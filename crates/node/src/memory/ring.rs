@@ -446,6 +446,22 @@ impl RingReader {
         }
     }
 
+    /// Whether the payload of a packet that is written and not read has its checksum. It is computed here only if it was not before.
+    ///
+    /// # Panics
+    /// If the reader does not own the slot.
+    pub fn is_intact(&self, packet: Sequence, piece: &Piece) -> bool {
+        match &self.ring.memory {
+            // Only the protocol writes there, which verifies every packet.
+            Memory::Own { .. } => true,
+            #[cfg(not(loom))]
+            Memory::Shared(memory) => {
+                memory.is_verified(packet)
+                    || PayloadChecksum::crc(self.bytes(packet, piece.length as usize)) == piece.checksum
+            }
+        }
+    }
+
     /// The payload bytes of consecutive packets, from a packet that is written and not read on: as many of `length` as are
     /// contiguous. All packets but the last have to be as long as a slot.
     ///

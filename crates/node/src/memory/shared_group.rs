@@ -54,9 +54,9 @@ impl RingSide {
                 memory.is_delegated().load(Ordering::Acquire) == 0
                     && memory.forwarded().load(Ordering::Acquire) != memory.written().load(Ordering::Acquire)
             }),
-            Self::Writer(writer) => writer.shared_memory().is_none_or(|memory| {
-                owes_window_update(Sequence(memory.read().load(Ordering::Acquire)))
-            }),
+            Self::Writer(writer) => writer
+                .shared_memory()
+                .is_none_or(|memory| owes_window_update(Sequence(memory.read().load(Ordering::Acquire)))),
         }
     }
 

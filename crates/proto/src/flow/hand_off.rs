@@ -51,6 +51,7 @@ impl Flow {
     pub fn hand_off(&self, to: &mut HandOff, root: Option<(MemberId, SocketAddr)>) {
         to.slots = self.config.slots;
         to.payload_bytes_max = self.config.payload_bytes_max;
+        to.integrity = self.config.integrity;
         to.min_rto = self.config.timeouts.min_rto;
         to.keepalive = self.config.timeouts.keepalive;
         to.flow = self.state;

@@ -12,7 +12,7 @@ mod send;
 
 use std::net::SocketAddr;
 
-use treecast_wire::{MemberId, Missing, Offload, PayloadChecksum, Sequence, Timestamp};
+use treecast_wire::{Integrity, MemberId, Missing, Offload, PayloadChecksum, Sequence, Timestamp};
 use zerocopy::FromZeros;
 
 use crate::bitmap::Bitmap;
@@ -32,6 +32,7 @@ pub(crate) struct FlowConfig {
     pub slots: u32,
     pub payload_bytes_max: u16,
     pub offload: Offload,
+    pub integrity: Integrity,
     /// With offload `switch`, the address to which the root sends data.
     pub multicast: Option<SocketAddr>,
     pub start: Start,

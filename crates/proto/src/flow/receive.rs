@@ -148,17 +148,17 @@ impl Flow {
     }
 
     /// Whether to send an unsolicited acknowledgment: its request can be met now, the subtree has advanced by an eighth
-    /// of the slots, or the window that the parent knows of is nearly closed and a quarter of the slots has become free (window update,
-    /// RFC 9293, section 3.8.6.2.2). While more is open, the parent requests an acknowledgment before it has to wait.
+    /// of the slots, or a quarter of the slots has become free (window update, RFC 9293, section 3.8.6.2.2) and the parent knows of less than
+    /// half of them: while it knows of more, it requests an acknowledgment before it has to wait.
     pub(super) fn has_news(&self) -> bool {
         let state = &self.state;
         let step = (self.config.slots / 8).max(1) as i32;
-        let quarter = 2 * step;
+        let (quarter, half) = (2 * step, 4 * step);
         let is_met = state.advertised_stable.is_before(state.ack_requested)
             && !state.stable.is_before(state.ack_requested);
         is_met
             || state.stable.distance_from(state.advertised_stable) >= step
-            || (state.advertised_window_end.distance_from(state.next) < quarter
+            || (state.advertised_window_end.distance_from(state.next) < half
                 && self.advertised_window_end().distance_from(state.advertised_window_end) >= quarter)
     }
 

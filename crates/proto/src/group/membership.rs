@@ -284,8 +284,8 @@ impl Membership {
     fn contradicts(&self, epoch: u32, table: &Table) -> bool {
         let Some(known) = &self.table else { return false };
         let settings = |table: &Table| {
-            let &Table { slots, payload_bytes_max, offload, authentication, .. } = table;
-            (slots, payload_bytes_max, offload, authentication)
+            let &Table { slots, payload_bytes_max, offload, authentication, integrity, .. } = table;
+            (slots, payload_bytes_max, offload, authentication, integrity)
         };
         let part = known.neighbours.chunks(Table::PART_NEIGHBOURS_MAX).nth(table.part.into());
         let is_equal = known.member == table.member && part == Some(&table.neighbours);
@@ -533,7 +533,7 @@ impl Membership {
 
 #[cfg(test)]
 mod tests {
-    use treecast_wire::{Authentication, Offload, Sequence};
+    use treecast_wire::{Authentication, Integrity, Offload, Sequence};
 
     use super::*;
 
@@ -556,6 +556,7 @@ mod tests {
             payload_bytes_max: 512,
             offload: Offload::Nic,
             authentication: Authentication::Header,
+            integrity: Integrity::Crc32c,
             part: number as u16,
             parts: count,
             neighbours: neighbours.to_vec(),

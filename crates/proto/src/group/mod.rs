@@ -68,6 +68,7 @@ impl Group {
             slots: create.slots,
             payload_bytes_max: create.payload_bytes_max,
             offload: create.offload,
+            integrity: create.integrity,
             multicast: create.multicast,
             start: Start { packet: create.start, message: 0, bytes: 0 },
             bytes_per_s_max: create.bytes_per_s_max,

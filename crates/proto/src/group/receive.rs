@@ -311,6 +311,7 @@ impl Group {
                 slots: table.slots,
                 payload_bytes_max: table.payload_bytes_max,
                 offload: table.offload,
+                integrity: table.integrity,
                 multicast,
                 start: Start { packet: table.start, message: table.message, bytes: table.bytes },
                 bytes_per_s_max: None,

@@ -11,8 +11,8 @@ use std::fmt::Write;
 use std::net::SocketAddr;
 
 use treecast_proto::{
-    Authentication, CreateGroup, Event, GroupId, GroupKey, Input, MemberId, Nanoseconds, Offload, Output,
-    PayloadChecksum, Piece, Protocol, Refused, Sequence, SessionId, Settings, Store, Trace, Transmit,
+    Authentication, CreateGroup, Event, GroupId, GroupKey, Input, Integrity, MemberId, Nanoseconds, Offload,
+    Output, PayloadChecksum, Piece, Protocol, Refused, Sequence, SessionId, Settings, Store, Trace, Transmit,
     TransmitPayload,
 };
 use treecast_wire::{Header, Keys, View};
@@ -187,6 +187,7 @@ impl Tabletop {
             key: key(setting.group),
             session: SessionId([self.sessions; 16]),
             authentication: Authentication::Header,
+            integrity: Integrity::default(),
             root: number(root),
             members: members.iter().map(|&member| address(member)).collect(),
             readers: setting.readers.iter().map(|&(member, count)| (number(member), count)).collect(),

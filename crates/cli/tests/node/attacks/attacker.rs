@@ -103,8 +103,18 @@ impl Forger {
         }
     }
 
-    /// Sends a datagram. The kernel adds the checksum of the IP header; that of UDP is 0, which means none.
+    /// Sends a datagram without a UDP checksum.
     pub fn send(&self, datagram: &Datagram) {
+        self.send_with(datagram, 0);
+    }
+
+    /// Sends a datagram with the right UDP checksum.
+    pub fn send_with_checksum(&self, datagram: &Datagram) {
+        self.send_with(datagram, udp_checksum(datagram));
+    }
+
+    /// The kernel adds the checksum of the IP header.
+    fn send_with(&self, datagram: &Datagram, checksum: u16) {
         let Datagram { from, to, bytes } = datagram;
         let udp_bytes = (UDP_BYTES + bytes.len()) as u16;
         let mut packet = vec![0x45, 0];
@@ -112,11 +122,26 @@ impl Forger {
         packet.extend([0, 0, 0, 0, 64, UDP, 0, 0]);
         packet.extend(from.ip().octets());
         packet.extend(to.ip().octets());
-        for number in [from.port(), to.port(), udp_bytes, 0] {
+        for number in [from.port(), to.port(), udp_bytes, checksum] {
             packet.extend(number.to_be_bytes());
         }
         packet.extend(bytes);
         let to = std::net::SocketAddr::new(IpAddr::V4(*to.ip()), 0);
         sendto(&self.socket, &packet, SendFlags::empty(), &to).unwrap();
     }
+}
+
+/// The checksum of a datagram over IPv4 (RFC 768).
+fn udp_checksum(Datagram { from, to, bytes }: &Datagram) -> u16 {
+    let length = ((UDP_BYTES + bytes.len()) as u16).to_be_bytes();
+    let ports = [from.port().to_be_bytes(), to.port().to_be_bytes()].concat();
+    let all =
+        [&from.ip().octets()[..], &to.ip().octets(), &[0, UDP], &length, &ports, &length, bytes].concat();
+    let words = all.chunks(2).map(|word| u32::from(word[0]) << 8 | u32::from(*word.get(1).unwrap_or(&0)));
+    let mut sum: u32 = words.sum();
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    // 0 means that there is none.
+    if sum == 0xffff { u16::MAX } else { !(sum as u16) }
 }

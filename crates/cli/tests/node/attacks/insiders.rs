@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use treecast_node::{Authentication, Eviction, GroupId};
+use treecast_node::{Authentication, EngineChoice, Eviction, GroupId};
 use treecast_wire::{Control, Handshake, MemberId, Missing, Nonce, RootLoss, SessionId, Table};
 
 use super::attacker::{Forger, Recorder};
@@ -278,6 +278,40 @@ fn forged_packets_are_ignored_or_end_a_member_with_a_reason() {
         assert!(failures.is_empty(), "{engine}:\n{}", failures.join("\n"));
         let closed = (Outcome::Closed(Vec::new()), Vec::new());
         assert_eq!(ignored.finish(), vec![closed; 3]);
+    });
+}
+
+/// Bad memory of the relay, or of a switch behind it, changes the payload of an authentic packet, and the checksum of its datagram is
+/// computed after that.
+#[test]
+fn a_payload_that_no_checksum_of_the_network_protects_is_never_passed_on() {
+    with_both_engines(|engine| {
+        let Some(world) = World::start(engine) else { return };
+        let recorder = world.hosts.run_on(ROOT, Recorder::start);
+        let forger = world.hosts.run_on(STRANGER, Forger::start);
+        let mut chain = Chain::start(&world, 0);
+        (0..3).for_each(|_| chain.exchange("nothing"));
+        let insider = Insider::learn(&recorder.take(), GroupId(0), &world.hosts, &chain.sent);
+        let mut changed = insider.data(b"what the root has never sent").write();
+        *changed.bytes.last_mut().unwrap() ^= 1;
+        forger.send_with_checksum(&changed);
+        thread::sleep(Duration::from_millis(200));
+        (0..LINES_AFTER).for_each(|_| chain.send());
+        chain.close();
+        let expected = chain.sent[chain.sent.len() - LINES_AFTER..].to_vec();
+        let outcomes = chain.finish();
+        let (outcome, lines) = &outcomes[LEAF];
+        match (engine, outcome) {
+            // The protocol verifies CRCs, and the packet is sent again.
+            (EngineChoice::User, Outcome::Closed(_)) => assert_eq!(*lines, expected),
+            // The kernel's packet path leaves that to the reader.
+            (_, Outcome::Ended(why)) => {
+                assert!(why.contains("another content than the root has sent"), "{why}");
+                assert_eq!(*lines, Vec::<String>::new());
+            }
+            _ => panic!("{engine}: {outcomes:?}"),
+        }
+        assert_eq!(outcomes[RELAY], (Outcome::Closed(Vec::new()), expected));
     });
 }
 

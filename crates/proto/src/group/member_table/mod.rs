@@ -161,6 +161,7 @@ impl MemberTable {
             payload_bytes_max,
             offload: create.offload,
             authentication: create.authentication,
+            integrity: create.integrity,
             part: 0,
             parts: 1,
             neighbours: Vec::new(),
