@@ -2,6 +2,8 @@
 
 use treecast_study::figure::{Best, Curve, Figure, Panel, Point, Scale};
 
+use treecast_node::Integrity;
+
 use crate::report::{Report, Row};
 
 /// The latency of the last delivery over the message size, with one curve per configuration. A point is the median; its error
@@ -11,7 +13,10 @@ pub fn figure(report: &Report, command: String) -> Figure {
     for row in &report.rows {
         let racks = if row.on_fabric == Some(true) { " racks" } else { "" };
         let late = row.late.as_ref().map_or_else(String::new, |late| format!(" late {} us", late.delay_us));
-        let name = format!("{} {} {} {}{racks}{late}", row.engine, row.offload, row.scheme, row.auth);
+        let integrity = if row.integrity == Integrity::default().to_string() { "" } else { &row.integrity };
+        let parts = [&row.engine, &row.offload, &row.scheme, &row.auth, integrity];
+        let name =
+            parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ") + racks + &late;
         let point = Point {
             x: row.bytes as f64,
             mean: row.last_delivery_us_p50,
@@ -75,6 +80,7 @@ mod tests {
             offload: offload.into(),
             scheme: "auto".into(),
             auth: auth.into(),
+            integrity: "network".into(),
             hosts: 4,
             processes: 1,
             bytes,

@@ -230,6 +230,7 @@ impl Bench {
             offload: mode.offload.to_string(),
             scheme,
             auth: mode.authentication.to_string(),
+            integrity: mode.integrity.to_string(),
             hosts: self.hosts.count(),
             processes: self.processes,
             bytes: bytes as u64,

@@ -1,9 +1,9 @@
 //! The configurations that a benchmark compares.
 
 use serde::{Deserialize, Serialize};
-use treecast_node::{Authentication, EngineChoice, Offload, Scheme};
+use treecast_node::{Authentication, EngineChoice, Integrity, Offload, Scheme};
 
-/// A configuration: engine, offload, scheme, authentication, and whether the racks are known.
+/// A configuration: engine, offload, scheme, authentication, integrity, and whether the racks are known.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Mode {
     /// The packet engine.
@@ -18,6 +18,9 @@ pub struct Mode {
     /// What is authenticated of each packet of data.
     #[serde(with = "by_name")]
     pub authentication: Authentication,
+    /// When members verify the CRCs of payloads.
+    #[serde(with = "by_name")]
+    pub integrity: Integrity,
     /// Whether the tree is made for the fabric that joins the hosts.
     pub on_fabric: bool,
 }

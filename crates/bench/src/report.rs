@@ -62,6 +62,8 @@ pub struct Row {
     pub scheme: String,
     /// What is authenticated of each packet of data.
     pub auth: String,
+    /// When members verify the CRCs of payloads.
+    pub integrity: String,
     /// The number of hosts, including the root.
     pub hosts: u32,
     /// The number of processes of each host, which share its node if they are several.

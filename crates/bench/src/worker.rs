@@ -136,6 +136,7 @@ fn enter(node: &Node, request: GroupRequest) -> Result<(u32, Joined), NodeError>
         offload: Some(mode.offload),
         scheme: mode.scheme,
         authentication: mode.authentication,
+        integrity: mode.integrity,
         message_bytes,
         mtu_bytes: Some(mtu_bytes),
         bytes_per_s_max,

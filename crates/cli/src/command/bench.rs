@@ -15,7 +15,7 @@ use treecast_bench::{
 };
 use treecast_fabric::RoutingPolicy;
 use treecast_lab::{LabSettings, Multicast, Probability, Racks, Rate};
-use treecast_node::{Authentication, EngineChoice, Offload, Scheme, TreeScheme};
+use treecast_node::{Authentication, EngineChoice, Integrity, Offload, Scheme, TreeScheme};
 use treecast_study::chart::{self, Ink};
 use treecast_terms::{format_count, parse_size, parse_time};
 
@@ -113,6 +113,11 @@ pub struct Arguments {
     /// What is authenticated of each packet of data: header, payload (the header too), or header,payload
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "header", value_parser = authentication)]
     auth: Vec<Authentication>,
+
+    /// When members verify the CRCs of payloads: before they accept a packet (crc32c); or when it is read, where the network has a checksum
+    /// (network); or network,crc32c
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "network", value_parser = integrity)]
+    integrity: Vec<Integrity>,
 
     /// Message sizes in bytes, such as 64,1K,16M
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1,64,1K,16K", value_parser = size)]
@@ -236,6 +241,10 @@ fn authentication(name: &str) -> Result<Authentication, &'static str> {
     name.parse().map_err(|_| "header or payload")
 }
 
+fn integrity(name: &str) -> Result<Integrity, &'static str> {
+    name.parse().map_err(|_| "network or crc32c")
+}
+
 /// Parses a time of at most a minute.
 fn time(text: &str) -> Result<Duration, &'static str> {
     let time = parse_time(text).ok().filter(|time| *time <= Duration::from_mins(1));
@@ -336,7 +345,7 @@ fn bench(arguments: &Arguments) -> anyhow::Result<Bench> {
     let cases = modes(arguments).len() * arguments.sizes.len();
     if arguments.kill.is_some() && cases != 1 {
         bail!(
-            "--kill takes one configuration and one size, and these are {cases}: name one engine, offload, scheme, authentication and size; --racks and --fabric always measure two"
+            "--kill takes one configuration and one size, and these are {cases}: name one engine, offload, scheme, authentication, integrity and size; --racks and --fabric always measure two"
         );
     }
     Ok(Bench {
@@ -360,8 +369,8 @@ fn bench(arguments: &Arguments) -> anyhow::Result<Bench> {
     })
 }
 
-/// Every combination of engine, offload, scheme, authentication and knowledge of the fabric. Host-based (software) multicast uses a binomial tree by
-/// default, as MPI libraries do.
+/// Every combination of engine, offload, scheme, authentication, integrity and knowledge of the fabric. Host-based (software) multicast uses a
+/// binomial tree by default, as MPI libraries do.
 fn modes(arguments: &Arguments) -> Vec<Mode> {
     let schemes: Vec<Option<Scheme>> = arguments.scheme.iter().copied().map(Some).collect();
     let has_fabric = arguments.racks.is_some() || arguments.fabric.is_some();
@@ -380,12 +389,16 @@ fn modes(arguments: &Arguments) -> Vec<Mode> {
         for &offload in offloads.iter().filter(|&&offload| !skips || is_engines(offload)) {
             let default = [(offload == Offload::Host).then_some(Scheme::tree(TreeScheme::Binomial))];
             for &scheme in if schemes.is_empty() { &default[..] } else { &schemes } {
-                for &authentication in &arguments.auth {
+                let guards = arguments.auth.iter().flat_map(|&authentication| {
+                    arguments.integrity.iter().map(move |&integrity| (authentication, integrity))
+                });
+                for (authentication, integrity) in guards {
                     modes.extend(fabrics.iter().map(|&on_fabric| Mode {
                         engine,
                         offload,
                         scheme,
                         authentication,
+                        integrity,
                         on_fabric,
                     }));
                 }
@@ -407,11 +420,16 @@ fn columns(report: &Report) -> Vec<Column> {
     if any(|row| row.processes > 1) {
         columns.push(("processes", NUMBER, |row| row.processes.to_string()));
     }
-    columns.extend::<[Column; 16]>([
+    columns.extend::<[Column; 4]>([
         ("engine", TEXT, |row| row.engine.clone()),
         ("offload", TEXT, |row| row.offload.clone()),
         ("scheme", TEXT, |row| row.scheme.clone()),
         ("auth", TEXT, |row| row.auth.clone()),
+    ]);
+    if any(|row| row.integrity != Integrity::default().to_string()) {
+        columns.push(("integrity", TEXT, |row| row.integrity.clone()));
+    }
+    columns.extend::<[Column; 12]>([
         ("root p50", NUMBER, |row| decimal(row.root_us_p50)),
         ("last delivery p50", NUMBER, |row| decimal(row.last_delivery_us_p50)),
         ("p99", NUMBER, |row| decimal(row.last_delivery_us_p99)),
