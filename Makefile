@@ -8,7 +8,7 @@ export PROPTEST_RNG_SEED ?= 1
 PURE_CRATES := -p treecast-terms -p treecast-fabric -p treecast-plan -p treecast-sim -p treecast-model -p treecast-wire -p treecast-proto -p treecast-world
 TREECAST := target/debug/treecast
 
-.PHONY: demo demonstration release install test checks set-up format lint pure unit schedules python python-tests bench instructions explore equality worlds fuzz corpora clean
+.PHONY: demo demonstration release install test checks set-up format lint pure unit schedules python python-tests bench bench-peers instructions explore equality worlds fuzz corpora clean
 
 demo:
 	cargo build --package treecast-cli
@@ -132,6 +132,19 @@ python-tests:
 bench:
 	cargo bench --package treecast-sim --bench hot_loops
 	cargo run --release --package treecast-sim --example speed
+
+# Our broadcasts beside those of Open MPI, in turn in one lab, and beside what the machine itself takes (docs/bench.md). It takes some minutes.
+ENGINES := $(shell [ "$$(id -u)" = 0 ] && echo user,ebpf || echo user)
+PEERS = target/release/treecast bench --lab 16 --engine $(ENGINES) --offload nic,switch --peer openmpi
+bench-peers:
+	cargo build --release --package treecast-cli
+	@[ "$(ENGINES)" != user ] || echo "skipped: the kernel's packet path, which needs root"
+	@if command -v mpirun mpicc > /dev/null; then \
+		$(PEERS) --sizes 64,1K,16K --messages 400 --rounds 4 --limits && \
+		$(PEERS) --sizes 64K,256K,1M --messages 80 --rounds 4 && \
+		$(PEERS) --sizes 4M --messages 16 --rounds 4 && \
+		$(PEERS) --sizes 64M --messages 8 --rounds 4 --stream; \
+	else echo "skipped: Open MPI is not installed; on Debian and Ubuntu: apt-get install openmpi-bin libopenmpi-dev"; fi
 
 # Instruction counts of three short runs, compared with stored ones.
 instructions:

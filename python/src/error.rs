@@ -24,7 +24,9 @@ pub fn failed(error: NodeError) -> PyErr {
     let sentence = error.to_string();
     match error {
         error if error.is_timeout() => PyTimeoutError::new_err(sentence),
-        NodeError::Ended(_) | NodeError::GroupFailed(_) => GroupEnded::new_err(sentence),
+        NodeError::Ended(_) | NodeError::GroupFailed(_) | NodeError::Corrupt { .. } => {
+            GroupEnded::new_err(sentence)
+        }
         // Python maps the error number to a subclass, such as PermissionError.
         NodeError::Bind { source, .. } | NodeError::System { source, .. } => {
             PyOSError::new_err((source.raw_os_error(), sentence))

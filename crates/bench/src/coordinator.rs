@@ -1,11 +1,13 @@
 //! Interleaves the configurations, and collects what their workers measure.
 
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use treecast_fabric::Fabric;
 use treecast_lab::LabSettings;
-use treecast_node::{EngineChoice, Scheme, TreeScheme, draw_token};
+use treecast_node::{EngineChoice, Integrity, Offload, Scheme, TreeScheme, draw_token};
 
 use crate::clock::now_ns;
 use crate::control::{Delay, GroupFabric, GroupRequest, Meeting, Pace, RunRequest};
@@ -13,6 +15,7 @@ use crate::error::BenchError;
 use crate::hosts::{Hosts, WorkerCommand};
 use crate::limits::LimitSamples;
 use crate::mode::Mode;
+use crate::peer::{Peer, PeerProgram, PeerRun};
 use crate::report::{KilledMember, LateProcess, Report, Row, Statistics};
 use crate::workers::{Position, RunResult, Start, Workers};
 
@@ -27,6 +30,8 @@ pub struct Bench {
     pub fabric: Option<Arc<Fabric>>,
     /// The configurations to compare.
     pub modes: Vec<Mode>,
+    /// Other software that is measured too, in the lab.
+    pub peer: Option<Peer>,
     /// The message sizes, in bytes.
     pub sizes: Vec<usize>,
     /// How messages are sent and received.
@@ -105,6 +110,7 @@ impl Bench {
 
     fn measure(&self, mut progress: impl FnMut(usize, usize)) -> Result<Report, BenchError> {
         self.check()?;
+        let peer = self.peer.map(PeerProgram::compile).transpose()?;
         let mut engines: Vec<EngineChoice> = Vec::new();
         for mode in &self.modes {
             if !engines.contains(&mode.engine) {
@@ -121,37 +127,16 @@ impl Bench {
             spin: self.spin,
             token: &token,
         })?;
-        let fabric = match &self.fabric {
-            Some(fabric) => Some(fabric.topology().to_toml()),
-            None => workers.racks()?.map(|fabric| fabric.topology().to_toml()),
+        let members = |mode: &Mode| {
+            let engine = engines.iter().position(|engine| *engine == mode.engine);
+            members[engine.unwrap_or_default()].clone()
         };
-        let fabric = fabric.map(|toml| GroupFabric { toml, hosts: workers.names.clone() });
-        let delays = self.delays();
-        let mut groups = Vec::new();
-        let mut cases = Vec::new();
+        let mut cases = self.cases(&mut workers, &token, members)?;
         for &bytes in &self.sizes {
-            for mode in &self.modes {
-                let group = groups.len() as u32 + 1;
-                let engine = engines.iter().position(|engine| *engine == mode.engine).unwrap_or_default();
-                let scheme = workers.create_group(&GroupRequest {
-                    group,
-                    members: members[engine].clone(),
-                    member: 0,
-                    token: token.clone(),
-                    mode: mode.clone(),
-                    message_bytes: bytes as u64,
-                    mtu_bytes: self.mtu_bytes,
-                    bytes_per_s_max: self.bytes_per_s_max,
-                    fabric: fabric.clone().filter(|_| mode.on_fabric),
-                })?;
-                let scheme = scheme.unwrap_or_else(|| "auto".into());
-                groups.push((group, bytes));
-                cases.extend(delays.iter().map(|&delay| {
-                    let statistics = Statistics::default();
-                    Case { group, bytes, mode, scheme: scheme.clone(), delay, statistics }
-                }));
-            }
+            cases.extend(peer.iter().map(|program| Case::new(Subject::Peer(program), bytes, Duration::ZERO)));
         }
+        cases.sort_by_key(|case| self.sizes.iter().position(|&bytes| bytes == case.bytes));
+        let groups = cases.iter().filter_map(Case::group).collect::<BTreeSet<_>>();
         let rounds = self.rounds.min(self.messages);
         let runs = rounds as usize * cases.len();
         let boards = tempfile::tempdir().map_err(BenchError::NoMeeting)?;
@@ -179,9 +164,20 @@ impl Bench {
             let messages = share(self.messages, rounds, round);
             let victim = self.kill.filter(|_| round + 1 == rounds);
             for (done, index) in order(cases.len(), round).enumerate() {
-                let Case { group, bytes, delay, statistics, .. } = &mut cases[index];
-                let pace = self.pace(round, *delay);
-                let result = workers.run(&request(*group, *bytes, messages, pace), victim)?;
+                let Case { subject, bytes, delay, statistics } = &mut cases[index];
+                let result = match subject {
+                    Subject::Group { group, .. } => {
+                        let pace = self.pace(round, *delay);
+                        workers.run(&request(*group, *bytes, messages, pace), victim)?
+                    }
+                    Subject::Peer(program) => {
+                        let is_stream = self.workload == Workload::Throughput;
+                        let is_long = *bytes > WARM_UP_BYTES_MAX;
+                        let warm_up_messages = if is_long { 1 } else { WARM_UP_MESSAGES };
+                        let run = PeerRun { bytes: *bytes, messages, warm_up_messages, is_stream };
+                        workers.run_peer(program, self.processes, run)?
+                    }
+                };
                 killed =
                     victim.zip(result.died_at_ns).map(|(member, at_ns)| killed_at(member, at_ns, &result));
                 statistics.add(*bytes, messages, &result.measured, self.workload == Workload::Throughput);
@@ -203,8 +199,43 @@ impl Bench {
         Ok(Report { limits: limits.map(LimitSamples::limits), ..report })
     }
 
+    /// Creates a group for each size and configuration.
+    fn cases(
+        &self,
+        workers: &mut Workers,
+        token: &str,
+        members: impl Fn(&Mode) -> Vec<SocketAddr>,
+    ) -> Result<Vec<Case<'_>>, BenchError> {
+        let fabric = match &self.fabric {
+            Some(fabric) => Some(fabric.topology().to_toml()),
+            None => workers.racks()?.map(|fabric| fabric.topology().to_toml()),
+        };
+        let fabric = fabric.map(|toml| GroupFabric { toml, hosts: workers.names.clone() });
+        let mut cases = Vec::new();
+        let subjects = self.sizes.iter().flat_map(|&bytes| self.modes.iter().map(move |mode| (bytes, mode)));
+        for (group, (bytes, mode)) in (1..).zip(subjects) {
+            let scheme = workers.create_group(&GroupRequest {
+                group,
+                members: members(mode),
+                member: 0,
+                token: token.into(),
+                mode: mode.clone(),
+                message_bytes: bytes as u64,
+                mtu_bytes: self.mtu_bytes,
+                bytes_per_s_max: self.bytes_per_s_max,
+                fabric: fabric.clone().filter(|_| mode.on_fabric),
+            })?;
+            let scheme = scheme.unwrap_or_else(|| "auto".into());
+            cases.extend(self.delays().into_iter().map(|delay| {
+                Case::new(Subject::Group { group, mode, scheme: scheme.clone() }, bytes, delay)
+            }));
+        }
+        Ok(cases)
+    }
+
     fn row(&self, case: Case<'_>, killed: Option<KilledMember>) -> Row {
-        let Case { bytes, mode, scheme, delay, statistics, .. } = case;
+        let Case { subject, bytes, delay, statistics } = case;
+        let subject = subject.describe();
         let (root_us_p50, root_us_p99) = statistics.root.percentiles();
         let (last_delivery_us_p50, last_delivery_us_p99) = statistics.last_delivery.percentiles();
         let stored = statistics.last_stored.percentiles();
@@ -226,11 +257,11 @@ impl Bench {
             _ => None,
         };
         Row {
-            engine: mode.engine.to_string(),
-            offload: mode.offload.to_string(),
-            scheme,
-            auth: mode.authentication.to_string(),
-            integrity: mode.integrity.to_string(),
+            engine: subject.engine,
+            offload: subject.offload,
+            scheme: subject.scheme,
+            auth: subject.auth,
+            integrity: subject.integrity,
             hosts: self.hosts.count(),
             processes: self.processes,
             bytes: bytes as u64,
@@ -250,7 +281,7 @@ impl Bench {
             retransmitted_per_broadcast: statistics.retransmitted as f64 / f64::from(self.messages),
             lost: statistics.lost,
             duplicates: statistics.duplicates,
-            on_fabric: has_fabric.then_some(mode.on_fabric),
+            on_fabric: has_fabric.then_some(subject.on_fabric),
             uplink_bytes_per_broadcast: uplinks.map(|(all, _)| per_broadcast(all)),
             busiest_uplink_bytes_per_broadcast: uplinks.map(|(_, busiest)| per_broadcast(busiest)),
             late,
@@ -300,6 +331,7 @@ impl Bench {
         let processes = hosts * u64::from(self.processes);
         within("processes on all hosts", processes, 2, LabSettings::PROCESSES_MAX.into())?;
         self.check_processes()?;
+        self.check_peer()?;
         let cases = (self.modes.len() * self.sizes.len() * self.delays().len()) as u64;
         within("configurations times sizes, and times delays,", cases, 1, 500)?;
         for &bytes in &self.sizes {
@@ -358,6 +390,26 @@ impl Bench {
         Ok(())
     }
 
+    /// Where a peer cannot be measured.
+    fn check_peer(&self) -> Result<(), BenchError> {
+        let Some(peer) = self.peer else { return Ok(()) };
+        let refused =
+            |what: &str, why| Err(BenchError::Combination { what: format!("{peer}, and {what}"), why });
+        if !matches!(self.hosts, Hosts::Lab(_)) {
+            return refused(
+                "hosts that are not those of a lab",
+                "the lab's remote shell starts it on each host",
+            );
+        }
+        if !matches!(self.workload, Workload::Latency | Workload::Throughput) {
+            return refused("another pace than barriers or a stream", "it has no slots and no schedule");
+        }
+        if self.kill.is_some() {
+            return refused("a member to kill", "it ends when a process ends");
+        }
+        Ok(())
+    }
+
     /// The pace of a run; `delay` is that of the late process.
     fn pace(&self, round: u32, delay: Duration) -> Pace {
         match &self.workload {
@@ -386,13 +438,65 @@ impl Bench {
 
 /// A configuration with a message size and a delay.
 struct Case<'a> {
-    group: u32,
+    subject: Subject<'a>,
     bytes: usize,
-    mode: &'a Mode,
-    scheme: String,
     /// That of the late process, if there is one.
     delay: Duration,
     statistics: Statistics,
+}
+
+/// What broadcasts.
+enum Subject<'a> {
+    Group { group: u32, mode: &'a Mode, scheme: String },
+    Peer(&'a PeerProgram),
+}
+
+/// A subject in a row.
+struct Description {
+    engine: String,
+    offload: String,
+    scheme: String,
+    auth: String,
+    integrity: String,
+    on_fabric: bool,
+}
+
+impl Subject<'_> {
+    fn describe(self) -> Description {
+        match self {
+            Self::Group { mode, scheme, .. } => Description {
+                engine: mode.engine.to_string(),
+                offload: mode.offload.to_string(),
+                scheme,
+                auth: mode.authentication.to_string(),
+                integrity: mode.integrity.to_string(),
+                on_fabric: mode.on_fabric,
+            },
+            // Its processes forward, over TCP.
+            Self::Peer(program) => Description {
+                engine: program.peer().to_string(),
+                offload: Offload::Host.to_string(),
+                scheme: "auto".into(),
+                auth: "none".into(),
+                integrity: Integrity::Network.to_string(),
+                on_fabric: false,
+            },
+        }
+    }
+}
+
+impl<'a> Case<'a> {
+    fn new(subject: Subject<'a>, bytes: usize, delay: Duration) -> Self {
+        Self { subject, bytes, delay, statistics: Statistics::default() }
+    }
+
+    /// Its group, and the message size of that.
+    const fn group(&self) -> Option<(u32, usize)> {
+        match self.subject {
+            Subject::Group { group, .. } => Some((group, self.bytes)),
+            Subject::Peer(_) => None,
+        }
+    }
 }
 
 fn killed_at(member: u32, at_ns: u64, result: &RunResult) -> KilledMember {
@@ -434,6 +538,7 @@ mod tests {
             processes,
             fabric: None,
             modes: Vec::new(),
+            peer: None,
             sizes: Vec::new(),
             workload: Workload::Latency,
             messages: 1,

@@ -4,6 +4,8 @@ use std::fmt;
 
 use thiserror::Error;
 
+use crate::peer::Peer;
+
 /// The worker that an error is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WorkerId {
@@ -90,6 +92,14 @@ pub enum BenchError {
         /// The name of the host.
         name: String,
         /// The worker's error message.
+        why: String,
+    },
+    /// A peer cannot be measured.
+    #[error("{peer} cannot be measured: {why}")]
+    Peer {
+        /// The peer.
+        peer: Peer,
+        /// Why.
         why: String,
     },
     /// A worker has reported an error.

@@ -14,6 +14,7 @@ use crate::clock::now_ns;
 use crate::control::{Delay, GroupRequest, Measured, Meeting, Pace, Request, Response, RunRequest};
 use crate::error::{BenchError, WorkerId};
 use crate::hosts::{Hosts, WorkerCommand};
+use crate::peer::{PeerProgram, PeerRun};
 
 /// The position of a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -135,6 +136,22 @@ impl Workers {
         Ok(())
     }
 
+    /// Measures a peer with as many processes on the same hosts of the lab, while the workers wait.
+    pub fn run_peer(
+        &self,
+        program: &PeerProgram,
+        processes: u32,
+        run: PeerRun,
+    ) -> Result<RunResult, BenchError> {
+        let Some(lab) = &self.lab else { return Ok(RunResult::default()) };
+        let before = self.uplink_bytes()?;
+        // The names are those of the members' hosts.
+        let hosts: Vec<&str> = self.names.iter().step_by(processes as usize).map(String::as_str).collect();
+        let measured = program.run(lab, &hosts, processes, run)?;
+        let uplink_bytes = self.uplink_bytes_since(&before)?;
+        Ok(RunResult { measured, died_at_ns: None, uplink_bytes })
+    }
+
     /// The fabric of a lab with racks.
     pub fn racks(&self) -> Result<Option<Fabric>, BenchError> {
         let Some(lab) = &self.lab else { return Ok(None) };
@@ -146,6 +163,11 @@ impl Workers {
     pub fn uplink_bytes(&self) -> Result<Vec<u64>, BenchError> {
         let uplinks = self.lab.as_ref().map(Lab::uplink_bytes).transpose()?.unwrap_or_default();
         Ok(uplinks.into_iter().flat_map(|UplinkBytes { up, down }| [up, down]).collect())
+    }
+
+    /// What went over them since then.
+    fn uplink_bytes_since(&self, before: &[u64]) -> Result<Vec<u64>, BenchError> {
+        Ok(self.uplink_bytes()?.iter().zip(before).map(|(after, before)| after - before).collect())
     }
 
     /// Creates a group of all workers. Returns the root's scheme, if it was given or has been chosen by measurement.
@@ -199,8 +221,7 @@ impl Workers {
             }
         }
         self.workers.retain(|worker| !worker.is_dead);
-        result.uplink_bytes =
-            self.uplink_bytes()?.iter().zip(before).map(|(after, before)| after - before).collect();
+        result.uplink_bytes = self.uplink_bytes_since(&before)?;
         Ok(result)
     }
 

@@ -82,7 +82,10 @@ impl From<NodeError> for Failure {
             | NodeError::Unanswered(_) => TC_TIMED_OUT,
             NodeError::TooLong { .. } => TC_BUFFER_TOO_SMALL,
             NodeError::Ended(Ending::Closed) => TC_CLOSED,
-            NodeError::Ended(_) | NodeError::GroupFailed(_) | NodeError::NodeClosed => TC_ENDED,
+            NodeError::Ended(_)
+            | NodeError::GroupFailed(_)
+            | NodeError::Corrupt { .. }
+            | NodeError::NodeClosed => TC_ENDED,
             NodeError::Bind { .. }
             | NodeError::System { .. }
             | NodeError::Kernel(_)

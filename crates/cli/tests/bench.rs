@@ -34,6 +34,35 @@ fn assert_no_loss(row: &Value) {
     assert_eq!(row["duplicates"], 0, "{row}");
 }
 
+#[test]
+fn a_peer_is_measured_in_the_same_lab() {
+    if !["mpirun", "mpicc"]
+        .map(Command::new)
+        .iter_mut()
+        .all(|command| command.arg("--version").output().is_ok())
+    {
+        eprintln!("skipped: Open MPI is not installed");
+        return;
+    }
+    let report =
+        report_without_loss("--lab 3 --offload nic --sizes 4,70K --messages 6 --rounds 2 --peer openmpi");
+    check_rows(
+        &report,
+        &[("nic", "auto", 4), ("host", "auto", 4), ("nic", "auto", 71_680), ("host", "auto", 71_680)],
+    );
+    for row in report["rows"].as_array().unwrap() {
+        let engine = if row["offload"] == "host" { "openmpi" } else { "user" };
+        assert_eq!(row["engine"], engine, "{row}");
+        for time in ["last_delivery_us_p50", "call_us_mean", "call_cpu_us_mean", "cpu_us_per_broadcast"] {
+            assert!(row[time].as_f64().unwrap() > 0.0, "{time}: {row}");
+        }
+    }
+    let stream = report_without_loss(
+        "--lab 2 --offload nic --sizes 1M --messages 3 --rounds 1 --stream --peer openmpi",
+    );
+    check_rows(&stream, &[("nic", "auto", 1 << 20), ("host", "auto", 1 << 20)]);
+}
+
 fn check_rows(report: &Value, expected: &[(&str, &str, u64)]) {
     assert_eq!(report["format"], "treecast-bench-1");
     let rows = report["rows"].as_array().unwrap();

@@ -10,7 +10,7 @@ use anyhow::{Context, bail};
 use clap::{ArgGroup, Args, ValueEnum};
 use comfy_table::{CellAlignment, Table};
 use treecast_bench::{
-    Bench, Hosts, KilledMember, Late, LateProcess, Limits, Mode, RemoteHosts, Report, Row, Skew,
+    Bench, Hosts, KilledMember, Late, LateProcess, Limits, Mode, Peer, RemoteHosts, Report, Row, Skew,
     WorkerCommand, Workload,
 };
 use treecast_fabric::RoutingPolicy;
@@ -28,6 +28,7 @@ use crate::output::{emit, plain, progress_bar, width, write_file};
   treecast bench --loopback 4 --sizes 64,16K
   treecast bench --lab 16 --offload host,assisted,nic --sizes 64,1K,16K
   treecast bench --lab 16 --engine user,ebpf --offload host,nic --sizes 64,1K,16K
+  treecast bench --lab 16 --engine user,ebpf --offload nic,switch --sizes 64,64K,1M --peer openmpi
   treecast bench --lab 16 --rate 200mbit --loss 1% --sizes 64M --messages 1 --stream
   treecast bench --lab 8 --processes 4 --engine user,ebpf --sizes 64,64K
   treecast bench --lab 8 --processes 4 --sizes 4 --late 0us,400us,1600us
@@ -113,6 +114,10 @@ pub struct Arguments {
     /// What is authenticated of each packet of data: header, payload (the header too), or header,payload
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "header", value_parser = authentication)]
     auth: Vec<Authentication>,
+
+    /// Other software to measure as well, on the same hosts of the lab: openmpi
+    #[arg(long, value_name = "NAME", requires = "of_lab", conflicts_with_all = ["loopback", "hosts"])]
+    peer: Option<Peer>,
 
     /// When members verify the CRCs of payloads: before they accept a packet (crc32c); or when it is read, where the network has a checksum
     /// (network); or network,crc32c
@@ -278,7 +283,10 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
         write_file(path, picture.as_bytes())?;
     }
     let text = match arguments.format {
-        Format::Table => table(&report),
+        Format::Table => {
+            table(&report)
+                + &arguments.peer.map_or_else(String::new, |peer| comparison(&report, peer, arguments.stream))
+        }
         Format::Json => serde_json::to_string_pretty(&report)? + "\n",
         Format::Chart => {
             let is_coloured = arguments.out.is_none() && std::io::stdout().is_terminal();
@@ -353,6 +361,7 @@ fn bench(arguments: &Arguments) -> anyhow::Result<Bench> {
         processes: arguments.processes,
         fabric: given.map(Arc::new),
         modes: modes(arguments),
+        peer: arguments.peer,
         sizes: arguments.sizes.clone(),
         workload,
         messages: arguments.messages,
@@ -506,6 +515,37 @@ fn table(report: &Report) -> String {
         );
     }
     text
+}
+
+/// Each configuration beside the peer: the last delivery, or the throughput of a stream, and how many times as fast it is.
+fn comparison(report: &Report, peer: Peer, is_stream: bool) -> String {
+    let measured = |row: &Row| if is_stream { row.throughput_mb_s } else { row.last_delivery_us_p50 };
+    let ratio = |ours: f64, theirs: f64| if is_stream { ours / theirs } else { theirs / ours };
+    let name = |row: &Row| format!("{} {}", row.engine, row.offload);
+    let (theirs, ours): (Vec<&Row>, Vec<&Row>) =
+        report.rows.iter().partition(|row| row.engine == peer.to_string());
+    let mut names: Vec<String> = Vec::new();
+    for row in &ours {
+        if !names.contains(&name(row)) {
+            names.push(name(row));
+        }
+    }
+    let mut table = Table::new();
+    table.set_header(["bytes".into(), peer.to_string()].into_iter().chain(names.iter().cloned()));
+    for theirs in theirs {
+        let mut cells = vec![theirs.bytes.to_string(), decimal(measured(theirs))];
+        cells.extend(names.iter().map(|column| {
+            let same = ours.iter().filter(|row| row.bytes == theirs.bytes && name(row) == *column);
+            let of_all = same.map(|row| {
+                format!("{} ({:.2})", decimal(measured(row)), ratio(measured(row), measured(theirs)))
+            });
+            of_all.collect::<Vec<_>>().join(" ")
+        }));
+        table.add_row(cells);
+    }
+    table.column_iter_mut().for_each(|column| column.set_cell_alignment(CellAlignment::Right));
+    let what = if is_stream { "MB/s" } else { "Last delivery p50 in us" };
+    format!("{what}, and how many times as fast as {peer}:\n\n{}\n", plain(table))
 }
 
 fn limits_sentence(limits: &Limits) -> String {

@@ -33,8 +33,8 @@ pub use outgoing::Outgoing;
 /// The most messages that are received with one system call.
 pub const RECEIVE_BATCH: usize = 64;
 
-/// The most datagrams that are sent with one system call: three full GSO batches.
-pub const SEND_BATCH: usize = 132;
+/// The most datagrams that are sent with one system call: two full GSO batches.
+pub const SEND_BATCH: usize = 88;
 
 /// Where the group's number lies in a header.
 const GROUP: Range<usize> = 4..8;

@@ -1,0 +1,175 @@
+//! Broadcasts of other software, measured in the same lab and in the same run.
+
+use std::fmt;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::str::FromStr;
+
+use serde::Deserialize;
+use tempfile::TempDir;
+use treecast_lab::Lab;
+
+use crate::control::Measured;
+use crate::error::BenchError;
+
+/// Other software that broadcasts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Peer {
+    /// `MPI_Bcast` of Open MPI, over TCP. Ranks that wait yield the processor (`mpi_yield_when_idle`), since the hosts of a lab share processors.
+    OpenMpi,
+}
+
+impl Peer {
+    /// All, with their names.
+    pub const NAMES: [(&'static str, Self); 1] = [("openmpi", Self::OpenMpi)];
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(Self::NAMES[*self as usize].0)
+    }
+}
+
+impl FromStr for Peer {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let found = Self::NAMES.into_iter().find(|(name, _)| *name == text);
+        found.map(|(_, peer)| peer).ok_or("openmpi")
+    }
+}
+
+/// The program that measures a peer, compiled.
+#[derive(Debug)]
+pub(crate) struct PeerProgram {
+    peer: Peer,
+    directory: TempDir,
+}
+
+/// What the program is to do.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PeerRun {
+    pub bytes: usize,
+    pub messages: u32,
+    pub warm_up_messages: u32,
+    pub is_stream: bool,
+}
+
+/// What a rank of the program has measured, as [`Measured`].
+#[derive(Debug, Deserialize)]
+struct OfRank {
+    at_ns: Vec<u64>,
+    span_ns: Vec<u64>,
+    call_cpu_ns: Vec<u64>,
+    cpu_ns: u64,
+}
+
+impl From<OfRank> for Measured {
+    fn from(OfRank { at_ns, span_ns, call_cpu_ns, cpu_ns }: OfRank) -> Self {
+        Self { at_ns, span_ns, call_cpu_ns, cpu_ns, ..Self::default() }
+    }
+}
+
+/// What says how to install a peer.
+const INSTALL: &str = "on Debian and Ubuntu: apt-get install openmpi-bin libopenmpi-dev";
+
+/// Open MPI starts its processes on the other hosts by the lab's remote shell, whose path is a variable of the lab's hosts.
+const MPIRUN: &str = "exec mpirun --allow-run-as-root --mca plm_rsh_agent \"$TREECAST_LAB_AGENT\" --mca btl tcp,self \
+     --mca btl_tcp_if_include eth0 --mca oob_tcp_if_include eth0 --mca mpi_yield_when_idle 1 \"$@\"";
+
+impl PeerProgram {
+    /// Compiles the program.
+    ///
+    /// # Errors
+    /// [`BenchError::Peer`] where the peer is not installed.
+    pub fn compile(peer: Peer) -> Result<Self, BenchError> {
+        let failed = |why: String| BenchError::Peer { peer, why };
+        let version = Command::new("mpirun").arg("--version").output();
+        let version = version.map_err(|why| failed(format!("mpirun: {why} ({INSTALL})")))?;
+        if !String::from_utf8_lossy(&version.stdout).contains("Open MPI") {
+            return Err(failed(format!("mpirun is that of another MPI ({INSTALL})")));
+        }
+        let directory = tempfile::tempdir().map_err(|why| failed(format!("a temporary directory: {why}")))?;
+        let program = Self { peer, directory };
+        let mut compiler = Command::new("mpicc");
+        compiler.args(["-O2", "-x", "c", "-", "-o"]).arg(program.path());
+        compiler.stdin(Stdio::piped()).stderr(Stdio::piped());
+        let compiled = compiler.spawn().and_then(|mut child| {
+            let source = include_bytes!("openmpi.c");
+            child.stdin.take().map_or(Ok(()), |mut input| input.write_all(source))?;
+            child.wait_with_output()
+        });
+        match compiled {
+            Ok(output) if output.status.success() => Ok(program),
+            Ok(output) => Err(failed(format!("mpicc: {}", last_lines(&output.stderr)))),
+            Err(why) if why.kind() == io::ErrorKind::NotFound => {
+                Err(failed(format!("mpicc: {why} ({INSTALL})")))
+            }
+            Err(why) => Err(failed(format!("mpicc: {why}"))),
+        }
+    }
+
+    pub const fn peer(&self) -> Peer {
+        self.peer
+    }
+
+    fn path(&self) -> PathBuf {
+        self.directory.path().join(self.peer.to_string())
+    }
+
+    /// Runs the program with so many processes on each of these hosts of a lab. Returns what the ranks have measured, the root's first.
+    pub fn run(
+        &self,
+        lab: &Lab,
+        hosts: &[&str],
+        processes: u32,
+        run: PeerRun,
+    ) -> Result<Vec<Measured>, BenchError> {
+        let failed = |why: String| BenchError::Peer { peer: self.peer, why };
+        let PeerRun { bytes, messages, warm_up_messages, is_stream } = run;
+        let slots: Vec<String> = hosts.iter().map(|host| format!("{host}:{processes}")).collect();
+        let mut command = lab.command(0, "sh")?;
+        command.args(["-c", MPIRUN, "mpirun", "--host", &slots.join(",")]).arg(self.path());
+        command.args([bytes.to_string(), messages.to_string(), warm_up_messages.to_string()]);
+        command.arg(if is_stream { "stream" } else { "barrier" });
+        let output = command.stdin(Stdio::null()).output();
+        let output = output.map_err(|why| failed(format!("mpirun: {why}")))?;
+        if !output.status.success() {
+            return Err(failed(format!("mpirun: {}", last_lines(&output.stderr))));
+        }
+        // The launcher may have written before the program.
+        let text = String::from_utf8_lossy(&output.stdout);
+        let line = text.lines().rev().find(|line| line.starts_with('[')).unwrap_or_default();
+        let ranks: Vec<OfRank> =
+            serde_json::from_str(line).map_err(|why| failed(format!("unexpected output: {why}")))?;
+        Ok(ranks.into_iter().map(Measured::from).collect())
+    }
+}
+
+/// The end of an error output, in one line.
+fn last_lines(output: &[u8]) -> String {
+    let text = String::from_utf8_lossy(output);
+    let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    lines[lines.len().saturating_sub(4)..].join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_in_the_order_of_the_peers() {
+        for (number, (name, peer)) in Peer::NAMES.into_iter().enumerate() {
+            assert_eq!((peer as usize, peer.to_string().as_str()), (number, name));
+            assert_eq!(name.parse(), Ok(peer));
+        }
+        assert_eq!("mpich".parse::<Peer>(), Err("openmpi"));
+    }
+
+    #[test]
+    fn the_end_of_an_error_output_is_one_line() {
+        assert_eq!(last_lines(b"one\n\n two\nthree\nfour\nfive\n"), "two; three; four; five");
+        assert_eq!(last_lines(b""), "");
+    }
+}

@@ -1,0 +1,100 @@
+/* Measures MPI_Bcast as `treecast bench` measures its own broadcasts.
+ *
+ * Arguments: the length of a message in bytes, the number of messages, the number of messages before the first measurement, and
+ * "barrier" or "stream". Rank 0 writes one JSON array to standard output, with an object for each rank. */
+#include <inttypes.h>
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static int64_t clock_ns(clockid_t clock)
+{
+	struct timespec now;
+
+	clock_gettime(clock, &now);
+	return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
+}
+
+static void fail(const char *why)
+{
+	fprintf(stderr, "%s\n", why);
+	MPI_Abort(MPI_COMM_WORLD, 1);
+}
+
+static void *allocate(size_t bytes)
+{
+	void *memory = malloc(bytes ? bytes : 1);
+
+	if (!memory)
+		fail("no memory");
+	return memory;
+}
+
+/* Writes a field of the object of a rank. */
+static void write_times(const char *name, const int64_t *times, int count)
+{
+	printf("\"%s\":[", name);
+	for (int index = 0; index < count; index++)
+		printf("%s%" PRId64, index ? "," : "", times[index]);
+	printf("],");
+}
+
+int main(int count, char **arguments)
+{
+	int rank, ranks;
+
+	MPI_Init(&count, &arguments);
+	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+	MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+	if (count != 5)
+		fail("expected BYTES MESSAGES WARM_UP_MESSAGES barrier|stream");
+	int bytes = atoi(arguments[1]), messages = atoi(arguments[2]), warm_up = atoi(arguments[3]);
+	int is_stream = !strcmp(arguments[4], "stream");
+	char *message = allocate(bytes);
+	/* When a message was sent or received, how long the call took, and the CPU time of that. */
+	int64_t *at = allocate(3 * sizeof(int64_t) * messages), *span = at + messages, *cpu = span + messages;
+	int64_t all_cpu = 0;
+
+	/* So that its pages are mapped. */
+	memset(message, 0xff, bytes);
+	for (int number = -warm_up; number < messages; number++) {
+		if (!is_stream || number <= 0)
+			MPI_Barrier(MPI_COMM_WORLD);
+		if (!rank && bytes >= (int)sizeof(number))
+			memcpy(message, &number, sizeof(number));
+		int64_t cpu_before = clock_ns(CLOCK_PROCESS_CPUTIME_ID), start = clock_ns(CLOCK_MONOTONIC);
+		MPI_Bcast(message, bytes, MPI_CHAR, 0, MPI_COMM_WORLD);
+		int64_t end = clock_ns(CLOCK_MONOTONIC);
+
+		if (bytes >= (int)sizeof(number) && memcmp(message, &number, sizeof(number)))
+			fail("another message than the root has sent");
+		if (number < 0)
+			continue;
+		at[number] = rank ? end : start;
+		span[number] = end - start;
+		cpu[number] = clock_ns(CLOCK_PROCESS_CPUTIME_ID) - cpu_before;
+		all_cpu += cpu[number];
+	}
+
+	int numbers = 3 * messages + 1;
+	int64_t *own = allocate(sizeof(int64_t) * numbers), *all = rank ? NULL : allocate(sizeof(int64_t) * numbers * ranks);
+
+	memcpy(own, at, 3 * sizeof(int64_t) * messages);
+	own[numbers - 1] = all_cpu;
+	MPI_Gather(own, numbers, MPI_INT64_T, all, numbers, MPI_INT64_T, 0, MPI_COMM_WORLD);
+	for (int of = 0; !rank && of < ranks; of++) {
+		const int64_t *measured = all + (size_t)of * numbers;
+
+		printf("%c{", of ? ',' : '[');
+		write_times("at_ns", measured, messages);
+		write_times("span_ns", measured + messages, messages);
+		write_times("call_cpu_ns", measured + 2 * messages, is_stream ? 0 : messages);
+		printf("\"cpu_ns\":%" PRId64 "}", measured[numbers - 1]);
+	}
+	if (!rank)
+		printf("]\n");
+	MPI_Finalize();
+	return 0;
+}
