@@ -20,6 +20,7 @@ use crate::engine::query::Query;
 use crate::memory::shared_group::{HostLoss, RingSide, SharedGroup};
 use crate::sync::lock;
 use crate::tree::{self, measure};
+use crate::wait::leader_followers::Lead;
 use crate::{GroupSettings, NodeError};
 
 /// A group at one of its members. Several threads may use it; each message is sent or received whole.
@@ -160,7 +161,8 @@ impl Group {
     pub fn close(&self, timeout: Option<Duration>) -> Result<Vec<Lost>, NodeError> {
         self.begin_close()?;
         let until = timeout.map(|timeout| Instant::now() + timeout);
-        let ending = self.backend.wait(&self.shared_group.events, until, || self.shared_group.state().ending);
+        let find = || self.shared_group.state().ending;
+        let ending = self.backend.wait(&self.shared_group.events, until, find, &mut Lead::default());
         if let Some(reason) = &self.shared_group.state().failure {
             return Err(NodeError::GroupFailed(reason.clone()));
         }
@@ -346,14 +348,25 @@ impl Group {
     pub(super) fn wait<T>(
         &self,
         timeout: Option<Duration>,
+        find: impl FnMut() -> Option<T>,
+    ) -> Result<T, NodeError> {
+        self.wait_leading(timeout, find, &mut Lead::default())
+    }
+
+    /// The same within a call that may wait again at once: it ends `lead` when it does not.
+    pub(super) fn wait_leading<'a, T>(
+        &'a self,
+        timeout: Option<Duration>,
         mut find: impl FnMut() -> Option<T>,
+        lead: &mut Lead<'a>,
     ) -> Result<T, NodeError> {
         let until = timeout.map(|timeout| Instant::now() + timeout);
-        let found = self.backend.wait(&self.shared_group.events, until, || {
+        let checked = || {
             // The end is checked first: packets that arrived before it are visible then, and take precedence.
             let ended = self.check().err();
             find().map(Ok).or_else(|| ended.map(Err))
-        });
+        };
+        let found = self.backend.wait(&self.shared_group.events, until, checked, lead);
         found.unwrap_or(Err(NodeError::TimedOut))
     }
 

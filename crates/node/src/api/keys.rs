@@ -269,14 +269,14 @@ mod tests {
         let mut settings = GroupSettings::new(Vec::new());
         settings
             .set_all(
-                "group=7 root=2 member=3 token=secret insecure=true auth=payload scheme=separate offload=host message_bytes=5 slots=64 mtu_bytes=9000 admits=true bytes_per_s_max=1000",
+                "group=7 root=2 member=3 token=secret insecure=true auth=payload integrity=crc32c scheme=separate offload=host message_bytes=5 slots=64 mtu_bytes=9000 admits=true bytes_per_s_max=1000",
             )
             .unwrap();
         let written: Vec<String> = settings.values().map(|(key, value)| format!("{key}={value}")).collect();
         let mut again = GroupSettings::new(Vec::new());
         again.set_all(&written.join(" ")).unwrap();
         assert!(again.values().eq(settings.values()));
-        assert_eq!(written[6], "scheme=separate");
+        assert_eq!(written[7], "scheme=separate");
     }
 
     #[test]

@@ -10,6 +10,7 @@ use crate::NodeError;
 use crate::memory::ring::RingReader;
 use crate::memory::shared_group::RingSide;
 use crate::sync::lock;
+use crate::wait::leader_followers::Lead;
 
 /// A part of a message that was received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,6 +21,15 @@ pub struct Part {
     pub is_last: bool,
 }
 
+/// What happens to the parts of a message as they come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Taking {
+    /// They are copied, which takes microseconds: nobody needs to drive the engine meanwhile.
+    Copies,
+    /// The application has them, and may wait for anything.
+    MayWait,
+}
+
 impl Group {
     /// Receives the next message; none, if the root has closed the group and all messages have been received.
     ///
@@ -28,7 +38,7 @@ impl Group {
     /// [`NodeError::Corrupt`]; [`NodeError::Ended`].
     pub fn receive(&self, timeout: Option<Duration>) -> Result<Option<Vec<u8>>, NodeError> {
         let mut message = Vec::new();
-        let length = self.receive_with(timeout, u64::MAX, |length, bytes| {
+        let length = self.receive_message(timeout, u64::MAX, Taking::Copies, |length, bytes| {
             message.reserve_exact(length as usize - message.len());
             message.extend_from_slice(bytes);
         })?;
@@ -45,7 +55,7 @@ impl Group {
         timeout: Option<Duration>,
     ) -> Result<Option<usize>, NodeError> {
         let mut filled = 0;
-        let length = self.receive_with(timeout, buffer.len() as u64, |_, bytes| {
+        let length = self.receive_message(timeout, buffer.len() as u64, Taking::Copies, |_, bytes| {
             buffer[filled..filled + bytes.len()].copy_from_slice(bytes);
             filled += bytes.len();
         })?;
@@ -61,12 +71,26 @@ impl Group {
         &self,
         timeout: Option<Duration>,
         room_bytes: u64,
+        take: impl FnMut(u64, &[u8]),
+    ) -> Result<Option<u64>, NodeError> {
+        self.receive_message(timeout, room_bytes, Taking::MayWait, take)
+    }
+
+    fn receive_message(
+        &self,
+        timeout: Option<Duration>,
+        room_bytes: u64,
+        taking: Taking,
         mut take: impl FnMut(u64, &[u8]),
     ) -> Result<Option<u64>, NodeError> {
         let mut role = self.role();
         let Role::Member(receiver) = &mut *role else { return Err(self.wrong_side(true)) };
         let mut timeout = timeout;
-        while let Some(part) = self.receive_available(receiver, timeout, room_bytes, &mut take)? {
+        let mut lead = Lead::default();
+        while let Some(part) = self.receive_available(receiver, timeout, room_bytes, &mut take, &mut lead)? {
+            if taking == Taking::MayWait {
+                lead.end();
+            }
             if part.is_last {
                 return Ok(Some(part.message_bytes));
             }
@@ -89,16 +113,17 @@ impl Group {
     ) -> Result<Option<Part>, NodeError> {
         let mut role = self.role();
         let Role::Member(receiver) = &mut *role else { return Err(self.wrong_side(true)) };
-        self.receive_available(receiver, timeout, room_bytes, &mut take)
+        self.receive_available(receiver, timeout, room_bytes, &mut take, &mut Lead::default())
     }
 
     /// Waits until packets are available, and takes those of one message.
-    fn receive_available(
-        &self,
+    fn receive_available<'a>(
+        &'a self,
         receiver: &mut Option<Receiver>,
         timeout: Option<Duration>,
         room_bytes: u64,
         take: &mut impl FnMut(u64, &[u8]),
+        lead: &mut Lead<'a>,
     ) -> Result<Option<Part>, NodeError> {
         // Evaluated only where a wait is needed: to read the clock takes as long as to receive a short message.
         let until = || timeout.map(|timeout| Instant::now() + timeout);
@@ -108,8 +133,12 @@ impl Group {
         };
         let available = Some(receiver.reader.written()).filter(|&end| end != receiver.reader.read());
         let end = match available {
-            Some(end) => Some(end),
-            None => self.wait_for_packets(receiver, until())?,
+            Some(end) => {
+                // The kernel's packet path may bring more all the time, and somebody has to drive.
+                lead.end();
+                Some(end)
+            }
+            None => self.wait_for_packets(receiver, until(), lead)?,
         };
         let Some(end) = end else {
             self.report_read(receiver, true);
@@ -151,22 +180,24 @@ impl Group {
     }
 
     /// The end of the available packets, once there are any; none, if the group is closed and everything is read.
-    fn wait_for_packets(
-        &self,
+    fn wait_for_packets<'a>(
+        &'a self,
         receiver: &Receiver,
         until: Option<Instant>,
+        lead: &mut Lead<'a>,
     ) -> Result<Option<Sequence>, NodeError> {
         let timeout = until.map(|until| until.saturating_duration_since(Instant::now()));
         let reader = &receiver.reader;
         if reader.settle(true) {
             self.wake_engine();
         }
-        self.wait(timeout, || {
+        let find = || {
             // The close is checked first: all packets of a closed group are visible then.
             let is_closed = self.shared_group.is_closed();
             let end = reader.written();
             if end == reader.read() { is_closed.then_some(None) } else { Some(Some(end)) }
-        })
+        };
+        self.wait_leading(timeout, find, lead)
     }
 
     /// Reports to the node what is read: at once, or after a quarter of the slots.

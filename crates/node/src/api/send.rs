@@ -10,6 +10,7 @@ use super::group::{Group, Role, is_forward_due};
 use super::sender::Sender;
 use crate::NodeError;
 use crate::engine::root_socket::{RootSocket, Sending};
+use crate::wait::leader_followers::Lead;
 
 /// The engine starts to send a long message after this many packets.
 const PACKETS_PER_SEND: u32 = 32;
@@ -24,7 +25,8 @@ impl Group {
         let mut role = self.role();
         let Role::Root(sender) = &mut *role else { return Err(self.wrong_side(false)) };
         sender.socket.iter_mut().for_each(RootSocket::begin_call);
-        while !self.send_available(sender, message, None)? {}
+        let mut lead = Lead::default();
+        while !self.send_available(sender, message, None, &mut lead)? {}
         sender.socket.iter_mut().for_each(RootSocket::end_call);
         Ok(())
     }
@@ -39,17 +41,18 @@ impl Group {
         let mut role = self.role();
         let Role::Root(sender) = &mut *role else { return Err(self.wrong_side(false)) };
         sender.socket.iter_mut().for_each(RootSocket::begin_call);
-        let is_whole = self.send_available(sender, message, timeout);
+        let is_whole = self.send_available(sender, message, timeout, &mut Lead::default());
         sender.socket.iter_mut().for_each(RootSocket::end_call);
         is_whole
     }
 
     /// Waits until there is room, and fills it; says whether the message is complete.
-    fn send_available(
-        &self,
+    fn send_available<'a>(
+        &'a self,
         sender: &mut Sender,
         message: &[u8],
         timeout: Option<Duration>,
+        lead: &mut Lead<'a>,
     ) -> Result<bool, NodeError> {
         if message.len() as u64 > MESSAGE_BYTES_MAX {
             let message_bytes = message.len() as u64;
@@ -64,7 +67,10 @@ impl Group {
         }
         if sender.writer.room() == 0 {
             self.pass_to_engine(sender);
-            self.wait_for_room(sender, timeout)?;
+            self.wait_for_room(sender, timeout, lead)?;
+        } else {
+            // With the kernel's packet path there may be room all the time, and somebody has to drive.
+            lead.end();
         }
         for _ in 0..sender.writer.room() {
             let is_last = sender.write_packet(message);
@@ -85,10 +91,15 @@ impl Group {
         self.check().map(|()| false)
     }
 
-    fn wait_for_room(&self, sender: &Sender, timeout: Option<Duration>) -> Result<(), NodeError> {
+    fn wait_for_room<'a>(
+        &'a self,
+        sender: &Sender,
+        timeout: Option<Duration>,
+        lead: &mut Lead<'a>,
+    ) -> Result<(), NodeError> {
         let readers = sender.writer.readers();
         readers.inspect(|readers| readers.want_room(true));
-        let waited = self.wait(timeout, || (sender.writer.room() > 0).then_some(()));
+        let waited = self.wait_leading(timeout, || (sender.writer.room() > 0).then_some(()), lead);
         readers.inspect(|readers| readers.want_room(false));
         waited
     }

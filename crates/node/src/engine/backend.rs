@@ -14,7 +14,7 @@ use super::root_socket::RootSocket;
 use crate::api::config::GroupConfig;
 use crate::memory::shared_group::SharedGroup;
 use crate::wait::event_count::EventCount;
-use crate::wait::leader_followers::LeaderFollowers;
+use crate::wait::leader_followers::{Lead, LeaderFollowers};
 use crate::{EngineChoice, NodeError};
 
 /// The packet engine of an open node.
@@ -113,13 +113,15 @@ pub(crate) trait Backend: fmt::Debug + Send + Sync {
 }
 
 impl dyn Backend {
-    /// Waits until `find` returns a value, or until the deadline: as the leader, which drives the engine meanwhile, or as a follower.
-    pub fn wait<T>(
-        &self,
+    /// Waits until `find` returns a value, or until the deadline: as the leader, which drives the engine meanwhile, or as a follower. The
+    /// caller ends `lead` unless it waits again at once.
+    pub fn wait<'a, T>(
+        &'a self,
         events: &EventCount,
         until: Option<Instant>,
         find: impl FnMut() -> Option<T>,
+        lead: &mut Lead<'a>,
     ) -> Option<T> {
-        self.leader_followers().wait(events, until, find, || self.drive())
+        self.leader_followers().wait(events, until, find, || self.drive(), lead)
     }
 }

@@ -138,12 +138,16 @@ impl LeaderFollowers {
 
     /// Waits until `find` returns a value, or until the deadline: as the leader, which calls `drive` for events, or, if another
     /// thread leads, as a follower on the event count.
-    pub fn wait<T>(
-        &self,
+    ///
+    /// The thread goes on leading until the caller drops `lead`: it does so when it does not wait again at once. Nobody drives meanwhile,
+    /// and to cease to lead and to lead again takes two system calls for each source, and may wake the node's own thread.
+    pub fn wait<'a, T>(
+        &'a self,
         events: &EventCount,
         until: Option<Instant>,
         mut find: impl FnMut() -> Option<T>,
         drive: impl FnMut(),
+        lead: &mut Lead<'a>,
     ) -> Option<T> {
         let found = find();
         if found.is_some() || until.is_some_and(|until| until <= Instant::now()) {
@@ -153,16 +157,17 @@ impl LeaderFollowers {
             // Another process may make the condition true, and wakes the word of all of them.
             return events.wait(until, &self.spin, find);
         }
-        let guard = match self.leadership.try_lock() {
-            Ok(guard) => guard,
-            Err(TryLockError::Poisoned(guard)) => guard.into_inner(),
-            Err(TryLockError::WouldBlock) => return events.wait(until, &self.spin, find),
-        };
-        let leadership = Leadership::begin(self, guard);
+        if lead.0.is_none() {
+            let guard = match self.leadership.try_lock() {
+                Ok(guard) => guard,
+                Err(TryLockError::Poisoned(guard)) => guard.into_inner(),
+                Err(TryLockError::WouldBlock) => return events.wait(until, &self.spin, find),
+            };
+            lead.0 = Some(Leadership::begin(self, guard));
+        }
         events.begin_sleep();
         let found = self.wait_as_leader(events, until, find, drive);
         events.end_sleep();
-        drop(leadership);
         found
     }
 
@@ -231,7 +236,19 @@ fn flags(wakes_when_readable: bool) -> epoll::EventFlags {
     if wakes_when_readable { epoll::EventFlags::IN } else { epoll::EventFlags::empty() }
 }
 
+/// The leadership of a thread that waits several times in one call of the application; none as long as it has not led.
+#[derive(Debug, Default)]
+pub(crate) struct Lead<'a>(Option<Leadership<'a>>);
+
+impl Lead<'_> {
+    /// Ceases to lead.
+    pub fn end(&mut self) {
+        self.0 = None;
+    }
+}
+
 /// While a thread leads, events do not wake the node's own thread.
+#[derive(Debug)]
 struct Leadership<'a> {
     of: &'a LeaderFollowers,
     _guard: MutexGuard<'a, ()>,
@@ -277,10 +294,11 @@ mod tests {
         let until = Instant::now() + Duration::from_millis(20);
         let find = || is_driven.get().then_some(());
         let events = EventCount::new(leader_followers.waker());
-        let found = leader_followers.wait(&events, Some(until), find, || {
+        let driven = || {
             is_driven.set(true);
             drive();
-        });
+        };
+        let found = leader_followers.wait(&events, Some(until), find, driven, &mut Lead::default());
         found.is_some()
     }
 
@@ -297,6 +315,27 @@ mod tests {
         assert!(lead(&leader_followers, || assert_eq!(woken_by(&leader_followers), 0)));
         leader_followers.use_source(FIRST, false);
         assert!(!lead(&leader_followers, || {}));
+    }
+
+    #[test]
+    fn a_thread_leads_until_it_says_that_it_does_not_wait_again() {
+        let leader_followers = LeaderFollowers::new(
+            vec![EventSource::new(readable(), FIRST)],
+            SpinPolicy::new(Some(Duration::ZERO)),
+            false,
+        );
+        let leader_followers = leader_followers.unwrap();
+        let events = EventCount::new(leader_followers.waker());
+        let mut lead = Lead::default();
+        for _ in 0..3 {
+            let is_driven = Cell::new(false);
+            let find = || is_driven.get().then_some(());
+            let found = leader_followers.wait(&events, None, find, || is_driven.set(true), &mut lead);
+            assert_eq!(found, Some(()));
+            assert_eq!(woken_by(&leader_followers), 0);
+        }
+        lead.end();
+        assert_eq!(woken_by(&leader_followers), 1 << FIRST);
     }
 
     #[test]
