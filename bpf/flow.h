@@ -22,6 +22,7 @@
 #define ACK_LAG_PACKETS_MAX (1 << 29)
 #define INITIAL_WINDOW_PACKETS 64
 #define MIN_WINDOW_PACKETS 8
+#define ACK_INTERVAL_MAX 256
 
 /* Sequence numbers wrap (RFC 1982). */
 static __always_inline __s32 distance(__u32 packet, __u32 from)
@@ -44,10 +45,12 @@ static __always_inline __u32 later(__u32 one, __u32 other)
 	return is_before(one, other) ? other : one;
 }
 
-/* The interval, in packets, of requests for an acknowledgment: an eighth of the slots. */
+/* The interval, in packets, of requests for an acknowledgment: a quarter of the slots. */
 static __always_inline __u32 ack_interval(struct group *group)
 {
-	return group->slots < 8 ? 1 : group->slots / 8;
+	__u32 quarter = group->slots / 4;
+
+	return quarter > ACK_INTERVAL_MAX ? ACK_INTERVAL_MAX : quarter;
 }
 
 static __always_inline void update_watermarks(struct group *group)
@@ -80,13 +83,13 @@ static __always_inline __u32 advertised_window_end(struct group *group)
 static __always_inline bool has_news(struct group *group)
 {
 	struct flow_state *flow = &group->flow;
-	__s32 step = ack_interval(group), quarter = 2 * step, half = 4 * step;
+	__s32 interval = ack_interval(group), quarter = group->slots / 4, half = group->slots / 2;
 
 	if (group->is_root)
 		return false;
 	if (is_before(flow->advertised_stable, flow->ack_requested) && !is_before(flow->stable, flow->ack_requested))
 		return true;
-	return distance(flow->stable, flow->advertised_stable) >= step ||
+	return distance(flow->stable, flow->advertised_stable) >= interval ||
 	       (distance(flow->advertised_window_end, flow->next) < half &&
 		distance(advertised_window_end(group), flow->advertised_window_end) >= quarter);
 }

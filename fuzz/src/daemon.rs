@@ -305,7 +305,7 @@ fn open_other(daemon: SocketAddr) -> (Node, Group) {
     // A client that joins late becomes a member too.
     let settings = GroupSettings {
         group: GroupId(OTHERS),
-        slots: 4,
+        slots: Some(4),
         admits: true,
         ..GroupSettings::new(vec![node.address(), daemon])
     };

@@ -97,7 +97,7 @@ fn root(script: Unstructured<'_>) {
     let last_steps = [RootStep::Connect, RootStep::Claim { peer: 0, claim: honest }].into_iter();
     let root = listener.address();
     let mut peers = Peers { root, script, last_steps, all: Vec::new(), proven: Vec::new() };
-    let settings = GroupSettings { token: TOKEN.into(), slots: 4, ..GroupSettings::new(Vec::new()) };
+    let settings = GroupSettings { token: TOKEN.into(), slots: Some(4), ..GroupSettings::new(Vec::new()) };
     let outcome = node.listen_while(listener, &settings, &mut |status| {
         if let Some(status) = status {
             check_text(&status.to_string());

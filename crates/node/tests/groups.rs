@@ -24,7 +24,7 @@ fn nodes(count: usize) -> Vec<Node> {
 fn every_member_receives_every_message_with_each_offload() {
     for offload in [Offload::Nic, Offload::Assisted, Offload::Host, Offload::Switch] {
         let nodes = nodes(7);
-        let settings = GroupSettings { offload: Some(offload), slots: 64, root: 2, ..settings(&nodes) };
+        let settings = GroupSettings { offload: Some(offload), slots: Some(64), root: 2, ..settings(&nodes) };
         check_all(groups(&nodes, &settings), 2, &[0, 1, 64, 1_408, 1_409, 16_384, 5, 300_000, 0, 77]);
     }
 }
@@ -35,11 +35,11 @@ fn a_member_has_the_roots_number_of_slots() {
         let nodes = nodes(3);
         let at_root = GroupSettings {
             offload: Some(offload),
-            slots: 16,
+            slots: Some(16),
             scheme: Some(Scheme::tree(TreeScheme::Serial)),
             ..settings(&nodes)
         };
-        let elsewhere = GroupSettings { slots: 512, ..at_root.clone() };
+        let elsewhere = GroupSettings { slots: Some(512), ..at_root.clone() };
         let groups = nodes
             .iter()
             .enumerate()
@@ -81,7 +81,7 @@ fn by_multicast_the_root_sends_each_packet_once() {
 #[test]
 fn a_message_longer_than_the_slots_streams_through_them() {
     let nodes = nodes(3);
-    let settings = GroupSettings { slots: 16, message_bytes: 3 << 20, ..settings(&nodes) };
+    let settings = GroupSettings { slots: Some(16), message_bytes: 3 << 20, ..settings(&nodes) };
     check_all(groups(&nodes, &settings), 0, &[3 << 20]);
 }
 
@@ -104,7 +104,7 @@ fn a_member_of_several_groups_receives_from_each_root() {
 #[test]
 fn an_unread_group_does_not_block_another() {
     let nodes = nodes(2);
-    let stuck = groups(&nodes, &GroupSettings { group: GroupId(1), slots: 8, ..settings(&nodes) });
+    let stuck = groups(&nodes, &GroupSettings { group: GroupId(1), slots: Some(8), ..settings(&nodes) });
     let free = groups(&nodes, &GroupSettings { group: GroupId(2), ..settings(&nodes) });
     for number in 0..8 {
         stuck[0].send(&message(number, 100)).unwrap();
@@ -169,7 +169,7 @@ fn a_root_that_is_dropped_notifies_its_members() {
 #[test]
 fn a_group_is_aborted_while_threads_wait_for_it() {
     let nodes = nodes(3);
-    let groups = groups(&nodes, &GroupSettings { slots: 4, ..settings(&nodes) });
+    let groups = groups(&nodes, &GroupSettings { slots: Some(4), ..settings(&nodes) });
     groups[0].wait_until_ready(TIMEOUT).unwrap();
     std::thread::scope(|scope| {
         let receiver = scope.spawn(|| groups[2].receive(None));
@@ -287,7 +287,7 @@ fn threads_that_wait_for_different_groups_of_a_node_are_all_woken() {
     let of = |number: u32| GroupSettings {
         group: GroupId(number),
         root: number as usize % nodes.len(),
-        slots: 16,
+        slots: Some(16),
         ..settings(&nodes)
     };
     std::thread::scope(|scope| {
@@ -325,7 +325,7 @@ fn a_request_comes_after_the_packets_written_before() {
     let of = |number, offload| GroupSettings {
         group: GroupId(number),
         offload: Some(offload),
-        slots: 16,
+        slots: Some(16),
         ..settings(&nodes)
     };
     // Some groups keep the engines busy, while packets of other groups are written, and forwarded by a request each.
@@ -358,7 +358,7 @@ fn invalid_arguments_are_refused() {
     assert!(error(&elsewhere).contains("which is not the address of a member: 127.0.0.1:1"));
     let double = GroupSettings::new(vec![nodes[0].address(), nodes[0].address()]);
     assert!(error(&double).contains("say which of them this process is"));
-    assert!(error(&GroupSettings { slots: 100, ..good.clone() }).contains("slots (a power of two)"));
+    assert!(error(&GroupSettings { slots: Some(100), ..good.clone() }).contains("slots (a power of two)"));
     assert!(
         error(&GroupSettings { mtu_bytes: Some(300), ..good.clone() }).contains("mtu_bytes must be from 604")
     );
@@ -458,7 +458,8 @@ fn truncated_control_messages_are_counted() {
 #[test]
 fn an_unread_member_stops_the_others_when_its_slots_are_full() {
     let nodes = nodes(3);
-    let settings = GroupSettings { slots: 8, scheme: Some("separate".parse().unwrap()), ..settings(&nodes) };
+    let settings =
+        GroupSettings { slots: Some(8), scheme: Some("separate".parse().unwrap()), ..settings(&nodes) };
     let groups = groups(&nodes, &settings);
     std::thread::scope(|scope| {
         let sender = scope.spawn(|| {
@@ -575,7 +576,7 @@ fn pair(settings: impl FnOnce(GroupSettings) -> GroupSettings) -> (Vec<Node>, Gr
 
 #[test]
 fn a_message_is_sent_and_received_in_parts() {
-    let (_nodes, root, member) = pair(|settings| GroupSettings { slots: 16, ..settings });
+    let (_nodes, root, member) = pair(|settings| GroupSettings { slots: Some(16), ..settings });
     let long = message(1, 300_000);
     let mut received = Vec::new();
     // No member reads yet: there is no room for the whole message.
@@ -608,7 +609,7 @@ fn a_message_is_sent_and_received_in_parts() {
 
 #[test]
 fn a_partly_sent_message_is_completed_first() {
-    let (_nodes, root, member) = pair(|settings| GroupSettings { slots: 16, ..settings });
+    let (_nodes, root, member) = pair(|settings| GroupSettings { slots: Some(16), ..settings });
     let long = message(1, 100_000);
     assert!(!root.send_part(&long, TIMEOUT).unwrap());
     // The node sends a part without a further request.
@@ -647,7 +648,7 @@ fn a_member_that_waits_is_woken_when_another_thread_leaves() {
 
 #[test]
 fn an_aborted_group_ends_waiting_calls_at_once() {
-    let (_nodes, root, member) = pair(|settings| GroupSettings { slots: 4, ..settings });
+    let (_nodes, root, member) = pair(|settings| GroupSettings { slots: Some(4), ..settings });
     std::thread::scope(|scope| {
         // No member reads: there is room for four packets.
         let waiting = scope.spawn(|| root.send(&message(0, 100_000)));
@@ -661,7 +662,7 @@ fn an_aborted_group_ends_waiting_calls_at_once() {
 #[test]
 fn closing_can_be_repeated_after_a_timeout() {
     // The member holds four packets, and the other packets wait for room there.
-    let (_nodes, root, member) = pair(|settings| GroupSettings { slots: 4, ..settings });
+    let (_nodes, root, member) = pair(|settings| GroupSettings { slots: Some(4), ..settings });
     for number in 0..6 {
         root.send(&message(number, 10)).unwrap();
     }

@@ -92,7 +92,7 @@ fn every_member_receives_every_message_over_both_ips() {
         for address in ["127.0.0.1:0", "[::1]:0"] {
             let nodes = nodes(5, address);
             let settings = GroupSettings {
-                slots: 64,
+                slots: Some(64),
                 root: 2,
                 scheme: Some(Scheme::tree(TreeScheme::Binomial)),
                 ..settings(&nodes)
@@ -167,7 +167,7 @@ fn nodes_of_one_host_that_share_a_multicast_address_receive_all_packets() {
     in_own_network(|| {
         for address in ["127.0.0.1:0", "[::1]:0"] {
             let nodes = nodes(3, address);
-            let settings = GroupSettings { slots: 64, root: 2, ..by_multicast(&nodes) };
+            let settings = GroupSettings { slots: Some(64), root: 2, ..by_multicast(&nodes) };
             check_all(groups(&nodes, &settings), 2, &[0, 1, 64, 1_388, 1_409, 16_384, 5, 300_000, 0, 77]);
         }
     });
@@ -265,8 +265,11 @@ fn members_come_and_go() {
 fn a_slow_reader_stops_the_root_and_loses_nothing() {
     in_own_network(|| {
         let nodes = nodes(3, "127.0.0.1:0");
-        let settings =
-            GroupSettings { slots: 16, scheme: Some(Scheme::tree(TreeScheme::Serial)), ..settings(&nodes) };
+        let settings = GroupSettings {
+            slots: Some(16),
+            scheme: Some(Scheme::tree(TreeScheme::Serial)),
+            ..settings(&nodes)
+        };
         let groups = groups(&nodes, &settings);
         groups[0].wait_until_ready(TIMEOUT).unwrap();
         let sent: Vec<Vec<u8>> = (0..200).map(|number| message(number, 700)).collect();
@@ -302,7 +305,7 @@ fn bursts_are_left_to_the_node_which_forgets_nothing_and_to_the_program() {
             [(1, Scheme::tree(TreeScheme::Separate)), (2, Scheme::tree(TreeScheme::Binomial))]
         {
             let nodes = nodes(4, "127.0.0.1:0");
-            let settings = GroupSettings { slots: 256, scheme: Some(scheme), ..settings(&nodes) };
+            let settings = GroupSettings { slots: Some(256), scheme: Some(scheme), ..settings(&nodes) };
             bursts::check(&groups(&nodes, &settings), seed);
         }
     });
@@ -324,8 +327,11 @@ fn delegated_packets_are_sent_without_further_events() {
             Node::open(&settings).unwrap()
         };
         let nodes: Vec<Node> = (0..3).map(open).collect();
-        let settings =
-            GroupSettings { slots: 64, scheme: Some(Scheme::tree(TreeScheme::Separate)), ..settings(&nodes) };
+        let settings = GroupSettings {
+            slots: Some(64),
+            scheme: Some(Scheme::tree(TreeScheme::Separate)),
+            ..settings(&nodes)
+        };
         let groups = groups(&nodes, &settings);
         groups[0].wait_until_ready(TIMEOUT).unwrap();
         for round in 0..200 {
@@ -561,8 +567,11 @@ fn datagrams_that_are_too_long_end_their_own_group_only() {
 fn long_messages_pass_few_slots() {
     in_own_network(|| {
         let nodes = nodes(3, "127.0.0.1:0");
-        let settings =
-            GroupSettings { slots: 16, scheme: Some(Scheme::tree(TreeScheme::Serial)), ..settings(&nodes) };
+        let settings = GroupSettings {
+            slots: Some(16),
+            scheme: Some(Scheme::tree(TreeScheme::Serial)),
+            ..settings(&nodes)
+        };
         let groups = groups(&nodes, &settings);
         groups[0].wait_until_ready(TIMEOUT).unwrap();
         std::thread::scope(|scope| {

@@ -100,7 +100,7 @@ fn check(root: Joining, others: Vec<Joining>) {
 fn members_that_join_are_a_group() {
     let listener = bind(4);
     let others = (1..4).map(|n| join(options(listener.address(), &format!("n{n}")))).collect();
-    check(listen(listener, GroupSettings { root: 2, slots: 64, ..settings() }).0, others);
+    check(listen(listener, GroupSettings { root: 2, slots: Some(64), ..settings() }).0, others);
 }
 
 #[test]
@@ -110,7 +110,7 @@ fn members_have_the_numbers_they_request_and_the_settings_of_the_root() {
     let wanted = |member| join(JoinOptions { member, ..options(root, "n") });
     let others = [wanted(None), wanted(Some(3)), wanted(Some(0))];
     let settings =
-        GroupSettings { root: 1, slots: 16, scheme: Some("separate".parse().unwrap()), ..settings() };
+        GroupSettings { root: 1, slots: Some(16), scheme: Some("separate".parse().unwrap()), ..settings() };
     let root = listen(listener, settings).0;
     let (node, group) = root.join().unwrap().unwrap();
     let others = others.map(|other| other.join().unwrap().unwrap());
@@ -550,7 +550,9 @@ fn invalid_arguments_are_refused() {
         error(bind(2), GroupSettings { root: 2, ..settings() }),
         "the root is member 2 of 2: members are numbered from 0"
     );
-    assert!(error(bind(2), GroupSettings { slots: 5, ..settings() }).contains("slots (a power of two)"));
+    assert!(
+        error(bind(2), GroupSettings { slots: Some(5), ..settings() }).contains("slots (a power of two)")
+    );
     let mut nameless = bind(2);
     nameless.name = "a\nb".into();
     assert!(error(nameless, settings()).contains("no control characters"));

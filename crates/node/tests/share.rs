@@ -104,7 +104,7 @@ fn every_member_of_every_host_gets_every_message() {
         let group = GroupId(number as u32);
         let offload = Some(offload.parse().unwrap());
         let settings =
-            GroupSettings { group, root, offload, slots: 64, ..GroupSettings::new(members.clone()) };
+            GroupSettings { group, root, offload, slots: Some(64), ..GroupSettings::new(members.clone()) };
         broadcast(groups(&nodes, &settings), root, 100);
     }
 }
@@ -169,7 +169,7 @@ fn a_message_is_sent_once_to_each_other_host() {
 #[test]
 fn a_root_with_local_readers_only_needs_no_network() {
     let (nodes, members) = hosts("local", &[16]);
-    let settings = GroupSettings { slots: 16, ..GroupSettings::new(members) };
+    let settings = GroupSettings { slots: Some(16), ..GroupSettings::new(members) };
     broadcast(groups(&nodes, &settings), 0, 200);
 }
 
@@ -177,7 +177,7 @@ fn a_root_with_local_readers_only_needs_no_network() {
 fn sixty_four_readers_share_a_node() {
     for (name, members) in [("many here", &[65][..]), ("many there", &[1, 64])] {
         let (nodes, members) = hosts(name, members);
-        let settings = GroupSettings { slots: 64, ..GroupSettings::new(members) };
+        let settings = GroupSettings { slots: Some(64), ..GroupSettings::new(members) };
         broadcast(groups(&nodes, &settings), 0, 50);
     }
 }
@@ -185,7 +185,7 @@ fn sixty_four_readers_share_a_node() {
 #[test]
 fn a_process_that_comes_late_delays_the_others_only_when_the_slots_are_full() {
     let (nodes, members) = hosts("late", &[2, 3]);
-    let settings = GroupSettings { slots: 16, ..GroupSettings::new(members) };
+    let settings = GroupSettings { slots: Some(16), ..GroupSettings::new(members) };
     let of = |member: usize| {
         nodes[member].group(&GroupSettings { member: Some(member), ..settings.clone() }).unwrap()
     };
@@ -294,7 +294,7 @@ fn a_process_whose_root_does_not_come_learns_it() {
 #[test]
 fn a_member_that_leaves_or_dies_is_not_waited_for() {
     let (mut nodes, members) = hosts("leave", &[1, 4]);
-    let settings = GroupSettings { slots: 8, ..GroupSettings::new(members) };
+    let settings = GroupSettings { slots: Some(8), ..GroupSettings::new(members) };
     let mut groups = groups(&nodes, &settings);
     groups[0].send(b"first").unwrap();
     for group in &groups[1..] {

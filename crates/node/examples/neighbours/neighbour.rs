@@ -176,7 +176,7 @@ impl Neighbour {
         let silent = (1..MEMBERS_MAX).map(|number| ([127, 1, (number >> 8) as u8, number as u8], port));
         let members: Vec<_> = [self.address].into_iter().chain(silent.map(SocketAddr::from)).collect();
         self.in_threads(|node| {
-            self.make_group(node, &GroupSettings { slots: 4, ..self.settings(members.clone()) });
+            self.make_group(node, &GroupSettings { slots: Some(4), ..self.settings(members.clone()) });
         })
     }
 

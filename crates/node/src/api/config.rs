@@ -180,8 +180,9 @@ pub(crate) fn check_bounds(settings: &GroupSettings) -> Result<u16, NodeError> {
         return Err(Refused::Bounds { what: "bytes_per_s_max", value: 0, min: 1, max: u64::MAX }.into());
     }
     let (min, max) = (CreateGroup::SLOTS_MIN, Table::SLOTS_MAX);
-    if !(min..=max).contains(&settings.slots) || !settings.slots.is_power_of_two() {
-        let value = settings.slots.into();
+    let slots = settings.slots();
+    if !(min..=max).contains(&slots) || !slots.is_power_of_two() {
+        let value = slots.into();
         return Err(Refused::Bounds {
             what: "slots (a power of two)",
             value,
@@ -222,6 +223,13 @@ impl GroupSettings {
         self.mtu_bytes.unwrap_or(path_mtu::DEFAULT_MTU_BYTES)
     }
 
+    /// The number of packets that each member holds. Few of short messages, whose slots then stay in the processor's cache; many of long ones:
+    /// fewer acknowledgments, and each member waits less often for others.
+    pub(crate) fn slots(&self) -> u32 {
+        let of_messages = if self.message_bytes > LONG_MESSAGE_BYTES { LONG_SLOTS } else { SHORT_SLOTS };
+        self.slots.unwrap_or(of_messages)
+    }
+
     /// The longest payload of a packet: a datagram without the headers of IP, UDP and Treecast.
     pub(crate) fn payload_bytes_max(&self) -> u16 {
         self.mtu_bytes().saturating_sub(header_bytes(self.is_v6()))
@@ -231,6 +239,11 @@ impl GroupSettings {
         self.members.iter().any(SocketAddr::is_ipv6)
     }
 }
+
+/// The number of slots for messages that are expected to be longer than this, in bytes, and for others.
+const LONG_MESSAGE_BYTES: u64 = 512 << 10;
+const LONG_SLOTS: u32 = 2_048;
+const SHORT_SLOTS: u32 = 512;
 
 /// The length of the headers of IP, UDP and Treecast, in bytes.
 const fn header_bytes(is_v6: bool) -> u16 {

@@ -215,14 +215,14 @@ const GROUP_KEYS: &[Key<GroupSettings>] = &[
     },
     Key {
         name: "slots",
-        expected: "a power of two from 4 to 65536",
+        expected: "auto, or a power of two from 4 to 65536",
         about: "number of packets that each member holds",
-        get: |settings| settings.slots.into(),
+        get: |settings| settings.slots.map_or("auto".into(), Value::from),
         set: |settings, text| {
             let is_valid = |slots: &u32| {
                 slots.is_power_of_two() && (4..=treecast_wire::Table::SLOTS_MAX).contains(slots)
             };
-            settings.slots = text.parse().ok().filter(is_valid)?;
+            settings.slots = if text == "auto" { None } else { Some(text.parse().ok().filter(is_valid)?) };
             Some(())
         },
     },

@@ -117,8 +117,9 @@ pub struct GroupSettings {
     /// Where packets are forwarded; none: by multicast to three other hosts or more, as far as that reaches them, and else by the nodes
     /// ([`crate::Group::offload_status`]).
     pub offload: Option<Offload>,
-    /// The number of packets that each member holds: a power of two from 4 to 65,536.
-    pub slots: u32,
+    /// The number of packets that each member holds: a power of two from 4 to 65,536; none: 512, or 2,048 where messages are expected to be
+    /// longer than 512 KiB.
+    pub slots: Option<u32>,
     /// The longest datagram that the network carries unfragmented, in bytes, with its IP header; none: the least MTU that the kernel knows
     /// of the paths between the root and its members, but at most 9,000, and 1,500 on a single machine.
     pub mtu_bytes: Option<u16>,
@@ -146,7 +147,7 @@ impl GroupSettings {
             hosts: Vec::new(),
             message_bytes: 1 << 10,
             offload: Some(Offload::Nic),
-            slots: 512,
+            slots: None,
             mtu_bytes: None,
             admits: false,
             bytes_per_s_max: None,

@@ -37,7 +37,7 @@ pub(crate) fn create_group(
         members: config.hosts().addresses().to_vec(),
         readers: config.hosts().shared(),
         children,
-        slots: settings.slots,
+        slots: settings.slots(),
         payload_bytes_max,
         offload,
         multicast: config.multicast(),
@@ -48,7 +48,7 @@ pub(crate) fn create_group(
     };
     let state_bytes = state_bytes(create.state_size(), handle.has_kernel());
     let input = Input::CreateGroup(Box::new(create));
-    let ring = RingSettings { slots: settings.slots, payload_bytes_max, start, offload };
+    let ring = RingSettings { slots: settings.slots(), payload_bytes_max, start, offload };
     let made = handle.rings().make(shared_group, ring, state_bytes);
     let NewRing { writer, reader, kernel } = made.map_err(NodeError::Daemon)?;
     let memory = writer.shared_memory().cloned();

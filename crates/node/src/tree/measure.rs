@@ -49,7 +49,7 @@ fn probe_groups(settings: &GroupSettings) -> [GroupSettings; 2] {
         plan: None,
         fabric: None,
         hosts: Vec::new(),
-        slots: SLOTS,
+        slots: Some(SLOTS),
         admits: false,
         bytes_per_s_max: None,
         offload: Some(treecast_proto::Offload::Nic),

@@ -162,7 +162,7 @@ fn clients_that_are_members_of_one_group_share_its_slots() {
             let settings = GroupSettings {
                 group: GroupId(root as u32),
                 root,
-                slots: 16,
+                slots: Some(16),
                 ..GroupSettings::new(vec![here, here, here, there.address()])
             };
             let of = |member: usize, node: &Node| {
@@ -259,7 +259,7 @@ fn a_group_is_open_with_each_offload_and_is_watched() {
                     group: GroupId(group * 2 + root as u32),
                     root,
                     offload: Some(offload),
-                    slots: 16,
+                    slots: Some(16),
                     ..GroupSettings::new(vec![here.address(), there.address()])
                 };
                 let groups = [here.group(&settings).unwrap(), there.group(&settings).unwrap()];
@@ -391,7 +391,7 @@ fn a_group_whose_tree_outgrows_the_budget_ends() {
     // The others never answer. The member has half of them as its descendants.
     let mut members: Vec<_> = (0..128_u8).map(|other| SocketAddr::from(([127, 1, 1, other], 9))).collect();
     (members[0], members[64]) = (here.address(), there.address());
-    let mut settings = GroupSettings { slots: 4_096, ..GroupSettings::new(members) };
+    let mut settings = GroupSettings { slots: Some(4_096), ..GroupSettings::new(members) };
     settings.set_key("scheme", "binomial").unwrap();
     let root = here.group(&settings).unwrap();
     let member = there.group(&settings).unwrap();

@@ -66,7 +66,7 @@ fn a_client_process() {
     let settings = |group, root| GroupSettings {
         group: GroupId(group),
         root,
-        slots: 64,
+        slots: Some(64),
         ..GroupSettings::new(vec![node.address(), peer])
     };
     let mut words = does.split(' ');
@@ -124,7 +124,7 @@ fn a_user_without_rights_sends_and_receives() {
         let settings = |group, root| GroupSettings {
             group: GroupId(group),
             root,
-            slots: 64,
+            slots: Some(64),
             ..GroupSettings::new(vec![address, there.address()])
         };
         let (sends, receives) =
@@ -158,7 +158,7 @@ fn a_killed_client_releases_everything() {
             let settings = |group, root| GroupSettings {
                 group: GroupId(group),
                 root,
-                slots: 64,
+                slots: Some(64),
                 ..GroupSettings::new(vec![address, there.address()])
             };
             let groups: Vec<Group> =

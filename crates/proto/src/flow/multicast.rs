@@ -550,10 +550,19 @@ const fn is_congestion(lost: u32) -> bool {
     lost * CONGESTION_SHARE >= SAMPLE_PACKETS
 }
 
-/// Whether an acknowledgment of this packet is requested wherever it is in a message: one in every eighth of the slots.
+/// Whether an acknowledgment of this packet is requested wherever it is in a message.
 pub(super) const fn requests_regularly(packet: Sequence, slots: u32) -> bool {
-    let interval = if slots < 8 { 1 } else { slots / 8 };
+    let interval = ack_interval(slots);
     packet.0 % interval == interval - 1
+}
+
+/// The greatest interval of requests for an acknowledgment, in packets.
+const ACK_INTERVAL_MAX: u32 = 256;
+
+/// The interval of requests for an acknowledgment, in packets: a quarter of the slots.
+pub(super) const fn ack_interval(slots: u32) -> u32 {
+    let quarter = slots / 4;
+    if quarter > ACK_INTERVAL_MAX { ACK_INTERVAL_MAX } else { quarter }
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use treecast_wire::{Acknowledgment, Body, Data, Distribution, Missing, Sequence, Timestamp};
 
+use super::multicast::ack_interval;
 use super::{Flow, Multicast, Slot, SlotMulticast};
 use crate::state::FlowState;
 use crate::{Nanoseconds, Piece};
@@ -147,17 +148,17 @@ impl Flow {
         self.ack_request.is_due = true;
     }
 
-    /// Whether to send an unsolicited acknowledgment: its request can be met now, the subtree has advanced by an eighth
-    /// of the slots, or a quarter of the slots has become free (window update, RFC 9293, section 3.8.6.2.2) and the parent knows of less than
+    /// Whether to send an unsolicited acknowledgment: its request can be met now, the subtree has advanced by as many packets as there
+    /// are between requests, or a quarter of the slots has become free (window update, RFC 9293, section 3.8.6.2.2) and the parent knows of less than
     /// half of them: while it knows of more, it requests an acknowledgment before it has to wait.
     pub(super) fn has_news(&self) -> bool {
         let state = &self.state;
-        let step = (self.config.slots / 8).max(1) as i32;
-        let (quarter, half) = (2 * step, 4 * step);
+        let interval = ack_interval(self.config.slots) as i32;
+        let (quarter, half) = ((self.config.slots / 4) as i32, (self.config.slots / 2) as i32);
         let is_met = state.advertised_stable.is_before(state.ack_requested)
             && !state.stable.is_before(state.ack_requested);
         is_met
-            || state.stable.distance_from(state.advertised_stable) >= step
+            || state.stable.distance_from(state.advertised_stable) >= interval
             || (state.advertised_window_end.distance_from(state.next) < half
                 && self.advertised_window_end().distance_from(state.advertised_window_end) >= quarter)
     }

@@ -51,7 +51,7 @@ impl World {
             group: GroupId(group),
             token: TOKEN.into(),
             scheme: Some(Scheme::tree(TreeScheme::Serial)),
-            slots: 64,
+            slots: Some(64),
             mtu_bytes: Some(1_280),
             ..GroupSettings::new(members)
         }
