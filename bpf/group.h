@@ -245,6 +245,7 @@ struct slot {
 	__u8 payload[SLOT_BYTES];
 };
 
+_Static_assert(sizeof(struct descriptor) == 64, "as long as a header");
 _Static_assert(SLOT_BYTES % 8 == 0, "payloads are read in words of 8 bytes");
 
 /* What an application and its node share beside slots. Each side writes cache lines of its own. The program checks every number that an

@@ -117,7 +117,7 @@ fn members_have_the_numbers_they_request_and_the_settings_of_the_root() {
     assert_eq!(others.each_ref().map(|(_, group)| group.member().unwrap()), [2, 3, 0]);
     for (_, other) in &others {
         let settings = other.settings();
-        assert_eq!((settings.root, settings.slots, settings.token.as_str()), (1, 16, "secret"));
+        assert_eq!((settings.root, settings.slots, settings.token.as_str()), (1, Some(16), "secret"));
         assert_eq!(settings.members, group.settings().members);
         assert_eq!(settings.members[1], node.address());
     }
