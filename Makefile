@@ -135,7 +135,7 @@ bench:
 
 # Our broadcasts beside those of Open MPI, in turn in one lab, and beside what the machine itself takes (docs/bench.md). It takes some minutes.
 ENGINES := $(shell [ "$$(id -u)" = 0 ] && echo user,ebpf || echo user)
-PEERS = target/release/treecast bench --lab 16 --engine $(ENGINES) --offload nic,switch --peer openmpi
+PEERS = target/release/treecast bench --lab 16 --engine $(ENGINES) --offload nic,switch --spin auto --peer openmpi
 bench-peers:
 	cargo build --release --package treecast-cli
 	@[ "$(ENGINES)" != user ] || echo "skipped: the kernel's packet path, which needs root"

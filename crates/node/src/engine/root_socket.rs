@@ -19,8 +19,9 @@ use crate::datagrams::{Outgoing, SEND_BATCH, options};
 const MULTICAST_IPV4: Ipv4Addr = Ipv4Addr::new(239, 255, 84, 67);
 const MULTICAST_IPV6: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 0x5443);
 
-/// The most bytes of a GSO batch. The kernel copies a batch for each child, and can allocate this much contiguous memory easily.
-const GSO_BYTES_MAX: usize = 24_000;
+/// The most bytes of a GSO batch: 32 full datagrams of an Ethernet. The kernel copies a batch for each child into contiguous memory; where
+/// it has no 64 KiB of that, the copy is lost, and user space sends the packets again.
+const GSO_BYTES_MAX: usize = 47_500;
 
 /// Older kernels may crash when a program splits GSO batches.
 const GSO_KERNEL_MIN: (u32, u32) = (6, 16);
