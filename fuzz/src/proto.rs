@@ -7,8 +7,8 @@ use std::net::SocketAddr;
 
 use arbitrary::{Arbitrary, Unstructured};
 use treecast_proto::{
-    Authentication, CreateGroup, Event, GroupId, GroupKey, Input, Integrity, MemberId, Nanoseconds, Offload, Output,
-    PayloadChecksum, Piece, Protocol, ReaderSet, Readers, Sequence, SessionId, Settings, Store,
+    Authentication, CreateGroup, Event, GroupId, GroupKey, Input, Integrity, MemberId, Nanoseconds, Offload,
+    Output, PayloadChecksum, Piece, Protocol, ReaderSet, Readers, Sequence, SessionId, Settings, Store,
     TransmitPayload,
 };
 use treecast_wire::{

@@ -330,7 +330,7 @@ fn a_start_that_was_changed_on_the_way_is_detected() {
         scope.spawn(move || _ = std::io::copy(&mut { from_member }, &mut to_root));
         let mut to_member = member;
         for line in BufReader::new(server).lines().map_while(Result::ok) {
-            let line = line.replace("slots=512", "slots=256");
+            let line = line.replace("slots=auto", "slots=256");
             if writeln!(to_member, "{line}").is_err() {
                 break;
             }

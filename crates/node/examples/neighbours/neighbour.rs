@@ -184,7 +184,7 @@ impl Neighbour {
         self.in_threads(|node| {
             // A group without other members ends at once.
             let settings = self.settings(vec![self.address]);
-            self.make_group(node, &GroupSettings { slots: Table::SLOTS_MAX, ..settings });
+            self.make_group(node, &GroupSettings { slots: Some(Table::SLOTS_MAX), ..settings });
         })
     }
 

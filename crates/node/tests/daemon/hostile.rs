@@ -131,7 +131,7 @@ fn create_invalid_groups(
         let source = descriptors.into_iter().nth(2).map(UdpSocket::from);
         let members = vec![node, member.address()];
         let settings =
-            GroupSettings { group: GroupId(group), slots: SLOTS as u32, ..GroupSettings::new(members) };
+            GroupSettings { group: GroupId(group), slots: Some(SLOTS as u32), ..GroupSettings::new(members) };
         let follower = member.group(&settings).unwrap();
         follower.wait_until_ready(TIMEOUT).unwrap();
         let until = Instant::now() + Duration::from_millis(20 + numbers.next() % 60);
@@ -184,7 +184,7 @@ fn join_with_invalid_numbers(path: &Path, root: &Node, seed: u64, is_over: &Atom
         }
         let settings = GroupSettings {
             group: GroupId(group),
-            slots: SLOTS as u32,
+            slots: Some(SLOTS as u32),
             ..GroupSettings::new(vec![root.address(), address])
         };
         let leader = root.group(&settings).unwrap();

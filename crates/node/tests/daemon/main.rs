@@ -336,7 +336,7 @@ fn a_policy_limits_groups_memory_and_numbers() {
     let (here, there) = (client(&served.socket()), other());
     let settings = |group, slots| GroupSettings {
         group: GroupId(group),
-        slots,
+        slots: Some(slots),
         ..GroupSettings::new(vec![here.address(), there.address()])
     };
     let refusal = |group, slots| here.group(&settings(group, slots)).unwrap_err().to_string();
