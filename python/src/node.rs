@@ -213,7 +213,7 @@ impl Node {
     /// settings, except for `member`, the number of this process where several share a node. These are `plan` (a `Plan` to carry out, at
     /// the root, whose root is that of the group), `fabric` (a `Fabric` with the hosts that `members` names, on which the root makes the
     /// plan), `group`, `root`, `token`,
-    /// `insecure`, `auth`, `scheme`, `offload`, `message_bytes`, `slots`, `mtu_bytes`, `admits` and `bytes_per_s_max`; docs/library.md
+    /// `insecure`, `auth`, `integrity`, `scheme`, `offload`, `message_bytes`, `slots`, `mtu_bytes`, `admits` and `bytes_per_s_max`; docs/library.md
     /// has a table of them. The call does not wait for the other members, except that the root waits for up to three seconds if it
     /// measures the network for the scheme `postal`.
     ///
@@ -222,7 +222,7 @@ impl Node {
     /// >>> node = Node("127.0.0.1:0")
     /// >>> node.group(["192.0.2.1:7000", "192.0.2.2:7000"], slots=100)
     /// Traceback (most recent call last):
-    /// treecast.TreecastError: invalid value slots=100: expected a power of two from 4 to 65536
+    /// treecast.TreecastError: invalid value slots=100: expected auto, or a power of two from 4 to 65536
     #[pyo3(signature = (members, **settings))]
     fn group(
         &self,

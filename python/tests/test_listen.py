@@ -127,7 +127,7 @@ def test_invalid_arguments_are_rejected(place):
         ((place, 0), {}, "a group has from 1 to 4096 members, and not 0"),
         ((place, -1), {}, "invalid value -1: expected a whole number from 0 to 4294967295"),
         ((place, 2), {"root": 2}, "the root is member 2 of 2: members are numbered from 0"),
-        ((place, 2), {"slots": 5}, "invalid value slots=5: expected a power of two from 4 to 65536"),
+        ((place, 2), {"slots": 5}, "invalid value slots=5: expected auto, or a power of two from 4 to 65536"),
         ((place, 2), {"timeout": -1}, "invalid value -1 for timeout: expected a number of seconds from 0, or None"),
         (("a b", 2), {}, "a b is no address such as 192.0.2.1:7000 or name:7000"),
     ]:

@@ -473,7 +473,8 @@ def test_invalid_arguments_are_rejected_in_one_sentence(pair):
         node.group([loopback, outside])
     members = [loopback, "127.0.0.2:7000"]
     for settings, sentence in [
-        ({"slots": 100}, "invalid value slots=100: expected a power of two from 4 to 65536"),
+        ({"integrity": "none"}, "invalid value integrity=none: expected network or crc32c"),
+        ({"slots": 100}, "invalid value slots=100: expected auto, or a power of two from 4 to 65536"),
         ({"root": 2}, "the root is member 2 of 2: members are numbered from 0"),
         ({"offload": "router"}, "invalid value offload=router: expected auto, host, assisted, nic or switch"),
         ({"admits": 1}, "invalid value admits=1: expected true or false"),

@@ -103,10 +103,10 @@ class GroupSettings(TypedDict, total=False):
 
     `group`: the group's number. `root`: the root's index in the list of members. `member`: the number of this
     process, where several members share a node. `token`: the secret shared by all members. `insecure`: whether
-    members on several hosts do without a token. `auth`: what is authenticated of data: header or payload. `scheme`:
-    the scheme that builds the tree. `plan`: a plan to carry out, at the root. `fabric`: the fabric with the hosts
+    members on several hosts do without a token. `auth`: what is authenticated of data: header or payload. `integrity`:
+    when CRCs are verified: network or crc32c. `scheme`: the scheme that builds the tree. `plan`: a plan to carry out, at the root. `fabric`: the fabric with the hosts
     of the members, at the root. `offload`: who forwards: host, assisted, nic or switch. `message_bytes`: the
-    expected message size. `slots`: how many packets each member can hold. `mtu_bytes`: the MTU of the network.
+    expected message size. `slots`: how many packets each member can hold; by the message size if not given. `mtu_bytes`: the MTU of the network.
     `admits`: whether hosts can join the running group. `bytes_per_s_max`: the rate limit of the root; None means no
     limit.
     """
@@ -117,6 +117,7 @@ class GroupSettings(TypedDict, total=False):
     token: str
     insecure: bool
     auth: str
+    integrity: str
     scheme: str
     plan: Plan | None
     fabric: Fabric | None

@@ -450,6 +450,7 @@ impl RingReader {
     ///
     /// # Panics
     /// If the reader does not own the slot.
+    #[cfg_attr(loom, expect(unused_variables, reason = "models use private memory"))]
     pub fn is_intact(&self, packet: Sequence, piece: &Piece) -> bool {
         match &self.ring.memory {
             // Only the protocol writes there, which verifies every packet.
