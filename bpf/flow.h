@@ -22,7 +22,7 @@
 #define ACK_LAG_PACKETS_MAX (1 << 29)
 #define INITIAL_WINDOW_PACKETS 64
 #define MIN_WINDOW_PACKETS 8
-#define ACK_INTERVAL_MAX 256
+#define ACK_INTERVAL_MAX 64
 
 /* Sequence numbers wrap (RFC 1982). */
 static __always_inline __s32 distance(__u32 packet, __u32 from)

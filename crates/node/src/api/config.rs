@@ -242,7 +242,7 @@ impl GroupSettings {
 
 /// The number of slots for messages that are expected to be longer than this, in bytes, and for others.
 const LONG_MESSAGE_BYTES: u64 = 512 << 10;
-const LONG_SLOTS: u32 = 2_048;
+const LONG_SLOTS: u32 = 1_024;
 const SHORT_SLOTS: u32 = 512;
 
 /// The length of the headers of IP, UDP and Treecast, in bytes.

@@ -117,7 +117,7 @@ pub struct GroupSettings {
     /// Where packets are forwarded; none: by multicast to three other hosts or more, as far as that reaches them, and else by the nodes
     /// ([`crate::Group::offload_status`]).
     pub offload: Option<Offload>,
-    /// The number of packets that each member holds: a power of two from 4 to 65,536; none: 512, or 2,048 where messages are expected to be
+    /// The number of packets that each member holds: a power of two from 4 to 65,536; none: 512, or 1,024 where messages are expected to be
     /// longer than 512 KiB.
     pub slots: Option<u32>,
     /// The longest datagram that the network carries unfragmented, in bytes, with its IP header; none: the least MTU that the kernel knows

@@ -557,7 +557,7 @@ pub(super) const fn requests_regularly(packet: Sequence, slots: u32) -> bool {
 }
 
 /// The greatest interval of requests for an acknowledgment, in packets.
-const ACK_INTERVAL_MAX: u32 = 256;
+const ACK_INTERVAL_MAX: u32 = 64;
 
 /// The interval of requests for an acknowledgment, in packets: a quarter of the slots.
 pub(super) const fn ack_interval(slots: u32) -> u32 {
