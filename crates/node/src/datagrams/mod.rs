@@ -28,7 +28,7 @@ use treecast_wire::{GroupId, HEADER_BYTES};
 use incoming::Incoming;
 use multicast::MulticastSockets;
 pub use multicast::Reception;
-pub use outgoing::Outgoing;
+pub use outgoing::{GSO_SEGMENTS_MAX, Outgoing};
 
 /// The most messages that are received with one system call.
 pub const RECEIVE_BATCH: usize = 64;

@@ -39,7 +39,7 @@ struct Batch {
 }
 
 /// The most segments of a GSO batch: the least `UDP_MAX_SEGMENTS` of all Linux versions, and the bound of the kernel's packet path.
-const GSO_SEGMENTS_MAX: usize = 64;
+pub const GSO_SEGMENTS_MAX: usize = 64;
 
 /// Datagrams that the kernel takes as one (`UDP_SEGMENT`): all have the length of the first, but the last may be shorter. All are of one
 /// group: between sockets of one host a batch arrives as it is, in the lane of its first datagram.

@@ -12,7 +12,7 @@ use treecast_wire::{Body, Header, MemberId, Timestamp};
 use super::delegation::SendDelegation;
 use crate::api::config::GroupConfig;
 use crate::clock;
-use crate::datagrams::{Outgoing, SEND_BATCH, options};
+use crate::datagrams::{GSO_SEGMENTS_MAX, Outgoing, options};
 
 /// The destinations by which the packet program recognises a root's packets, as in bpf/parse.h: it gives each copy the address of a child,
 /// and no datagram leaves the host with one of these.
@@ -182,7 +182,8 @@ impl RootSocket {
     /// Sends a batch of packets from `from` to before `upto`, at most as many as there are slots; returns the end of the batch. None:
     /// a slot has an invalid length.
     pub fn send_batch(&mut self, from: Sequence, upto: Sequence) -> Option<Sequence> {
-        let until = upto.min(from + SEND_BATCH as u32);
+        // One GSO batch of short packets, or two of full ones.
+        let until = upto.min(from + GSO_SEGMENTS_MAX as u32);
         self.set_checksum(!self.may_omit_checksum || until != from + 1);
         for packet in from.until(until) {
             self.add(packet)?;
