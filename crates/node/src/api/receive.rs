@@ -24,7 +24,7 @@ pub struct Part {
 /// What happens to the parts of a message as they come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Taking {
-    /// They are copied, which takes microseconds: nobody needs to drive the engine meanwhile.
+    /// They are copied, which takes microseconds: the thread stays the leader meanwhile, although it does not run the engine.
     Copies,
     /// The application has them, and may wait for anything.
     MayWait,
@@ -134,7 +134,8 @@ impl Group {
         let available = Some(receiver.reader.written()).filter(|&end| end != receiver.reader.read());
         let end = match available {
             Some(end) => {
-                // The kernel's packet path may bring more all the time, and somebody has to drive.
+                // The kernel's packet path may deliver packets faster than they are copied. A thread that never waits does not poll the
+                // socket, so the node's own thread has to.
                 lead.end();
                 Some(end)
             }

@@ -69,7 +69,8 @@ impl Group {
             self.pass_to_engine(sender);
             self.wait_for_room(sender, timeout, lead)?;
         } else {
-            // With the kernel's packet path there may be room all the time, and somebody has to drive.
+            // With the kernel's packet path there may always be free slots. A thread that never waits does not poll the socket, so the
+            // node's own thread has to.
             lead.end();
         }
         for _ in 0..sender.writer.room() {

@@ -139,8 +139,9 @@ impl LeaderFollowers {
     /// Waits until `find` returns a value, or until the deadline: as the leader, which calls `drive` for events, or, if another
     /// thread leads, as a follower on the event count.
     ///
-    /// The thread goes on leading until the caller drops `lead`: it does so when it does not wait again at once. Nobody drives meanwhile,
-    /// and to cease to lead and to lead again takes two system calls for each source, and may wake the node's own thread.
+    /// The thread stays the leader until the caller ends or drops `lead`, which it does unless it waits again within microseconds: between
+    /// two waits no thread polls the descriptors. Passing the leadership to the node's own thread and taking it back costs two calls of
+    /// epoll_ctl(2) for each source, and may wake that thread.
     pub fn wait<'a, T>(
         &'a self,
         events: &EventCount,
