@@ -13,7 +13,7 @@ use crate::node::{ANY_SETTINGS_MAX, AnySetting, TIMEOUT, check_text, node_settin
 const TOKEN: &str = "a token";
 
 /// The version of the join protocol.
-const VERSION: u32 = 4;
+const VERSION: u32 = 5;
 
 /// The members that the root waits for, itself included.
 const MEMBERS: u32 = 4;
@@ -348,7 +348,7 @@ impl Peer {
 
 /// The proof of one who knows the token.
 fn prove(text: &str) -> String {
-    let key = blake3::derive_key("Treecast: rendezvous, version 4", TOKEN.as_bytes());
+    let key = blake3::derive_key("Treecast: rendezvous, version 5", TOKEN.as_bytes());
     blake3::keyed_hash(&key, text.as_bytes()).to_hex().to_string()
 }
 

@@ -257,7 +257,7 @@ fn a_root_that_dies_while_members_join_is_named() {
     let (mut stream, _) = silent.accept().unwrap();
     drop(silent);
     let challenge = "0".repeat(64);
-    writeln!(stream, r#"{{"treecast":4,"challenge":"{challenge}"}}"#).unwrap();
+    writeln!(stream, r#"{{"treecast":5,"challenge":"{challenge}"}}"#).unwrap();
     let mut claim = String::new();
     BufReader::new(&stream).read_line(&mut claim).unwrap();
     assert!(claim.contains(r#""name":"n1""#) && !claim.contains("secret"), "{claim}");
@@ -284,14 +284,14 @@ fn a_root_without_the_token_is_detected() {
     let other = join(options(place, "n1"));
     let (mut stream, _) = false_root.accept().unwrap();
     let zeros = "0".repeat(64);
-    writeln!(stream, r#"{{"treecast":4,"challenge":"{zeros}"}}"#).unwrap();
+    writeln!(stream, r#"{{"treecast":5,"challenge":"{zeros}"}}"#).unwrap();
     writeln!(stream, r#"{{"accepted":{{"proof":"{zeros}"}}}}"#).unwrap();
     assert!(error(other).ends_with("the root does not know the token"));
 }
 
 /// The proof of one who knows the token.
 fn prove(text: &str) -> String {
-    let key = blake3::derive_key("Treecast: rendezvous, version 4", b"secret");
+    let key = blake3::derive_key("Treecast: rendezvous, version 5", b"secret");
     blake3::keyed_hash(&key, text.as_bytes()).to_hex().to_string()
 }
 
@@ -301,7 +301,7 @@ fn a_member_does_not_become_the_root() {
     let other = join(options(false_root.local_addr().unwrap(), "n1"));
     let (mut stream, _) = false_root.accept().unwrap();
     let zeros = "0".repeat(64);
-    writeln!(stream, r#"{{"treecast":4,"challenge":"{zeros}"}}"#).unwrap();
+    writeln!(stream, r#"{{"treecast":5,"challenge":"{zeros}"}}"#).unwrap();
     let mut claim = String::new();
     BufReader::new(&stream).read_line(&mut claim).unwrap();
     let claim: serde_json::Value = serde_json::from_str(&claim).unwrap();
@@ -360,9 +360,9 @@ fn a_peer_that_is_not_a_root_is_named() {
         ("SSH-2.0-OpenSSH_9.2\r\n".to_string(), "it sent 'SSH-2.0-OpenSSH_9.2'"),
         (
             r#"{"treecast":1,"greetings":"none"}"#.to_string() + "\n",
-            "the root uses version 1 of the join protocol, this node version 4",
+            "the root uses version 1 of the join protocol, this node version 5",
         ),
-        (r#"{"treecast":4,"challenge":"short"}"#.to_string() + "\n", "invalid greeting: no challenge"),
+        (r#"{"treecast":5,"challenge":"short"}"#.to_string() + "\n", "invalid greeting: no challenge"),
         (
             r#"{"rejected":{"reason":"all 2 members have joined"}}"#.to_string() + "\n",
             "all 2 members have joined",
@@ -437,10 +437,10 @@ fn foreign_and_silent_connections_are_counted_and_members_join() {
     let cases: [(Vec<u8>, &str); 6] = [
         (b"GET / HTTP/1.1\r\n\r\n".to_vec(), "not a Treecast node"),
         (b"\xff\xfe\0\n".to_vec(), "not a Treecast node"),
-        (b"{\"treecast\":4}\n".to_vec(), "invalid claim"),
-        (claim(4, "short").into_bytes(), "invalid claim"),
-        (claim(7, &hash).into_bytes(), "it uses version 7 of the join protocol, the root version 4"),
-        (claim(4, &hash).into_bytes(), "token mismatch"),
+        (b"{\"treecast\":5}\n".to_vec(), "invalid claim"),
+        (claim(5, "short").into_bytes(), "invalid claim"),
+        (claim(7, &hash).into_bytes(), "it uses version 7 of the join protocol, the root version 5"),
+        (claim(5, &hash).into_bytes(), "token mismatch"),
     ];
     let mut open: Vec<TcpStream> = Vec::new();
     for (said, expected) in &cases {
@@ -467,11 +467,11 @@ fn a_node_whose_mtu_carries_no_packet_of_a_group_is_rejected() {
     stream.read_line(&mut greeting).unwrap();
     let greeting: serde_json::Value = serde_json::from_str(&greeting).unwrap();
     let (challenge, own) = (greeting["challenge"].as_str().unwrap(), "0".repeat(64));
-    let key = blake3::derive_key("Treecast: rendezvous, version 4", b"secret");
+    let key = blake3::derive_key("Treecast: rendezvous, version 5", b"secret");
     let text = format!("member {challenge} {own} all 1 own any 100 n");
     let proof = blake3::keyed_hash(&key, text.as_bytes()).to_hex();
     let claim = serde_json::json!({
-        "treecast": 4, "challenge": own, "proof": proof.as_str(), "ip": null, "port": 1, "is_shared": false, "member": null, "mtu_bytes": 100, "name": "n",
+        "treecast": 5, "challenge": own, "proof": proof.as_str(), "ip": null, "port": 1, "is_shared": false, "member": null, "mtu_bytes": 100, "name": "n",
     });
     writeln!(stream.get_mut(), "{claim}").unwrap();
     assert!(
@@ -489,7 +489,7 @@ fn a_silent_connection_is_dropped_after_the_claim_timeout() {
     silent.set_read_timeout(TIMEOUT).unwrap();
     let mut greeting = String::new();
     silent.read_to_string(&mut greeting).unwrap();
-    assert!(greeting.starts_with(r#"{"treecast":4,"challenge":""#), "{greeting}");
+    assert!(greeting.starts_with(r#"{"treecast":5,"challenge":""#), "{greeting}");
     assert!(wait_for(&reported, "rejected").ends_with("no claim within 3 s"));
     check(root, vec![join(options(place, "n1"))]);
 }

@@ -13,7 +13,7 @@ use treecast_terms::{Keyed, MemberId};
 use crate::{GroupSettings, NodeError};
 
 /// The version of these messages. A daemon rejects clients with another version.
-pub const VERSION: u32 = 7;
+pub const VERSION: u32 = 8;
 
 /// The longest message, in bytes.
 pub const MESSAGE_BYTES_MAX: usize = 256 << 10;

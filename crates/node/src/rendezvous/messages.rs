@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::random;
 
 /// The version of the join protocol.
-pub(super) const VERSION: u32 = 4;
+pub(super) const VERSION: u32 = 5;
 
 /// The longest line that the root reads, in bytes.
 pub(super) const CLAIM_BYTES_MAX: usize = 1 << 10;
@@ -115,7 +115,7 @@ pub(super) struct Key([u8; blake3::KEY_LEN]);
 
 impl Key {
     pub fn new(token: &str) -> Self {
-        Self(blake3::derive_key("Treecast: rendezvous, version 4", token.as_bytes()))
+        Self(blake3::derive_key("Treecast: rendezvous, version 5", token.as_bytes()))
     }
 
     /// A member's proof, over all other fields of its claim.
