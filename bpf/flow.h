@@ -45,7 +45,7 @@ static __always_inline __u32 later(__u32 one, __u32 other)
 	return is_before(one, other) ? other : one;
 }
 
-/* The interval, in packets, of requests for an acknowledgment: a quarter of the slots. */
+/* The interval, in packets, of requests for an acknowledgment: a quarter of the slots, but at most ACK_INTERVAL_MAX. */
 static __always_inline __u32 ack_interval(struct group *group)
 {
 	__u32 quarter = group->slots / 4;

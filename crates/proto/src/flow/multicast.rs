@@ -559,7 +559,7 @@ pub(super) const fn requests_regularly(packet: Sequence, slots: u32) -> bool {
 /// The greatest interval of requests for an acknowledgment, in packets.
 const ACK_INTERVAL_MAX: u32 = 64;
 
-/// The interval of requests for an acknowledgment, in packets: a quarter of the slots.
+/// The interval of requests for an acknowledgment, in packets: a quarter of the slots, but at most [`ACK_INTERVAL_MAX`].
 pub(super) const fn ack_interval(slots: u32) -> u32 {
     let quarter = slots / 4;
     if quarter > ACK_INTERVAL_MAX { ACK_INTERVAL_MAX } else { quarter }
