@@ -141,7 +141,7 @@ impl LeaderFollowers {
     ///
     /// The thread stays the leader until the caller ends or drops `lead`, which it does unless it waits again within microseconds: between
     /// two waits no thread polls the descriptors. Passing the leadership to the node's own thread and taking it back costs two calls of
-    /// epoll_ctl(2) for each source, and may wake that thread.
+    /// `epoll_ctl(2)` for each source, and may wake that thread.
     pub fn wait<'a, T>(
         &'a self,
         events: &EventCount,
