@@ -64,7 +64,7 @@ pub enum Event {
 /// Why a host is no longer a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum MemberLoss {
-    /// It never answered.
+    /// It never answered, or did not acknowledge a later table although packets of it arrived.
     #[error("no answer within {0}")]
     Unreachable(Nanoseconds),
     /// It stopped answering.

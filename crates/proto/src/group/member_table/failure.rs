@@ -114,8 +114,11 @@ impl MemberTable {
     /// Why a member is lost, if it is.
     fn loss(&self, now: Nanoseconds, member: MemberId) -> Option<MemberLoss> {
         self.deadline(member).filter(|&deadline| deadline <= now)?;
-        Some(if self.record(member).acked_epoch == 0 {
+        let record = self.record(member);
+        Some(if record.acked_epoch == 0 {
             MemberLoss::Unreachable(self.first_ack_timeout())
+        } else if record.open_suspicion().is_none() && now.since(record.heard_at) < self.peer_timeout {
+            MemberLoss::Unreachable(self.later_ack_timeout())
         } else {
             MemberLoss::Silent(self.peer_timeout)
         })
@@ -133,8 +136,15 @@ impl MemberTable {
         }
         let suspect_timeout = Nanoseconds(self.peer_timeout.0 / 2);
         let dead = record.open_suspicion().map(|suspicion| suspicion.since + suspect_timeout);
-        let silent = (record.acked_epoch < self.epoch).then_some(heard_at + self.peer_timeout);
+        let silent = (heard_at + self.peer_timeout).min(record.table_since + self.later_ack_timeout());
+        let silent = (record.acked_epoch < self.epoch).then_some(silent);
         [dead, silent].into_iter().flatten().min().map(|last| last + Nanoseconds(1))
+    }
+
+    /// The time that a member that is heard may take to acknowledge a later table. One that takes longer has no way to do so: after a
+    /// control message with a timestamp of the future, forged by a node that has the token, all its own ones are taken for replays.
+    const fn later_ack_timeout(&self) -> Nanoseconds {
+        Nanoseconds(4 * self.peer_timeout.0)
     }
 
     /// The time that a member may take for its first acknowledgment. A newcomer is present, since it has sent a join, and all others
