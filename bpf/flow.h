@@ -84,14 +84,18 @@ static __always_inline bool has_news(struct group *group)
 {
 	struct flow_state *flow = &group->flow;
 	__s32 interval = ack_interval(group), quarter = group->slots / 4, half = group->slots / 2;
+	bool is_met, is_short;
 
 	if (group->is_root)
 		return false;
-	if (is_before(flow->advertised_stable, flow->ack_requested) && !is_before(flow->stable, flow->ack_requested))
+	is_met = is_before(flow->advertised_stable, flow->ack_requested) && !is_before(flow->stable, flow->ack_requested);
+	if (is_met && flow->stable == flow->next)
 		return true;
-	return distance(flow->stable, flow->advertised_stable) >= interval ||
-	       (distance(flow->advertised_window_end, flow->next) < half &&
-		distance(advertised_window_end(group), flow->advertised_window_end) >= quarter);
+	is_short = distance(flow->advertised_window_end, flow->next) < half;
+	if ((is_short || group->is_by_multicast) &&
+	    (is_met || distance(flow->stable, flow->advertised_stable) >= interval))
+		return true;
+	return is_short && distance(advertised_window_end(group), flow->advertised_window_end) >= quarter;
 }
 
 /* Takes over how far the reader has read; an invalid number is counted and ignored. */

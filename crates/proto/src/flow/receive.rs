@@ -148,18 +148,23 @@ impl Flow {
         self.ack_request.is_due = true;
     }
 
-    /// Whether to send an unsolicited acknowledgment: its request can be met now, the subtree has advanced by as many packets as there
-    /// are between requests, or a quarter of the slots has become free (window update, RFC 9293, section 3.8.6.2.2) and the parent knows of less than
-    /// half of them: while it knows of more, it requests an acknowledgment before it has to wait.
+    /// Whether to send an unsolicited acknowledgment. The subtree has every packet that has come here and was requested to be
+    /// acknowledged: maybe no later request comes that lets the parent know. Or the parent knows of less than half of the slots as free, and
+    /// the subtree has what was requested, or as many packets more as there are between requests, or a quarter of the slots has become
+    /// free (window update, RFC 9293, section 3.8.6.2.2). While the parent knows of more free slots, the acknowledgments that it
+    /// requests come in time. With data by multicast the root's windows depend on the whole tree, and each request is answered once more
+    /// when it is met.
     pub(super) fn has_news(&self) -> bool {
         let state = &self.state;
         let interval = ack_interval(self.config.slots) as i32;
         let (quarter, half) = ((self.config.slots / 4) as i32, (self.config.slots / 2) as i32);
         let is_met = state.advertised_stable.is_before(state.ack_requested)
             && !state.stable.is_before(state.ack_requested);
-        is_met
-            || state.stable.distance_from(state.advertised_stable) >= interval
-            || (state.advertised_window_end.distance_from(state.next) < half
+        let has_advanced = state.stable.distance_from(state.advertised_stable) >= interval;
+        let is_short = state.advertised_window_end.distance_from(state.next) < half;
+        (is_met && state.stable == state.next)
+            || ((is_met || has_advanced) && (is_short || self.multicast.is_some()))
+            || (is_short
                 && self.advertised_window_end().distance_from(state.advertised_window_end) >= quarter)
     }
 
