@@ -187,6 +187,42 @@ tc_result tc_group_send(const tc_group *group,
                         size_t length);
 
 /*
+ At the root: sends the next bytes of a message of `message_bytes`, and writes how many of `length` it has taken. For programs that
+ cannot wait as long as tc_group_send may, or do not have the whole message in memory: they call it with what follows until the message is
+ complete, and before they send another one. It takes whole packets (tc_group_packet_bytes), so that bytes that fill none are
+ taken only if they complete the message. A message of no bytes is sent by one call. TC_TIMED_OUT, if there is no room; TC_INVALID_ARGUMENT
+ for another message than the partly sent one, or for more bytes than it lacks.
+
+ # Safety
+ `group` comes from tc_group_new, tc_group_listen or tc_group_join; `part` is valid for reading `length` bytes, or NULL if `length`
+ is 0; `sent` is valid for writing a number.
+ */
+tc_result tc_group_send_part(const tc_group *group,
+                             const void *part,
+                             size_t length,
+                             uint64_t message_bytes,
+                             int64_t timeout_ms,
+                             size_t *sent);
+
+/*
+ Writes the number of bytes of a message that each packet but the last one has. TC_INVALID_ARGUMENT at other members than the root
+ before the first call that receives.
+
+ # Safety
+ `group` comes from tc_group_new, tc_group_listen or tc_group_join; `packet_bytes` is valid for writing a number.
+ */
+tc_result tc_group_packet_bytes(const tc_group *group,
+                                size_t *packet_bytes);
+
+/*
+ At the root: TC_MEMBERS_LOST, if members have been lost so far; tc_error_message names them. TC_OK at other members. It does not wait.
+
+ # Safety
+ `group` comes from tc_group_new, tc_group_listen or tc_group_join.
+ */
+tc_result tc_group_check(const tc_group *group);
+
+/*
  At the root: waits until every member that is not lost has all messages sent so far.
 
  # Safety
@@ -206,6 +242,24 @@ tc_result tc_group_receive(const tc_group *group,
                            size_t capacity,
                            int64_t timeout_ms,
                            size_t *length);
+
+/*
+ At other members: receives the next bytes of a message into `buffer`, which has `capacity` bytes, and writes the length of the whole
+ message and how many bytes were received. For programs that cannot wait as long as tc_group_receive may, whose timeout is for
+ the beginning of a message, or that do not keep the whole message in memory. It receives whole packets: TC_BUFFER_TOO_SMALL, if the
+ buffer has no room for the next one; 65536 bytes, or those that the message lacks, are sufficient. TC_CLOSED, if the root has closed the
+ group and all messages have been received.
+
+ # Safety
+ `group` comes from tc_group_new, tc_group_listen or tc_group_join; `buffer` is valid for writing `capacity` bytes, or NULL if that is
+ 0; `message_bytes` and `received` are valid for writing a number.
+ */
+tc_result tc_group_receive_part(const tc_group *group,
+                                void *buffer,
+                                size_t capacity,
+                                int64_t timeout_ms,
+                                uint64_t *message_bytes,
+                                size_t *received);
 
 /*
  A file descriptor that becomes readable when the group's state changes, or -1. Then read its eight bytes, and receive with a

@@ -237,7 +237,7 @@ impl<'a> Trial<'a> {
             Action::Hear => {
                 // A member has something to read.
                 if let Some((_, group)) = &self.other {
-                    let _ = group.send_part(b"a message", Some(Duration::ZERO));
+                    let _ = group.send_part(b"a message", 9, Some(Duration::ZERO));
                 }
                 self.clients[client].hear_all();
             }

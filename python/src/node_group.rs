@@ -10,7 +10,7 @@ use parking_lot::{Mutex, MutexGuard};
 use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
-use treecast_node::{Ending, Group, NodeError, Owned, Part};
+use treecast_node::{Ending, Group, NodeError, Owned, Part, Room};
 
 use crate::buffer::{Message, ReceiveBuffer};
 use crate::deadline::{Deadline, WaitError};
@@ -41,6 +41,13 @@ use crate::error::failed;
 #[pyclass(frozen, module = "treecast")]
 pub struct NodeGroup(pub Arc<Entered>);
 
+/// A message that is not sent completely.
+struct Unsent {
+    message: Message,
+    /// The number of bytes that are sent.
+    sent: usize,
+}
+
 /// A group, and the state of interrupted calls.
 pub struct Entered {
     group: Owned<Group>,
@@ -48,7 +55,7 @@ pub struct Entered {
     /// The beginning of a partially received message.
     begun: Mutex<Vec<u8>>,
     /// A partially sent message.
-    unsent: Mutex<Option<Message>>,
+    unsent: Mutex<Option<Unsent>>,
     is_aborted: AtomicBool,
     node_address: String,
     /// Keeps the node open.
@@ -69,7 +76,7 @@ impl NodeGroup {
         py.detach(|| {
             let mut deadline = Deadline::never();
             let mut unsent = self.0.all_sent(&mut deadline)?;
-            *unsent = Some(message);
+            *unsent = Some(Unsent { message, sent: 0 });
             self.0.finish(&mut unsent, &mut deadline)
         })
     }
@@ -205,7 +212,7 @@ impl NodeGroup {
     fn _begin(&self, py: Python<'_>, message: &Bound<'_, PyAny>) -> PyResult<()> {
         let message = Message::of(message)?;
         py.detach(|| {
-            *self.0.all_sent(&mut Deadline::new(Some(0.0))?)? = Some(message);
+            *self.0.all_sent(&mut Deadline::new(Some(0.0))?)? = Some(Unsent { message, sent: 0 });
             Ok(())
         })
     }
@@ -271,17 +278,21 @@ impl Entered {
     }
 
     /// Waits until no other thread sends, and finishes a partially sent message.
-    fn all_sent(&self, deadline: &mut Deadline) -> PyResult<MutexGuard<'_, Option<Message>>> {
+    fn all_sent(&self, deadline: &mut Deadline) -> PyResult<MutexGuard<'_, Option<Unsent>>> {
         let mut unsent = deadline.wait(|slice| Ok(self.unsent.try_lock_for(slice)))?;
         self.finish(&mut unsent, deadline)?;
         Ok(unsent)
     }
 
-    fn finish(&self, unsent: &mut Option<Message>, deadline: &mut Deadline) -> PyResult<()> {
+    fn finish(&self, unsent: &mut Option<Unsent>, deadline: &mut Deadline) -> PyResult<()> {
         let group = self.group.get().map_err(failed)?;
-        let Some(message) = unsent else { return Ok(()) };
-        let send = |slice| Ok(group.send_part(message.bytes(), Some(slice))?.then_some(()));
-        let sent = deadline.wait(send);
+        let Some(Unsent { message, sent }) = unsent else { return Ok(()) };
+        let bytes = message.bytes();
+        let sent = deadline.wait(|slice| {
+            let part = group.send_part(&bytes[*sent..], bytes.len() as u64, Some(slice))?;
+            *sent += part.bytes;
+            Ok(part.is_last.then_some(()))
+        });
         // After an interruption the message remains for the next call.
         if !matches!(sent, Err(WaitError::Interrupted(_))) {
             *unsent = None;
@@ -331,7 +342,7 @@ impl Entered {
     ) -> PyResult<Option<Part>> {
         let group = self.group.get().map_err(failed)?;
         let received = deadline.wait(|slice| {
-            let part = group.receive_part(Some(slice), room_bytes, &mut take)?;
+            let part = group.receive_part(Some(slice), Room::of(room_bytes), &mut take)?;
             Ok(part.map_or(Some(None), |part| part.is_last.then_some(Some(part))))
         });
         match received {

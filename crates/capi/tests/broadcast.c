@@ -111,6 +111,54 @@ static void send_too_much(tc_group *group) {
     munmap(message, length);
 }
 
+/* A message goes in parts that are not packets, and comes in parts that are. */
+static void send_and_receive_parts(tc_group *groups[], const char *message, size_t length, char *buffer) {
+    size_t packet_bytes, sent, received, filled = 0;
+    uint64_t message_bytes;
+    expect(tc_group_packet_bytes(groups[0], &packet_bytes), TC_OK, "tc_group_packet_bytes");
+    assert(packet_bytes > 1000);
+    expect(tc_group_send_part(groups[0], message, packet_bytes - 1, length, TIMEOUT_MS, &sent), TC_OK, "less than a packet");
+    assert(sent == 0);
+    for (size_t from = 0; from < length; from += sent) {
+        size_t part = length - from < 2 * packet_bytes + 1 ? length - from : 2 * packet_bytes + 1;
+        expect(tc_group_send_part(groups[0], message + from, part, length, TIMEOUT_MS, &sent), TC_OK, "tc_group_send_part");
+        assert(sent == (part == length - from ? part : 2 * packet_bytes));
+    }
+    expect(tc_group_send_part(groups[0], message, 2, 1, TIMEOUT_MS, &sent), TC_INVALID_ARGUMENT, "more than the message has");
+    for (int member = 1; member < MEMBERS; member++) {
+        expect(tc_group_receive_part(groups[member], buffer, packet_bytes - 1, TIMEOUT_MS, &message_bytes, &received),
+               TC_BUFFER_TOO_SMALL, "less than a packet");
+        for (filled = 0; filled < length; filled += received) {
+            expect(tc_group_receive_part(groups[member], buffer + filled, 3 * packet_bytes, TIMEOUT_MS, &message_bytes, &received),
+                   TC_OK, "tc_group_receive_part");
+            assert(message_bytes == length && received > 0 && received <= 3 * packet_bytes);
+        }
+        assert(filled == length && memcmp(message, buffer, length) == 0);
+        expect(tc_group_receive_part(groups[member], NULL, 0, 1, &message_bytes, &received), TC_TIMED_OUT, "nothing to receive");
+        expect(tc_group_check(groups[member]), TC_OK, "tc_group_check at a member");
+    }
+    expect(tc_group_check(groups[0]), TC_OK, "tc_group_check");
+}
+
+/* A member that has gone is named. */
+static void lose_a_member(tc_node *nodes[], const char *members) {
+    tc_group *groups[MEMBERS];
+    for (int member = 0; member < MEMBERS; member++)
+        expect(tc_group_new(nodes[member], members, "group=11 token=secret", &groups[member]), TC_OK, "tc_group_new");
+    expect(tc_group_wait_until_ready(groups[0], TIMEOUT_MS), TC_OK, "tc_group_wait_until_ready");
+    tc_group_free(groups[2]);
+    tc_result result = TC_OK;
+    for (int check = 0; result == TC_OK && check < TIMEOUT_MS; check++) {
+        struct timespec pause = {0, 1000000};
+        thrd_sleep(&pause, NULL);
+        result = tc_group_check(groups[0]);
+    }
+    expect(result, TC_MEMBERS_LOST, "tc_group_check");
+    expect_message("left the group");
+    tc_group_free(groups[0]);
+    tc_group_free(groups[1]);
+}
+
 /* A chain from member 1 over member 0 to member 2, in the file of a plan. */
 static void carry_out(const char *file, tc_node *nodes[], const char *members) {
     tc_group *groups[MEMBERS];
@@ -187,6 +235,8 @@ int main(int count, char *arguments[]) {
         assert(tc_group_descriptor(groups[member]) >= 0);
     }
 
+    send_and_receive_parts(groups, message, sizeof message, buffer);
+    lose_a_member(nodes, members);
     carry_out(arguments[1], nodes, members);
     follow_racks(arguments[1], nodes, members);
     send_too_much(groups[0]);

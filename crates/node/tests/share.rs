@@ -201,7 +201,7 @@ fn a_process_that_comes_late_delays_the_others_only_when_the_slots_are_full() {
     assert!(matches!(early[2].receive(Some(Duration::from_millis(300))), Err(NodeError::TimedOut)));
     // The slots of the root's host fill up too, and then the root waits.
     let blocked = (17..100)
-        .find(|&number| early[0].send_part(&[number; 64], Some(Duration::from_millis(300))).is_err());
+        .find(|&number| early[0].send_part(&[number; 64], 64, Some(Duration::from_millis(300))).is_err());
     let late = of(4);
     let received = (0..blocked.unwrap()).map(|number| (number, late.receive(TIMEOUT).unwrap()));
     received.for_each(|(number, message)| assert_eq!(message, Some(vec![number; 64])));

@@ -152,9 +152,13 @@ impl Neighbour {
     /// Sends until it is over, or the group has ended.
     fn send(&self, root: &Group) {
         let message = vec![0; MESSAGE_BYTES];
-        while !self.is_over()
-            && matches!(root.send_part(&message, Some(CHECK_INTERVAL)), Ok(_) | Err(NodeError::TimedOut))
-        {
+        let mut sent = 0;
+        while !self.is_over() {
+            match root.send_part(&message[sent..], MESSAGE_BYTES as u64, Some(CHECK_INTERVAL)) {
+                Ok(part) => sent = if part.is_last { 0 } else { sent + part.bytes },
+                Err(NodeError::TimedOut) => {}
+                Err(_) => break,
+            }
         }
         // The member waits for the rest of a message.
         root.abort();

@@ -13,6 +13,6 @@ mod open;
 pub(crate) mod owned;
 pub(crate) mod receive;
 mod receiver;
-mod send;
+pub(crate) mod send;
 mod sender;
 pub(crate) mod settings;

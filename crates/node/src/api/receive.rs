@@ -1,5 +1,6 @@
 //! How the members other than the root receive.
 
+use std::mem::MaybeUninit;
 use std::time::{Duration, Instant};
 
 use treecast_proto::{Piece, Sequence};
@@ -30,6 +31,23 @@ enum Taking {
     MayWait,
 }
 
+/// How much a call of [`Group::receive_part`] takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Room {
+    /// The longest message.
+    pub message_bytes: u64,
+    /// The longest part. It is of whole packets ([`Group::packet_bytes`]).
+    pub part_bytes: u64,
+}
+
+impl Room {
+    /// For messages of at most so many bytes, in parts of any length.
+    #[must_use]
+    pub const fn of(message_bytes: u64) -> Self {
+        Self { message_bytes, part_bytes: u64::MAX }
+    }
+}
+
 impl Group {
     /// Receives the next message; none, if the root has closed the group and all messages have been received.
     ///
@@ -38,7 +56,7 @@ impl Group {
     /// [`NodeError::Corrupt`]; [`NodeError::Ended`].
     pub fn receive(&self, timeout: Option<Duration>) -> Result<Option<Vec<u8>>, NodeError> {
         let mut message = Vec::new();
-        let length = self.receive_message(timeout, u64::MAX, Taking::Copies, |length, bytes| {
+        let length = self.receive_message(timeout, Room::of(u64::MAX), Taking::Copies, |length, bytes| {
             message.reserve_exact(length as usize - message.len());
             message.extend_from_slice(bytes);
         })?;
@@ -55,10 +73,36 @@ impl Group {
         timeout: Option<Duration>,
     ) -> Result<Option<usize>, NodeError> {
         let mut filled = 0;
-        let length = self.receive_message(timeout, buffer.len() as u64, Taking::Copies, |_, bytes| {
+        self.receive_copying(timeout, buffer.len(), |bytes| {
             buffer[filled..filled + bytes.len()].copy_from_slice(bytes);
             filled += bytes.len();
-        })?;
+        })
+    }
+
+    /// Receives the next message into a buffer that need not be initialized: so many bytes of it are, as the call returns.
+    ///
+    /// # Errors
+    /// Those of [`Group::receive_into`].
+    pub fn receive_uninit(
+        &self,
+        buffer: &mut [MaybeUninit<u8>],
+        timeout: Option<Duration>,
+    ) -> Result<Option<usize>, NodeError> {
+        let mut filled = 0;
+        self.receive_copying(timeout, buffer.len(), |bytes| {
+            buffer[filled..filled + bytes.len()].write_copy_of_slice(bytes);
+            filled += bytes.len();
+        })
+    }
+
+    fn receive_copying(
+        &self,
+        timeout: Option<Duration>,
+        room_bytes: usize,
+        mut copy: impl FnMut(&[u8]),
+    ) -> Result<Option<usize>, NodeError> {
+        let room = Room::of(room_bytes as u64);
+        let length = self.receive_message(timeout, room, Taking::Copies, |_, bytes| copy(bytes))?;
         Ok(length.map(|length| length as usize))
     }
 
@@ -73,13 +117,13 @@ impl Group {
         room_bytes: u64,
         take: impl FnMut(u64, &[u8]),
     ) -> Result<Option<u64>, NodeError> {
-        self.receive_message(timeout, room_bytes, Taking::MayWait, take)
+        self.receive_message(timeout, Room::of(room_bytes), Taking::MayWait, take)
     }
 
     fn receive_message(
         &self,
         timeout: Option<Duration>,
-        room_bytes: u64,
+        room: Room,
         taking: Taking,
         mut take: impl FnMut(u64, &[u8]),
     ) -> Result<Option<u64>, NodeError> {
@@ -87,7 +131,7 @@ impl Group {
         let Role::Member(receiver) = &mut *role else { return Err(self.wrong_side(true)) };
         let mut timeout = timeout;
         let mut lead = Lead::default();
-        while let Some(part) = self.receive_available(receiver, timeout, room_bytes, &mut take, &mut lead)? {
+        while let Some(part) = self.receive_available(receiver, timeout, room, &mut take, &mut lead)? {
             if taking == Taking::MayWait {
                 lead.end();
             }
@@ -101,19 +145,20 @@ impl Group {
     }
 
     /// Receives a further part of a message: waits until packets are available, and takes them. For programs that cannot wait as long
-    /// as [`Group::receive`] may, whose timeout is for the beginning of a message.
+    /// as [`Group::receive`] may, whose timeout is for the beginning of a message, or that do not keep the whole message in memory.
     ///
     /// # Errors
-    /// Those of [`Group::receive_into`], for a message of more than `room_bytes`.
+    /// Those of [`Group::receive_into`]: for a message of more bytes than `room` has for messages, or a packet of more than it has for
+    /// parts.
     pub fn receive_part(
         &self,
         timeout: Option<Duration>,
-        room_bytes: u64,
+        room: Room,
         mut take: impl FnMut(u64, &[u8]),
     ) -> Result<Option<Part>, NodeError> {
         let mut role = self.role();
         let Role::Member(receiver) = &mut *role else { return Err(self.wrong_side(true)) };
-        self.receive_available(receiver, timeout, room_bytes, &mut take, &mut Lead::default())
+        self.receive_available(receiver, timeout, room, &mut take, &mut Lead::default())
     }
 
     /// Waits until packets are available, and takes those of one message.
@@ -121,7 +166,7 @@ impl Group {
         &'a self,
         receiver: &mut Option<Receiver>,
         timeout: Option<Duration>,
-        room_bytes: u64,
+        room: Room,
         take: &mut impl FnMut(u64, &[u8]),
         lead: &mut Lead<'a>,
     ) -> Result<Option<Part>, NodeError> {
@@ -145,11 +190,15 @@ impl Group {
             self.report_read(receiver, true);
             return Ok(None);
         };
-        let Piece { message_length: message_bytes, .. } = receiver.reader.piece(receiver.reader.read());
-        if message_bytes > room_bytes {
-            return Err(NodeError::TooLong { message_bytes, room_bytes });
+        let Piece { message_length: message_bytes, length, .. } =
+            receiver.reader.piece(receiver.reader.read());
+        if message_bytes > room.message_bytes {
+            return Err(NodeError::TooLong { message_bytes, room_bytes: room.message_bytes });
         }
-        let taken = take_message(&receiver.reader, end, |bytes| take(message_bytes, bytes));
+        if u64::from(length) > room.part_bytes {
+            return Err(NodeError::TooLong { message_bytes: length.into(), room_bytes: room.part_bytes });
+        }
+        let taken = take_message(&receiver.reader, end, room.part_bytes, |bytes| take(message_bytes, bytes));
         let (next, is_last) = taken.map_err(|packet| {
             // Nothing can follow, and others are not to wait for it.
             self.abort();
@@ -218,14 +267,15 @@ impl Group {
     }
 }
 
-/// Passes the bytes of one message that are available before `end` to `take`; returns the next packet, and whether the message is
-/// complete.
+/// Passes the bytes of one message that are available before `end` to `take`, at most `bytes_max` and whole packets; returns the next
+/// packet, and whether the message is complete.
 ///
 /// # Errors
 /// A packet whose payload is corrupt; then nothing is passed.
 fn take_message(
     reader: &RingReader,
     end: Sequence,
+    bytes_max: u64,
     mut take: impl FnMut(&[u8]),
 ) -> Result<(Sequence, bool), Sequence> {
     let first = reader.read();
@@ -234,6 +284,9 @@ fn take_message(
     let mut is_last = false;
     while next != end && !is_last {
         let piece = reader.piece(next);
+        if rest_bytes + u64::from(piece.length) > bytes_max {
+            break;
+        }
         if !reader.is_intact(next, &piece) {
             return Err(next);
         }

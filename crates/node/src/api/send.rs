@@ -15,6 +15,15 @@ use crate::wait::leader_followers::Lead;
 /// The engine starts to send a long message after this many packets.
 const PACKETS_PER_SEND: u32 = 32;
 
+/// What a call has sent of a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sent {
+    /// The number of bytes.
+    pub bytes: usize,
+    /// Whether they complete the message.
+    pub is_last: bool,
+}
+
 impl Group {
     /// Sends a message to all other members. Returns when all of it is in the node's memory.
     ///
@@ -26,44 +35,66 @@ impl Group {
         let Role::Root(sender) = &mut *role else { return Err(self.wrong_side(false)) };
         sender.socket.iter_mut().for_each(RootSocket::begin_call);
         let mut lead = Lead::default();
-        while !self.send_available(sender, message, None, &mut lead)? {}
+        let mut rest = message;
+        let sent = loop {
+            match self.send_available(sender, rest, message.len() as u64, None, &mut lead) {
+                Ok(Sent { bytes, is_last: false }) => rest = &rest[bytes..],
+                Ok(_) => break Ok(()),
+                Err(error) => break Err(error),
+            }
+        };
         sender.socket.iter_mut().for_each(RootSocket::end_call);
-        Ok(())
+        sent
     }
 
-    /// Sends a further part of a message: waits until there is room, and fills it. Returns whether the message is complete. For
-    /// programs that cannot wait as long as [`Group::send`] may: they call it with the same message until it is complete, and before
-    /// they send another one.
+    /// Sends the next bytes of a message of `message_bytes`: waits until there is room, and fills it. For programs that cannot wait as
+    /// long as [`Group::send`] may, or do not have the whole message in memory: they call it with what follows until the message is
+    /// complete, and before they send another one. `bytes` are at most those that the message lacks; a message of no bytes is sent by
+    /// one call. Takes whole packets, so that bytes that fill none ([`Group::packet_bytes`]) are taken only where they complete the message.
     ///
     /// # Errors
-    /// As [`Group::send`], and [`NodeError::TimedOut`]; [`NodeError::Refused`] for another message than the partly sent one.
-    pub fn send_part(&self, message: &[u8], timeout: Option<Duration>) -> Result<bool, NodeError> {
+    /// As [`Group::send`], and [`NodeError::TimedOut`]; [`NodeError::Refused`] for another message than the partly sent one, or for
+    /// more bytes than it lacks.
+    pub fn send_part(
+        &self,
+        bytes: &[u8],
+        message_bytes: u64,
+        timeout: Option<Duration>,
+    ) -> Result<Sent, NodeError> {
         let mut role = self.role();
         let Role::Root(sender) = &mut *role else { return Err(self.wrong_side(false)) };
         sender.socket.iter_mut().for_each(RootSocket::begin_call);
-        let is_whole = self.send_available(sender, message, timeout, &mut Lead::default());
+        let sent = self.send_available(sender, bytes, message_bytes, timeout, &mut Lead::default());
         sender.socket.iter_mut().for_each(RootSocket::end_call);
-        is_whole
+        sent
     }
 
-    /// Waits until there is room, and fills it; says whether the message is complete.
+    /// The number of bytes of a message in each packet but the last; none, before this member has its place in the tree.
+    pub fn packet_bytes(&self) -> Option<usize> {
+        match &*self.role() {
+            Role::Root(sender) => Some(sender.writer.stride()),
+            Role::Member(receiver) => receiver.as_ref().map(|receiver| receiver.reader.stride()),
+        }
+    }
+
+    /// Waits until there is room, and fills it with the next bytes of a message.
     fn send_available<'a>(
         &'a self,
         sender: &mut Sender,
-        message: &[u8],
+        bytes: &[u8],
+        message_bytes: u64,
         timeout: Option<Duration>,
         lead: &mut Lead<'a>,
-    ) -> Result<bool, NodeError> {
-        if message.len() as u64 > MESSAGE_BYTES_MAX {
-            let message_bytes = message.len() as u64;
+    ) -> Result<Sent, NodeError> {
+        if message_bytes > MESSAGE_BYTES_MAX {
             return Err(NodeError::MessageTooLong { message_bytes, bytes_max: MESSAGE_BYTES_MAX });
         }
         if self.is_closing.load(Ordering::Acquire) {
             return Err(NodeError::Ended(Ending::Closed));
         }
-        if sender.length != message.len() {
-            sender.check_no_partial_message()?;
-            sender.length = message.len();
+        sender.begin(message_bytes, bytes.len() as u64)?;
+        if sender.next_length(bytes.len()).is_none() {
+            return Ok(Sent { bytes: 0, is_last: false });
         }
         if sender.writer.room() == 0 {
             self.pass_to_engine(sender);
@@ -73,8 +104,11 @@ impl Group {
             // node's own thread has to.
             lead.end();
         }
+        let mut rest = bytes;
         for _ in 0..sender.writer.room() {
-            let is_last = sender.write_packet(message);
+            let Some(length) = sender.next_length(rest.len()) else { break };
+            let is_last = sender.write_packet(&rest[..length]);
+            rest = &rest[length..];
             let end = sender.writer.written();
             let offload = sender.offload;
             if is_forward_due(offload, sender.forwarded, end, is_last, sender.writer.slots()) {
@@ -85,11 +119,11 @@ impl Group {
                 self.pass_to_engine(sender);
             }
             if is_last {
-                return self.check().map(|()| true);
+                return self.check().map(|()| Sent { bytes: bytes.len(), is_last });
             }
         }
         self.pass_to_engine(sender);
-        self.check().map(|()| false)
+        self.check().map(|()| Sent { bytes: bytes.len() - rest.len(), is_last: false })
     }
 
     fn wait_for_room<'a>(

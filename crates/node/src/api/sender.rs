@@ -26,8 +26,8 @@ pub(super) struct Sender {
     /// The number of the next message, or of the message that is partly sent.
     message: u32,
     /// The bytes of that message that are sent, and its length.
-    offset: usize,
-    pub(super) length: usize,
+    offset: u64,
+    length: u64,
     pub(super) offload: Offload,
     /// The first packet that the application has not forwarded, with offload `host` or `assisted`.
     pub(super) forwarded: Sequence,
@@ -51,27 +51,50 @@ impl Sender {
         if self.offset == 0 {
             return Ok(());
         }
-        Err(Refused::Unfinished { message: self.message, offset: self.offset as u64 }.into())
+        Err(Refused::Unfinished { message: self.message, offset: self.offset }.into())
     }
 
-    /// Writes the next packet of a message; says whether it is the last.
-    pub fn write_packet(&mut self, message: &[u8]) -> bool {
-        let start = self.offset;
-        let bytes = &message[start..message.len().min(start + self.writer.stride())];
+    /// The next bytes, so many, are of a message of this length.
+    ///
+    /// # Errors
+    /// [`NodeError::Refused`], if another message is partly sent, or lacks fewer bytes.
+    pub fn begin(&mut self, message_bytes: u64, bytes: u64) -> Result<(), NodeError> {
+        if self.length != message_bytes {
+            self.check_no_partial_message()?;
+            self.length = message_bytes;
+        }
+        if bytes > message_bytes - self.offset {
+            let (message, offset) = (self.message, self.offset);
+            return Err(
+                Refused::Piece { message, offset, length: u32::try_from(bytes).unwrap_or(u32::MAX) }.into()
+            );
+        }
+        Ok(())
+    }
+
+    /// The number of bytes in the next packet, where `available` follow; none, if they neither fill it nor complete the message.
+    pub fn next_length(&self, available: usize) -> Option<usize> {
+        let stride = self.writer.stride();
+        (available >= stride || available as u64 == self.length - self.offset)
+            .then_some(available.min(stride))
+    }
+
+    /// Writes the next packet of the message; says whether it is the last.
+    pub fn write_packet(&mut self, bytes: &[u8]) -> bool {
         let packet = self.writer.written();
         self.writer.write(packet, bytes);
         let piece = Piece {
             message: self.message,
-            offset: start as u64,
+            offset: self.offset,
             length: bytes.len() as u32,
-            message_length: message.len() as u64,
+            message_length: self.length,
             // Of the copy: another thread of the application may write the message meanwhile.
             checksum: self.keys.data_checksum(self.writer.bytes(packet, bytes.len())),
         };
         self.writer.describe(packet, piece);
         self.writer.publish(packet + 1);
-        self.offset = start + bytes.len();
-        let is_last = self.offset == message.len();
+        self.offset += bytes.len() as u64;
+        let is_last = self.offset == self.length;
         if is_last {
             self.message = self.message.wrapping_add(1);
             self.offset = 0;

@@ -205,7 +205,7 @@ fn join_with_invalid_numbers(path: &Path, root: &Node, seed: u64, is_over: &Atom
         let page = Mapped::new(&descriptors[1], 4_096, WRITABLE).unwrap();
         let until = Instant::now() + Duration::from_millis(20 + numbers.next() % 60);
         while Instant::now() < until {
-            let _ = leader.send_part(b"some packets", Some(Duration::from_millis(1)));
+            let _ = leader.send_part(b"some packets", 12, Some(Duration::from_millis(1)));
             let place = [WRITTEN, READ, 32, TAKEN, TAKEN + 1][(numbers.next() % 5) as usize];
             page.write(place, numbers.word(page.read(WRITTEN)));
             say(&socket, br#""wake""#);
