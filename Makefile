@@ -1,5 +1,5 @@
 # make demo: builds, prints a plan and a published figure.   make test: everything that CI checks.
-# make release, and then make install: the command and the C library.
+# make release, and then make install: the command and the C library.   make mpi, before that: the MPI shims.
 # They install their other dependencies, if they have the rights.
 
 # A fixed seed for property tests, so that runs are reproducible; `make explore` uses random seeds.
@@ -8,7 +8,7 @@ export PROPTEST_RNG_SEED ?= 1
 PURE_CRATES := -p treecast-terms -p treecast-fabric -p treecast-plan -p treecast-sim -p treecast-model -p treecast-wire -p treecast-proto -p treecast-world
 TREECAST := target/debug/treecast
 
-.PHONY: demo demonstration release install test checks set-up format lint pure unit schedules python python-tests bench bench-peers instructions explore equality worlds fuzz corpora clean
+.PHONY: demo demonstration release mpi install test checks set-up format lint pure unit schedules python python-tests bench bench-peers instructions explore equality worlds fuzz corpora clean
 
 demo:
 	cargo build --package treecast-cli
@@ -20,6 +20,10 @@ demonstration:
 
 release:
 	cargo build --release --package treecast-cli --package treecast-capi
+
+# For the MPIs whose compilers are installed.
+mpi: release
+	@$(MAKE) --no-print-directory -C mpi BUILT=$(abspath $(BUILT)) ABI=$(ABI)
 
 # For packagers: make install PREFIX=/usr LIBDIR=/usr/lib/x86_64-linux-gnu DESTDIR=package. It builds nothing, so that it
 # can run with other rights than the compiler; BUILT is the directory of the build outputs.
@@ -42,6 +46,7 @@ install:
 	ln -sf libtreecast.so.$(VERSION) $(DESTDIR)$(LIBDIR)/libtreecast.so.$(ABI)
 	ln -sf libtreecast.so.$(ABI) $(DESTDIR)$(LIBDIR)/libtreecast.so
 	install -m 644 $(BUILT)/libtreecast.a $(DESTDIR)$(LIBDIR)
+	for shim in $(wildcard $(BUILT)/libtreecast_mpi_*.so); do install -m 755 $$shim $(DESTDIR)$(LIBDIR) || exit 1; done
 	install -m 644 include/treecast.h $(DESTDIR)$(INCLUDEDIR)
 	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(LIBDIR)|' -e 's|@INCLUDEDIR@|$(INCLUDEDIR)|' -e 's|@VERSION@|$(VERSION)|' \
 		crates/capi/treecast.pc.in > $(DESTDIR)$(PKGCONFIGDIR)/treecast.pc
@@ -65,7 +70,7 @@ test:
 checks: set-up format lint pure unit schedules demonstration instructions python
 
 # Chromium opens the charts' page in a test, python3-venv isolates the dependencies of the Python tests, iproute2 creates the
-# networks of labs, pkg-config finds the C library, clang compiles the BPF program with the headers of libbpf and of the kernel
+# networks of labs, pkg-config finds the C library, Open MPI and MPICH run the programs of the shim's tests, clang compiles the BPF program with the headers of libbpf and of the kernel
 # (apt-get, if we are root); the wasm32 target is for the pure crates (rustup).
 APT_GET = command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ] && apt-get update -qq && \
 	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq
@@ -78,6 +83,8 @@ set-up:
 	@$(CAN_MAKE_VENVS) || { $(APT_GET) python3-venv >/dev/null; } || true
 	@PATH="$$PATH:/usr/sbin:/sbin"; command -v tc >/dev/null || { $(APT_GET) iproute2 >/dev/null; } || true
 	@command -v pkg-config >/dev/null || { $(APT_GET) pkg-config >/dev/null; } || true
+	@command -v mpicc.openmpi >/dev/null || { $(APT_GET) --no-install-recommends openmpi-bin libopenmpi-dev >/dev/null; } || true
+	@command -v mpicc.mpich >/dev/null || { $(APT_GET) --no-install-recommends mpich libmpich-dev >/dev/null; } || true
 	@$(CAN_COMPILE_BPF) || { $(APT_GET) clang libbpf-dev linux-libc-dev >/dev/null; } || true
 	@$(CAN_COMPILE_BPF) || echo "skipped: no clang with libbpf's headers, so the BPF program is not compiled, and its tests do nothing"
 	@command -v chromium >/dev/null || echo "skipped: no chromium, so the test of the charts' page does nothing"

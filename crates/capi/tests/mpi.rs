@@ -1,0 +1,299 @@
+//! MPI programs with the shim preloaded: their broadcasts are right, and are taken, with each MPI that is installed.
+//!
+//! The hosts are those of labs, and `mpi/tests/broadcasts.c` compares what comes with what the MPI's own broadcast gives.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+use treecast_lab::{Lab, LabSettings};
+
+/// An MPI of Debian.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Mpi {
+    OpenMpi,
+    Mpich,
+}
+
+const ALL: [Mpi; 2] = [Mpi::OpenMpi, Mpi::Mpich];
+
+impl Mpi {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::OpenMpi => "openmpi",
+            Self::Mpich => "mpich",
+        }
+    }
+
+    /// The launcher's command for so many ranks on each of these hosts, as a line of a shell on the first of them. `environment` is what
+    /// the ranks have of the environment beside the shim.
+    fn launcher(self, hosts: u32, ranks: u32, shim: &Path, environment: &[(&str, &str)]) -> String {
+        let list: Vec<String> = (0..hosts).map(|host| format!("n{host}:{ranks}")).collect();
+        let list = list.join(",");
+        let shim = [("LD_PRELOAD", shim.to_str().unwrap())];
+        let variables = shim.iter().chain(environment);
+        match self {
+            Self::OpenMpi => {
+                let variables: Vec<String> =
+                    variables.map(|(name, value)| format!("-x {name}={value}")).collect();
+                format!(
+                    "exec mpirun.openmpi --allow-run-as-root --mca plm_rsh_agent \"$TREECAST_LAB_AGENT\" --mca btl tcp,self \
+                     --mca btl_tcp_if_include eth0 --mca oob_tcp_if_include eth0 --mca mpi_yield_when_idle 1 --host {list} {} \"$@\"",
+                    variables.join(" ")
+                )
+            }
+            Self::Mpich => {
+                let variables: Vec<String> =
+                    variables.map(|(name, value)| format!("-genv {name} {value}")).collect();
+                format!(
+                    "exec mpirun.mpich -launcher rsh -launcher-exec \"$TREECAST_LAB_AGENT\" -iface eth0 -hosts {list} {} \"$@\"",
+                    variables.join(" ")
+                )
+            }
+        }
+    }
+}
+
+/// No program takes longer, in seconds: a hang is not to stop all tests.
+const TIMEOUT_S: &str = "180";
+
+/// Says directly what is skipped, because the test harness captures output.
+fn skip(what: &str) {
+    let _ = std::io::stderr().write_all(format!("skipped: {what}\n").as_bytes());
+}
+
+fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn run(command: &mut Command) -> Output {
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{command:?}: {}", text(&output));
+    output
+}
+
+fn text(output: &Output) -> String {
+    let Output { stdout, stderr, .. } = output;
+    format!("{}{}", String::from_utf8_lossy(stdout), String::from_utf8_lossy(stderr))
+}
+
+/// The shims of all MPIs that are installed, and the programs.
+struct Built {
+    directory: TempDir,
+}
+
+impl Built {
+    /// Builds them once for all tests of this process.
+    fn get() -> &'static Self {
+        static BUILT: OnceLock<Built> = OnceLock::new();
+        BUILT.get_or_init(Self::build)
+    }
+
+    fn build() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let libraries = std::env::current_exe().unwrap().parent().unwrap().to_path_buf();
+        let library = libraries.join("libtreecast.so");
+        let library = if library.exists() { library } else { libraries.join("../libtreecast.so") };
+        std::os::unix::fs::symlink(library, directory.path().join("libtreecast.so")).unwrap();
+        let mut make = Command::new("make");
+        make.env_remove("MAKEFLAGS").env_remove("MAKELEVEL").current_dir(repository().join("mpi"));
+        run(make.arg(format!("BUILT={}", directory.path().display())));
+        for mpi in ALL {
+            let compiler = format!("mpicc.{}", mpi.name());
+            let program = directory.path().join(mpi.name());
+            if Command::new(&compiler).arg("-v").output().is_ok() {
+                let source = repository().join("mpi/tests/broadcasts.c");
+                let mut compile = Command::new(compiler);
+                run(compile
+                    .args(["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-pthread", "-o"])
+                    .arg(program)
+                    .arg(source));
+            }
+        }
+        Self { directory }
+    }
+
+    fn shim(&self, mpi: Mpi) -> PathBuf {
+        self.directory.path().join(format!("libtreecast_mpi_{}.so", mpi.name()))
+    }
+
+    fn program(&self, mpi: Mpi) -> PathBuf {
+        self.directory.path().join(mpi.name())
+    }
+}
+
+/// What a run of the program has written.
+struct Ran {
+    output: Output,
+    /// The number of broadcasts that were taken, in the report.
+    taken: u64,
+}
+
+/// Runs parts of the program in a lab; none, if that or the MPI is missing.
+fn broadcast(
+    mpi: Mpi,
+    lab: &LabSettings,
+    ranks: u32,
+    environment: &[(&str, &str)],
+    parts: &[&str],
+) -> Option<Ran> {
+    let built = Built::get();
+    if !built.program(mpi).exists() {
+        skip(&format!("no {mpi:?}, so no program of it broadcasts with the shim"));
+        return None;
+    }
+    let lab = match Lab::start(lab) {
+        Ok(lab) => lab,
+        Err(error) if error.is_about_the_machine() => {
+            skip(&error.to_string());
+            return None;
+        }
+        Err(error) => panic!("{error}"),
+    };
+    let mut all = vec![("TREECAST_MPI_REPORT", "1")];
+    all.extend(environment);
+    let line = mpi.launcher(lab.hosts().len() as u32, ranks, &built.shim(mpi), &all);
+    let mut command = lab.command(0, "timeout").unwrap();
+    command.args([TIMEOUT_S, "sh", "-c", &line, "sh"]).arg(built.program(mpi)).args(parts);
+    let output = command.stdin(Stdio::null()).output().unwrap();
+    let written = String::from_utf8_lossy(&output.stderr);
+    let taken = written
+        .lines()
+        .filter_map(|line| line.split_once(" taken, ")?.0.rsplit(' ').next()?.parse::<u64>().ok());
+    let taken = taken.sum();
+    Some(Ran { output, taken })
+}
+
+/// Runs parts of the program, all of which are to be right.
+fn compare(mpi: Mpi, lab: &LabSettings, ranks: u32, parts: &[&str]) {
+    let Some(Ran { output, taken }) = broadcast(mpi, lab, ranks, &[], parts) else { return };
+    // Where MPI_Finalize of Debian's MPICH does not come back, its program ends without it, and the launcher with another status.
+    assert!(output.status.success() || mpi == Mpi::Mpich, "{mpi:?}: {}", text(&output));
+    let lines = String::from_utf8_lossy(&output.stdout);
+    for part in parts {
+        assert!(
+            lines.lines().any(|line| line.starts_with(&format!("{part}: "))),
+            "{mpi:?}, {part}: {}",
+            text(&output)
+        );
+    }
+    assert!(taken > 0, "{mpi:?}: {}", text(&output));
+}
+
+const TYPES: [&str; 3] = ["basic", "derived", "mixed"];
+
+#[test]
+fn every_type_count_and_root_is_right_with_one_rank_on_each_host() {
+    for mpi in ALL {
+        compare(mpi, &LabSettings::new(4), 1, &TYPES);
+    }
+}
+
+#[test]
+fn every_type_count_and_root_is_right_with_two_ranks_on_each_host() {
+    compare(Mpi::OpenMpi, &LabSettings::new(4), 2, &TYPES);
+    compare(Mpi::Mpich, &LabSettings::new(2), 2, &TYPES);
+}
+
+#[test]
+fn every_length_is_right() {
+    for mpi in ALL {
+        compare(mpi, &LabSettings::new(3), 1, &["sizes", "late"]);
+    }
+}
+
+#[test]
+fn communicators_come_and_go() {
+    compare(Mpi::OpenMpi, &LabSettings::new(4), 2, &["communicators"]);
+    compare(Mpi::Mpich, &LabSettings::new(4), 1, &["communicators"]);
+}
+
+#[test]
+fn broadcasts_are_in_order_without_barriers_and_beside_others() {
+    for mpi in ALL {
+        compare(mpi, &LabSettings::new(4), 1, &["back-to-back", "nonblocking", "threads", "progress"]);
+    }
+}
+
+#[test]
+fn broadcasts_with_four_ranks_on_each_host_are_right() {
+    compare(Mpi::OpenMpi, &LabSettings::new(4), 4, &["mixed", "back-to-back", "truncation"]);
+}
+
+#[test]
+fn other_bytes_than_the_roots_are_an_error_and_no_hang() {
+    for mpi in ALL {
+        compare(mpi, &LabSettings::new(3), 1, &["truncation"]);
+    }
+}
+
+#[test]
+fn lost_packets_are_sent_again() {
+    let mut lab = LabSettings::new(4);
+    lab.loss = "5%".parse().unwrap();
+    compare(Mpi::OpenMpi, &lab, 1, &["mixed", "back-to-back"]);
+}
+
+/// The other ranks' error handler ends the program with the name of the member, or the launcher notices first.
+#[test]
+fn a_rank_that_ends_does_not_leave_the_others_waiting() {
+    for mpi in ALL {
+        let since = Instant::now();
+        let Some(Ran { output, .. }) = broadcast(mpi, &LabSettings::new(3), 1, &[], &["killed"]) else {
+            return;
+        };
+        assert!(!output.status.success(), "{mpi:?}");
+        if mpi == Mpi::Mpich {
+            assert!(text(&output).contains("Treecast: member 2 at 10.42.0.3:"), "{}", text(&output));
+        }
+        assert!(since.elapsed() < Duration::from_secs(60), "{mpi:?}: {:?}", since.elapsed());
+    }
+}
+
+#[test]
+fn what_is_not_taken_is_passed_on_and_reported() {
+    let run = |lab: &LabSettings, ranks, environment: &[(&str, &str)]| {
+        let ran = broadcast(Mpi::OpenMpi, lab, ranks, environment, &["mixed"])?;
+        assert!(ran.output.status.success(), "{}", text(&ran.output));
+        Some((ran.taken, text(&ran.output)))
+    };
+    let hosts = LabSettings::new(2);
+    let Some((taken, report)) = run(&LabSettings::new(1), 2, &[]) else { return };
+    assert!(taken == 0 && report.contains("6 passed on to the MPI: all ranks on one host"), "{report}");
+    let (taken, report) = run(&hosts, 1, &[("TREECAST_MPI_MIN_BYTES", "40K")]).unwrap();
+    assert!(taken == 4 && report.contains("2 passed on to the MPI: shorter or longer than set"), "{report}");
+    let (taken, report) = run(&hosts, 1, &[("TREECAST_MPI", "off")]).unwrap();
+    assert!(taken == 0 && !report.contains("treecast"), "{report}");
+    // A setting that no group can have: the program runs as without the shim, and the report says why.
+    let (taken, report) = run(&hosts, 1, &[("TREECAST_MPI_SCHEME", "nonsense")]).unwrap();
+    assert!(taken == 0 && report.contains("a rank cannot make the group: "), "{report}");
+    let (taken, report) = run(&hosts, 1, &[("TREECAST_MPI_INTERFACE", "10.42.0.0/16")]).unwrap();
+    assert!(taken == 6, "{report}");
+    let (taken, report) = run(&hosts, 1, &[("TREECAST_MPI_MAX_BYTES", "much")]).unwrap();
+    assert!(taken == 6 && report.contains("TREECAST_MPI_MAX_BYTES=much is ignored"), "{report}");
+}
+
+/// The shim of another MPI does nothing, and says so.
+#[test]
+fn the_shim_of_another_mpi_passes_everything_on() {
+    let built = Built::get();
+    if ALL.iter().any(|&mpi| !built.program(mpi).exists()) {
+        return skip("not two MPIs, so no program has the shim of the other");
+    }
+    for (mpi, other) in [(Mpi::OpenMpi, Mpi::Mpich), (Mpi::Mpich, Mpi::OpenMpi)] {
+        let mut command = Command::new(format!("mpirun.{}", mpi.name()));
+        if mpi == Mpi::OpenMpi {
+            command.args(["--allow-run-as-root", "--oversubscribe"]);
+        }
+        command.args(["-n", "2"]).arg("env").arg(format!("LD_PRELOAD={}", built.shim(other).display()));
+        let output = run(command.arg(built.program(mpi)).arg("mixed"));
+        let written = text(&output);
+        assert!(
+            written.contains("mixed: 6 broadcasts") && written.contains("is for another MPI"),
+            "{written}"
+        );
+    }
+}

@@ -1,0 +1,385 @@
+#define _GNU_SOURCE
+
+#include "communicator.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+
+#include "node.h"
+
+/* Broadcasts of more bytes go along a tree for long messages: one of short ones would load the first links with several copies. */
+#define LONG_BYTES (64 << 10)
+
+/* The lengths for which the two trees are made. */
+#define SHORT_MESSAGE_BYTES (1 << 10)
+#define LONG_MESSAGE_BYTES (1 << 20)
+
+/* How often a number is drawn for a group, where another group of a node has it. */
+enum { NUMBER_TRIES = 4 };
+
+/* A root's groups are closed for those of another one if the root has not broadcast for so many broadcasts for each root with groups. Roots
+ * in turn, more than have groups, would close each other's at each broadcast, which takes longer than a broadcast by the MPI. */
+enum { UNUSED_BROADCASTS_PER_ROOT = 8 };
+
+/* How long a root waits, as it closes a group, until all members have everything; and a member for the root's close. */
+enum { CLOSE_TIMEOUT_MS = 5000 };
+
+/* All communicators, for MPI_Finalize. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct communicator *communicators;
+static bool are_closed;
+
+static pthread_once_t keyval_once = PTHREAD_ONCE_INIT;
+static int keyval;
+
+void make_progress(const struct communicator *communicator)
+{
+    int is_there;
+
+    mpi.Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, communicator->private, &is_there, MPI_STATUS_IGNORE);
+}
+
+static void link_communicator(struct communicator *communicator)
+{
+    pthread_mutex_lock(&lock);
+    communicator->next = communicators;
+    if (communicators)
+        communicators->previous = communicator;
+    communicators = communicator;
+    pthread_mutex_unlock(&lock);
+}
+
+static void unlink_communicator(struct communicator *communicator)
+{
+    if (communicator->next)
+        communicator->next->previous = communicator->previous;
+    if (communicator->previous)
+        communicator->previous->next = communicator->next;
+    else
+        communicators = communicator->next;
+}
+
+static int64_t now_ms(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+/* Waits until the root has closed the group. Its root is in the same call, or will be. */
+static void wait_for_close(const struct communicator *communicator, const tc_group *group)
+{
+    int64_t until = now_ms() + CLOSE_TIMEOUT_MS;
+    uint64_t message_bytes;
+    size_t received;
+
+    while (tc_group_receive_part(group, NULL, 0, 1, &message_bytes, &received) == TC_TIMED_OUT && now_ms() < until)
+        make_progress(communicator);
+}
+
+/* Roots close first: that takes nothing of the members but what their nodes do, so that no two ranks wait for each other. */
+static void close_as_root(const struct communicator *communicator, struct root_groups *groups)
+{
+    int kind;
+
+    for (kind = 0; kind < 2 && groups->root == communicator->rank; kind++) {
+        if (groups->by_length[kind])
+            tc_group_close(groups->by_length[kind], CLOSE_TIMEOUT_MS);
+        groups->by_length[kind] = NULL;
+    }
+}
+
+static void close_as_member(const struct communicator *communicator, struct root_groups *groups)
+{
+    int kind;
+
+    for (kind = 0; kind < 2; kind++) {
+        if (groups->by_length[kind])
+            wait_for_close(communicator, groups->by_length[kind]);
+        tc_group_free(groups->by_length[kind]);
+        groups->by_length[kind] = NULL;
+    }
+}
+
+static void close_groups(struct communicator *communicator)
+{
+    int i;
+
+    for (i = 0; i < ROOTS_MAX; i++)
+        close_as_root(communicator, &communicator->roots[i]);
+    for (i = 0; i < ROOTS_MAX; i++)
+        close_as_member(communicator, &communicator->roots[i]);
+}
+
+/* The communicator is freed or disconnected; in MPI_Finalize it is too, after close_communicators(). */
+static int on_comm_free(MPI_Comm comm, int key, void *attribute, void *extra)
+{
+    struct communicator *communicator = attribute;
+
+    (void)comm;
+    (void)key;
+    (void)extra;
+    pthread_mutex_lock(&lock);
+    if (are_closed) {
+        pthread_mutex_unlock(&lock);
+        return MPI_SUCCESS;
+    }
+    unlink_communicator(communicator);
+    pthread_mutex_unlock(&lock);
+    close_groups(communicator);
+    keep_report(&communicator->report);
+    mpi.Comm_free(&communicator->private);
+    free(communicator->members);
+    free(communicator);
+    return MPI_SUCCESS;
+}
+
+/* A duplicate finds its own state. */
+static int on_comm_dup(MPI_Comm comm, int key, void *extra, void *attribute, void *copy, int *is_copied)
+{
+    (void)comm;
+    (void)key;
+    (void)extra;
+    (void)attribute;
+    (void)copy;
+    *is_copied = 0;
+    return MPI_SUCCESS;
+}
+
+static void create_keyval(void)
+{
+    mpi.Comm_create_keyval(on_comm_dup, on_comm_free, &keyval, NULL);
+}
+
+/* A communicator of the same processes for the shim's own use, without the attributes of the program's. */
+static int create_private(MPI_Comm comm, MPI_Comm *private)
+{
+    MPI_Group group;
+    int error = mpi.Comm_group(comm, &group);
+
+    if (error == MPI_SUCCESS) {
+        error = mpi.Comm_create(comm, group, private);
+        mpi.Group_free(&group);
+    }
+    return error == MPI_SUCCESS ? mpi.Comm_set_errhandler(*private, MPI_ERRORS_RETURN) : error;
+}
+
+static bool is_one_host(const struct introduction *all, int size)
+{
+    int rank = 1;
+
+    while (rank < size && !strcmp(all[rank].host, all[0].host))
+        rank++;
+    return rank == size;
+}
+
+/* Joins the addresses by commas; false, if a rank has none. */
+static bool join_addresses(struct communicator *communicator, const char (*addresses)[ADDRESS_BYTES])
+{
+    char *end = communicator->members = malloc((size_t)communicator->size * (ADDRESS_BYTES + 1));
+    bool are_all = end != NULL;
+    int rank;
+
+    for (rank = 0; are_all && rank < communicator->size; rank++) {
+        are_all = *addresses[rank] != '\0';
+        end += sprintf(end, "%s%s", rank ? "," : "", addresses[rank]);
+    }
+    return are_all;
+}
+
+/* Exchanges the addresses of the nodes. Without one of them, all ranks pass their broadcasts on. */
+static int exchange_addresses(struct communicator *communicator, const struct introduction *all)
+{
+    size_t size = (size_t)communicator->size;
+    char own[ADDRESS_BYTES] = "", (*addresses)[ADDRESS_BYTES] = calloc(size, sizeof *addresses);
+    int error = MPI_SUCCESS;
+
+    if (!open_node(all, communicator->size, communicator->rank, own)) {
+        *own = '\0';
+        snprintf(communicator->report.why, sizeof communicator->report.why, "%s", tc_error_message());
+    }
+    if (!addresses)
+        return MPI_ERR_NO_MEM;
+    error = mpi.Allgather(own, ADDRESS_BYTES, MPI_BYTE, addresses, ADDRESS_BYTES, MPI_BYTE, communicator->private);
+    if (error == MPI_SUCCESS && !join_addresses(communicator, (const char (*)[ADDRESS_BYTES])addresses)) {
+        communicator->outcome = NO_NODE;
+        if (!*communicator->report.why)
+            snprintf(communicator->report.why, sizeof communicator->report.why, "another rank has no node");
+    }
+    free(addresses);
+    return error;
+}
+
+static int set_up(struct communicator *communicator)
+{
+    struct introduction own, *all = calloc((size_t)communicator->size, sizeof *all);
+    int error = MPI_ERR_NO_MEM;
+
+    if (!all)
+        return error;
+    introduce(&own);
+    error = mpi.Allgather(&own, sizeof own, MPI_BYTE, all, sizeof own, MPI_BYTE, communicator->private);
+    if (error == MPI_SUCCESS) {
+        communicator->bytes_min = all[0].bytes_min;
+        communicator->bytes_max = all[0].bytes_max;
+        communicator->roots_max = (int)all[0].roots;
+        memcpy(communicator->token, all[0].secret, sizeof communicator->token);
+        if (is_one_host(all, communicator->size))
+            communicator->outcome = ONE_HOST;
+        else
+            error = exchange_addresses(communicator, all);
+    }
+    free(all);
+    return error;
+}
+
+int find_communicator(MPI_Comm comm, struct communicator **found)
+{
+    struct communicator *communicator;
+    int is_there, error;
+
+    pthread_once(&keyval_once, create_keyval);
+    error = mpi.Comm_get_attr(comm, keyval, found, &is_there);
+    if (error != MPI_SUCCESS || is_there)
+        return error;
+    communicator = calloc(1, sizeof *communicator);
+    if (!communicator)
+        return MPI_ERR_NO_MEM;
+    mpi.Comm_rank(comm, &communicator->rank);
+    mpi.Comm_size(comm, &communicator->size);
+    begin_report(&communicator->report, comm);
+    error = create_private(comm, &communicator->private);
+    if (error == MPI_SUCCESS)
+        error = set_up(communicator);
+    if (error == MPI_SUCCESS)
+        error = mpi.Comm_set_attr(comm, keyval, communicator);
+    if (error != MPI_SUCCESS) {
+        free(communicator->members);
+        free(communicator);
+        return error;
+    }
+    link_communicator(communicator);
+    *found = communicator;
+    return MPI_SUCCESS;
+}
+
+/* The place for another root: an empty one, or that of the root that was used least recently, whose groups are closed; NULL, if all were
+ * used not long ago. */
+static struct root_groups *find_place(struct communicator *communicator)
+{
+    struct root_groups *oldest = &communicator->roots[0];
+    int i;
+
+    for (i = 0; i < communicator->roots_max; i++) {
+        if (!communicator->roots[i].used_at)
+            return &communicator->roots[i];
+        if (communicator->roots[i].used_at < oldest->used_at)
+            oldest = &communicator->roots[i];
+    }
+    if (communicator->broadcasts - oldest->used_at <= (uint64_t)communicator->roots_max * UNUSED_BROADCASTS_PER_ROOT)
+        return NULL;
+    close_as_root(communicator, oldest);
+    close_as_member(communicator, oldest);
+    return oldest;
+}
+
+/* What the root says of a group that is to be made. */
+struct proposal {
+    uint32_t number;
+    uint32_t is_for_long;
+};
+
+static tc_result enter_group(const struct communicator *communicator, int root, const struct proposal *proposal, tc_group **group)
+{
+    char text[sizeof settings()->group + 256];
+    unsigned long long message_bytes = proposal->is_for_long ? LONG_MESSAGE_BYTES : SHORT_MESSAGE_BYTES;
+
+    snprintf(text, sizeof text, "message_bytes=%llu %sgroup=%u root=%d member=%d token=%s", message_bytes, settings()->group,
+             proposal->number, root, communicator->rank, communicator->token);
+    return tc_group_new(opened_node(), communicator->members, text, group);
+}
+
+/* If all ranks can: they try numbers of the root's until no other group of their nodes has it. */
+int make_group(struct communicator *communicator, struct root_groups *groups, bool is_for_long)
+{
+    int tries, is_made, are_all_made = 0, error = MPI_SUCCESS;
+    struct proposal proposal = {0};
+    tc_group *group = NULL;
+
+    for (tries = 0; !are_all_made && tries < NUMBER_TRIES; tries++) {
+        proposal.is_for_long = is_for_long;
+        while (getrandom(&proposal.number, sizeof proposal.number, 0) != sizeof proposal.number)
+            continue;
+        error = mpi.Bcast(&proposal, sizeof proposal, MPI_BYTE, groups->root, communicator->private);
+        if (error != MPI_SUCCESS)
+            return error;
+        is_made = enter_group(communicator, groups->root, &proposal, &group) == TC_OK;
+        if (!is_made)
+            snprintf(communicator->report.why, sizeof communicator->report.why, "%s", tc_error_message());
+        error = mpi.Allreduce(&is_made, &are_all_made, 1, MPI_INT, MPI_MIN, communicator->private);
+        if (is_made && are_all_made)
+            groups->by_length[proposal.is_for_long != 0] = group;
+        else if (is_made)
+            tc_group_free(group);
+        if (error != MPI_SUCCESS)
+            return error;
+    }
+    if (!are_all_made) {
+        communicator->outcome = NO_GROUP;
+        if (!*communicator->report.why)
+            snprintf(communicator->report.why, sizeof communicator->report.why, "another rank cannot make the group");
+    }
+    communicator->report.groups += (uint64_t)are_all_made;
+    return MPI_SUCCESS;
+}
+
+bool is_long(uint64_t bytes)
+{
+    return bytes > LONG_BYTES;
+}
+
+int find_root(struct communicator *communicator, int root, bool is_for_long, struct root_groups **found)
+{
+    struct root_groups *groups;
+    int i;
+
+    communicator->broadcasts++;
+    for (i = 0; i < communicator->roots_max; i++) {
+        groups = &communicator->roots[i];
+        if (groups->used_at && groups->root == root) {
+            groups->used_at = communicator->broadcasts;
+            *found = groups;
+            return MPI_SUCCESS;
+        }
+    }
+    *found = groups = find_place(communicator);
+    if (!groups)
+        return MPI_SUCCESS;
+    *groups = (struct root_groups){.root = root, .used_at = communicator->broadcasts, .error = MPI_SUCCESS};
+    return make_group(communicator, groups, is_for_long);
+}
+
+void close_communicators(void)
+{
+    struct communicator *communicator;
+    int i;
+
+    for (communicator = communicators; communicator; communicator = communicator->next)
+        for (i = 0; i < ROOTS_MAX; i++)
+            close_as_root(communicator, &communicator->roots[i]);
+    for (communicator = communicators; communicator; communicator = communicator->next) {
+        for (i = 0; i < ROOTS_MAX; i++)
+            close_as_member(communicator, &communicator->roots[i]);
+        keep_report(&communicator->report);
+    }
+    pthread_mutex_lock(&lock);
+    are_closed = true;
+    pthread_mutex_unlock(&lock);
+    /* The process that has the node of a host is not to end before the others of that host are done. */
+    mpi.Barrier(MPI_COMM_WORLD);
+    close_node();
+}

@@ -1,0 +1,97 @@
+#define _GNU_SOURCE
+
+#include "library.h"
+
+#include <dlfcn.h>
+#include <link.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct mpi_library mpi;
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static bool is_ours;
+/* The loaded library, where it is not among those whose symbols are global: Python loads its modules and what they need aside. */
+static void *library;
+
+/* A symbol that only libraries of this binary interface have. Those of MPICH's interface have in common that they lack the others'. */
+#define OPEN_MPI_SYMBOL "ompi_mpi_comm_world"
+#define STANDARD_SYMBOL "PMPI_Abi_get_version"
+
+static int find_library(struct dl_phdr_info *object, size_t size, void *unused)
+{
+    void *handle;
+
+    (void)size;
+    (void)unused;
+    if (!object->dlpi_name || !strstr(object->dlpi_name, "libmpi"))
+        return 0;
+    handle = dlopen(object->dlpi_name, RTLD_LAZY | RTLD_NOLOAD);
+    if (!handle)
+        return 0;
+    if (dlsym(handle, "PMPI_Bcast"))
+        library = handle;
+    else
+        dlclose(handle);
+    return library != NULL;
+}
+
+void *mpi_symbol(const char *name)
+{
+    void *symbol = dlsym(RTLD_DEFAULT, name);
+
+    if (!symbol && !library)
+        dl_iterate_phdr(find_library, NULL);
+    if (!symbol && library)
+        symbol = dlsym(library, name);
+    return symbol;
+}
+
+static void *required(const char *name)
+{
+    void *symbol = mpi_symbol(name);
+
+    if (!symbol) {
+        fprintf(stderr, "treecast: this process calls MPI, and no MPI library with %s is loaded\n", name);
+        abort();
+    }
+    return symbol;
+}
+
+static bool has_this_interface(void)
+{
+    bool is_open_mpi = mpi_symbol(OPEN_MPI_SYMBOL), is_standard = mpi_symbol(STANDARD_SYMBOL);
+
+#if defined(OPEN_MPI)
+    return is_open_mpi && !is_standard;
+#elif defined(MPI_ABI_VERSION)
+    return !is_open_mpi && is_standard;
+#else
+    return !is_open_mpi && !is_standard;
+#endif
+}
+
+static void find(void)
+{
+    required("PMPI_Bcast");
+    is_ours = has_this_interface();
+    if (!is_ours) {
+        fputs("treecast: the shim is for another MPI than that of this program, and does nothing; "
+              "treecast doctor says which one is right\n", stderr);
+        return;
+    }
+#define FIND(name) mpi.name = (__typeof__(MPI_##name) *)required("PMPI_" #name);
+    MPI_FUNCTIONS(FIND)
+#undef FIND
+#define FIND(name) mpi.name = required(#name);
+    MPI_VARIABLES(FIND)
+#undef FIND
+}
+
+bool mpi_find(void)
+{
+    pthread_once(&once, find);
+    return is_ours;
+}

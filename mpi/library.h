@@ -1,0 +1,53 @@
+/* The MPI library of the process, found at run time.
+ *
+ * The shim is preloaded into each process that a launcher starts, also into shells and Python, which have no MPI or load it later. So it
+ * links with no MPI library and refers to none of its symbols: it looks them up in the library that the process has loaded by the time
+ * that the process calls MPI. The headers of an MPI say only what its functions and constants look like. */
+
+#ifndef TREECAST_MPI_LIBRARY_H
+#define TREECAST_MPI_LIBRARY_H
+
+#include <stdbool.h>
+
+#include <mpi.h>
+
+/* The functions that the shim calls, all by their profiling names (PMPI_). */
+#define MPI_FUNCTIONS(DO)                                                                                       \
+    DO(Add_error_class) DO(Add_error_code) DO(Add_error_string) DO(Allgather) DO(Allreduce)                    \
+    DO(Barrier) DO(Bcast) DO(Comm_call_errhandler) DO(Comm_create) DO(Comm_create_keyval)                      \
+    DO(Comm_free) DO(Comm_get_attr) DO(Comm_get_name) DO(Comm_group) DO(Comm_rank) DO(Comm_set_attr)           \
+    DO(Comm_set_errhandler) DO(Comm_size) DO(Comm_test_inter) DO(Group_free) DO(Iprobe) DO(Pack)               \
+    DO(Type_free) DO(Type_get_contents) DO(Type_get_envelope) DO(Type_get_extent_x)                            \
+    DO(Type_get_true_extent_x) DO(Type_size_x) DO(Unpack)
+
+/* Open MPI's constants are the addresses of variables. */
+#ifdef OPEN_MPI
+#define MPI_VARIABLES(DO)                                                                                        \
+    DO(ompi_mpi_comm_null) DO(ompi_mpi_comm_world) DO(ompi_mpi_byte) DO(ompi_mpi_int) DO(ompi_mpi_op_min)        \
+    DO(ompi_mpi_errors_return)
+#undef OMPI_PREDEFINED_GLOBAL
+#define OMPI_PREDEFINED_GLOBAL(type, global) ((type)mpi.global)
+#else
+#define MPI_VARIABLES(DO)
+#endif
+
+struct mpi_library {
+#define DECLARE(name) __typeof__(MPI_##name) *name;
+    MPI_FUNCTIONS(DECLARE)
+#undef DECLARE
+#define DECLARE(name) void *name;
+    MPI_VARIABLES(DECLARE)
+#undef DECLARE
+};
+
+/* Valid once mpi_find() has returned true. */
+extern struct mpi_library mpi;
+
+/* Finds the functions; false where the process's MPI has another binary interface than this shim was compiled for. Then nothing but
+ * mpi_pass() works. Ends the process where it has no MPI library. */
+bool mpi_find(void);
+
+/* A function of the process's MPI library, of whatever interface, by its name. */
+void *mpi_symbol(const char *name);
+
+#endif

@@ -1,0 +1,161 @@
+#include "report.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The most names of communicators that are told apart. */
+enum { REPORTS_MAX = 64 };
+
+static const char *const REASONS[OUTCOMES] = {
+    [SWITCHED_OFF] = "switched off",
+    [ONE_RANK] = "a single rank",
+    [INTERCOMMUNICATOR] = "an intercommunicator",
+    [NO_BYTES] = "no bytes",
+    [ONE_HOST] = "all ranks on one host",
+    [OTHER_BYTES] = "shorter or longer than set",
+    [NO_NODE] = "a rank has no node",
+    [NO_GROUP] = "a rank cannot make the group",
+    [MANY_ROOTS] = "more roots in turn than have groups (TREECAST_MPI_ROOTS)",
+    [NONBLOCKING] = "nonblocking",
+    [PERSISTENT] = "persistent",
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct report *reports[REPORTS_MAX];
+static uint64_t passed[OUTCOMES];
+
+void begin_report(struct report *report, MPI_Comm comm)
+{
+    int length;
+
+    mpi.Comm_size(comm, &report->ranks);
+    if (mpi.Comm_get_name(comm, report->name, &length) != MPI_SUCCESS || !*report->name)
+        snprintf(report->name, sizeof report->name, "(unnamed)");
+    report->communicators = 1;
+}
+
+static unsigned step_of(uint64_t ns)
+{
+    unsigned octave, step;
+
+    if (ns < 8)
+        return (unsigned)ns;
+    octave = 63 - (unsigned)__builtin_clzll(ns);
+    step = 8 * (octave - 2) + (unsigned)(ns >> (octave - 3) & 7);
+    return step < TIME_STEPS ? step : TIME_STEPS - 1;
+}
+
+/* The middle of a step, in us. */
+static double middle_us(unsigned step)
+{
+    unsigned octave = step / 8 + 2;
+
+    return step < 8 ? step / 1e3 : ((double)((uint64_t)(8 + step % 8) << (octave - 3)) + (double)(1ull << (octave - 3)) / 2) / 1e3;
+}
+
+static double quantile_us(const struct report *report, double part)
+{
+    uint64_t before = 0;
+    unsigned step;
+
+    for (step = 0; step < TIME_STEPS - 1; step++) {
+        before += report->times[step];
+        if ((double)before >= part * (double)report->outcomes[TAKEN])
+            break;
+    }
+    return middle_us(step);
+}
+
+void count_taken(struct report *report, uint64_t bytes, uint64_t ns)
+{
+    if (!report->outcomes[TAKEN] || bytes < report->bytes_min)
+        report->bytes_min = bytes;
+    if (bytes > report->bytes_max)
+        report->bytes_max = bytes;
+    report->bytes += bytes;
+    report->outcomes[TAKEN]++;
+    report->times[step_of(ns)]++;
+}
+
+void count_passed(enum outcome outcome)
+{
+    __atomic_fetch_add(&passed[outcome], 1, __ATOMIC_RELAXED);
+}
+
+static void add(struct report *all, const struct report *one)
+{
+    int i;
+
+    if (one->outcomes[TAKEN] && (!all->outcomes[TAKEN] || one->bytes_min < all->bytes_min))
+        all->bytes_min = one->bytes_min;
+    if (one->bytes_max > all->bytes_max)
+        all->bytes_max = one->bytes_max;
+    if (one->ranks > all->ranks)
+        all->ranks = one->ranks;
+    if (!*all->why)
+        memcpy(all->why, one->why, sizeof all->why);
+    all->communicators += one->communicators;
+    all->bytes += one->bytes;
+    all->groups += one->groups;
+    all->errors += one->errors;
+    for (i = 0; i < OUTCOMES; i++)
+        all->outcomes[i] += one->outcomes[i];
+    for (i = 0; i < TIME_STEPS; i++)
+        all->times[i] += one->times[i];
+}
+
+/* The report of all communicators of a name; the last one is of all others. */
+void keep_report(const struct report *report)
+{
+    int i = 0;
+
+    pthread_mutex_lock(&lock);
+    while (i < REPORTS_MAX - 1 && reports[i] && strcmp(reports[i]->name, report->name) != 0)
+        i++;
+    if (reports[i]) {
+        add(reports[i], report);
+    } else if ((reports[i] = malloc(sizeof *report))) {
+        *reports[i] = *report;
+        if (i == REPORTS_MAX - 1)
+            snprintf(reports[i]->name, sizeof reports[i]->name, "(others)");
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+static void print_passed(const uint64_t outcomes[OUTCOMES], const char *why)
+{
+    int i;
+
+    for (i = TAKEN + 1; i < OUTCOMES; i++)
+        if (outcomes[i])
+            fprintf(stderr, "treecast:     %llu passed on to the MPI: %s%s%s\n", (unsigned long long)outcomes[i], REASONS[i],
+                    (i == NO_NODE || i == NO_GROUP) && *why ? ": " : "", i == NO_NODE || i == NO_GROUP ? why : "");
+}
+
+void print_reports(void)
+{
+    int i;
+
+    fprintf(stderr, "treecast: broadcasts at rank 0\n");
+    for (i = 0; i < REPORTS_MAX && reports[i]; i++) {
+        const struct report *report = reports[i];
+
+        fprintf(stderr, "treecast:   %s", report->name);
+        if (report->communicators > 1)
+            fprintf(stderr, ", %llu communicators", (unsigned long long)report->communicators);
+        fprintf(stderr, ", %s%d ranks\n", report->communicators > 1 ? "up to " : "", report->ranks);
+        if (report->outcomes[TAKEN])
+            fprintf(stderr,
+                    "treecast:     %llu taken, %llu to %llu bytes, %.1f MB in %llu groups; in the call %.1f us (median), %.1f us (99 %%)\n",
+                    (unsigned long long)report->outcomes[TAKEN], (unsigned long long)report->bytes_min,
+                    (unsigned long long)report->bytes_max, (double)report->bytes / 1e6, (unsigned long long)report->groups,
+                    quantile_us(report, 0.5), quantile_us(report, 0.99));
+        print_passed(report->outcomes, report->why);
+        if (report->errors)
+            fprintf(stderr, "treecast:     %llu failed: %s\n", (unsigned long long)report->errors, report->why);
+    }
+    fprintf(stderr, "treecast:   all communicators\n");
+    print_passed(passed, "");
+}

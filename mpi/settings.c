@@ -1,0 +1,118 @@
+#define _GNU_SOURCE
+
+#include "settings.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+static struct settings values = {.is_on = true, .bytes_max = UINT64_MAX, .roots = 32};
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static const char *variable(const char *name)
+{
+    const char *value = getenv(name);
+
+    return value && *value ? value : NULL;
+}
+
+static void invalid(const char *name, const char *value, const char *expected)
+{
+    fprintf(stderr, "treecast: %s=%s is ignored: %s is expected\n", name, value, expected);
+}
+
+static void read_switch(const char *name, bool *setting)
+{
+    static const char *const on[] = {"1", "on", "yes", "true"}, *const off[] = {"0", "off", "no", "false"};
+    const char *value = variable(name);
+    size_t i;
+
+    for (i = 0; value && i < sizeof on / sizeof *on; i++) {
+        if (!strcasecmp(value, on[i])) {
+            *setting = true;
+            return;
+        }
+        if (!strcasecmp(value, off[i])) {
+            *setting = false;
+            return;
+        }
+    }
+    if (value)
+        invalid(name, value, "on or off");
+}
+
+/* A number with the suffix K, M or G, of powers of 1024. */
+static void read_bytes(const char *name, uint64_t *setting)
+{
+    static const char suffixes[] = "KMG";
+    const char *value = variable(name), *suffix;
+    unsigned long long number;
+    unsigned shift = 0;
+    char *end;
+
+    if (!value)
+        return;
+    errno = 0;
+    number = strtoull(value, &end, 10);
+    suffix = *end ? strchr(suffixes, *end & ~0x20) : NULL;
+    if (suffix) {
+        shift = 10 * (unsigned)(suffix - suffixes + 1);
+        end++;
+    }
+    if (errno || *value == '-' || end == value || *end || number > UINT64_MAX >> shift)
+        invalid(name, value, "a number of bytes, such as 512 or 64K,");
+    else
+        *setting = number << shift;
+}
+
+static void read_roots(void)
+{
+    uint64_t roots = (uint64_t)values.roots;
+
+    read_bytes("TREECAST_MPI_ROOTS", &roots);
+    if (roots < 1 || roots > ROOTS_MAX)
+        invalid("TREECAST_MPI_ROOTS", variable("TREECAST_MPI_ROOTS"), "a number from 1 to 64");
+    else
+        values.roots = (int)roots;
+}
+
+/* Appends `key=value ` for a variable that is set. */
+static void add(char *text, size_t capacity, const char *key, const char *name, const char *unset)
+{
+    const char *value = variable(name);
+    size_t length = strlen(text);
+
+    if (!value)
+        value = unset;
+    if (!value)
+        return;
+    if ((size_t)snprintf(text + length, capacity - length, "%s%s ", key, value) >= capacity - length) {
+        text[length] = '\0';
+        invalid(name, value, "a shorter text");
+    }
+}
+
+static void read_all(void)
+{
+    read_switch("TREECAST_MPI", &values.is_on);
+    read_switch("TREECAST_MPI_REPORT", &values.reports);
+    read_bytes("TREECAST_MPI_MIN_BYTES", &values.bytes_min);
+    read_bytes("TREECAST_MPI_MAX_BYTES", &values.bytes_max);
+    read_roots();
+    values.interface = variable("TREECAST_MPI_INTERFACE");
+    add(values.node, sizeof values.node, "engine=", "TREECAST_MPI_ENGINE", NULL);
+    add(values.node, sizeof values.node, "spin_us=", "TREECAST_MPI_SPIN_US", "auto");
+    add(values.node, sizeof values.node, "", "TREECAST_MPI_NODE", NULL);
+    add(values.group, sizeof values.group, "scheme=", "TREECAST_MPI_SCHEME", NULL);
+    add(values.group, sizeof values.group, "offload=", "TREECAST_MPI_OFFLOAD", "auto");
+    add(values.group, sizeof values.group, "", "TREECAST_MPI_GROUP", NULL);
+}
+
+const struct settings *settings(void)
+{
+    pthread_once(&once, read_all);
+    return &values;
+}
