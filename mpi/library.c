@@ -16,9 +16,9 @@ static bool is_ours;
 /* The loaded library, where it is not among those whose symbols are global: Python loads its modules and what they need aside. */
 static void *library;
 
-/* A symbol that only libraries of this binary interface have. Those of MPICH's interface have in common that they lack the others'. */
+/* What only libraries of a binary interface have: a symbol, and a file name. Those of MPICH's interface have neither. */
 #define OPEN_MPI_SYMBOL "ompi_mpi_comm_world"
-#define STANDARD_SYMBOL "PMPI_Abi_get_version"
+#define STANDARD_NAME "libmpi_abi"
 
 static int find_library(struct dl_phdr_info *object, size_t size, void *unused)
 {
@@ -62,8 +62,10 @@ static void *required(const char *name)
 
 static bool has_this_interface(void)
 {
-    bool is_open_mpi = mpi_symbol(OPEN_MPI_SYMBOL), is_standard = mpi_symbol(STANDARD_SYMBOL);
+    bool is_open_mpi = mpi_symbol(OPEN_MPI_SYMBOL), is_standard;
+    Dl_info file;
 
+    is_standard = dladdr(mpi_symbol("PMPI_Bcast"), &file) && file.dli_fname && strstr(file.dli_fname, STANDARD_NAME);
 #if defined(OPEN_MPI)
     return is_open_mpi && !is_standard;
 #elif defined(MPI_ABI_VERSION)
@@ -79,7 +81,7 @@ static void find(void)
     is_ours = has_this_interface();
     if (!is_ours) {
         fputs("treecast: the shim is for another MPI than that of this program, and does nothing; "
-              "treecast doctor says which one is right\n", stderr);
+              "treecast mpi --show -- COMMAND says which one is right\n", stderr);
         return;
     }
 #define FIND(name) mpi.name = (__typeof__(MPI_##name) *)required("PMPI_" #name);

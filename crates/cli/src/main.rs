@@ -7,6 +7,7 @@ mod arguments;
 mod command;
 mod doctor;
 mod journal_file;
+mod mpi;
 mod open_files;
 mod output;
 mod sweep;
@@ -55,6 +56,8 @@ enum Name {
     Node(command::node::Arguments),
     /// Measure broadcasts between real nodes.
     Bench(command::bench::Arguments),
+    /// Start an MPI program whose broadcasts go by Treecast.
+    Mpi(command::mpi::Arguments),
     /// Check what works on this machine, and what is missing.
     Doctor(command::doctor::Arguments),
     /// The worker process of a benchmark.
@@ -75,6 +78,7 @@ fn main() -> ExitCode {
         Name::Lab(arguments) => command::lab::run(&arguments),
         Name::Node(arguments) => command::node::run(&arguments),
         Name::Bench(arguments) => command::bench::run(&arguments),
+        Name::Mpi(arguments) => command::mpi::run(&arguments),
         Name::Doctor(arguments) => command::doctor::run(&arguments),
         Name::BenchWorker => command::bench::work(),
     };

@@ -45,6 +45,7 @@ fn text(report: &Report) -> String {
         (Area::Groups, "Groups of processes on any hosts: treecast node, the library"),
         (Area::Lab, "Hosts on this machine: treecast lab, treecast bench --lab"),
         (Area::KernelEngine, "The kernel engine: engine=ebpf, treecast node --engine ebpf"),
+        (Area::Mpi, "MPI programs: treecast mpi"),
     ];
     let mut text = String::new();
     for (area, heading) in headings {

@@ -5,6 +5,7 @@ pub mod daemon;
 pub mod doctor;
 pub mod fabric;
 pub mod lab;
+pub mod mpi;
 pub mod node;
 pub mod paper;
 pub mod plan;

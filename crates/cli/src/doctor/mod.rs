@@ -7,6 +7,7 @@ mod engine;
 mod groups;
 mod hosts;
 mod machine;
+mod mpi;
 mod report;
 
 pub use report::{Area, Finding, Report, State};
@@ -19,6 +20,7 @@ pub fn examine() -> Report {
     let (lab, classifier) = hosts::examine();
     findings.extend(lab);
     findings.extend(engine::examine(classifier));
+    findings.extend(mpi::examine());
     let mut of_engine = findings.iter().filter(|finding| finding.area == Area::KernelEngine);
     let kernel_engine = of_engine.all(|finding| finding.state != State::Missing);
     Report { format: FORMAT, findings, kernel_engine }

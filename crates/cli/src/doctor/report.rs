@@ -40,6 +40,8 @@ pub enum Area {
     /// Hosts made of network namespaces on this machine.
     Lab,
     KernelEngine,
+    /// MPI programs whose broadcasts go by Treecast.
+    Mpi,
 }
 
 /// The outcome of a check.

@@ -1,0 +1,127 @@
+//! `treecast mpi`: starts an MPI program whose broadcasts go by Treecast.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, bail};
+use clap::Args;
+
+use crate::mpi::{Found, Interface, directories, find, find_shim};
+use crate::output::print_message;
+
+#[derive(Debug, Args)]
+#[command(
+    override_usage = "treecast mpi [OPTIONS] -- COMMAND...",
+    after_help = "Examples:
+  treecast mpi -- mpirun -n 16 ./program
+  treecast mpi --report -- mpirun --host n0,n1,n2,n3 python3 program.py
+  srun -n 64 treecast mpi -- ./program
+  treecast mpi --show -- mpirun ./program
+
+The program needs no change: a shim is preloaded into its ranks (LD_PRELOAD), which has
+MPI_Bcast. Everything else is done by the program's MPI, and so are broadcasts that are
+not taken: between the ranks of one host, nonblocking ones, and others of docs/mpi.md.
+
+Settings are variables of the environment, which are passed to the ranks:
+TREECAST_MPI_MIN_BYTES, _MAX_BYTES, _ENGINE, _SCHEME, _OFFLOAD, _SPIN_US, _INTERFACE,
+_ROOTS, _REPORT; TREECAST_MPI=off passes all broadcasts on to the MPI.
+
+Exit status: that of the command; 2 if it could not be started."
+)]
+pub struct Arguments {
+    /// Print at the end, from rank 0, which broadcasts were taken, and how long they took
+    #[arg(long)]
+    report: bool,
+
+    /// The MPI of the program: openmpi, mpich (also for Intel MPI, MVAPICH and Cray MPI) or standard (the ABI of MPI 5) [default: that
+    /// of the first program in the command that needs an MPI library]
+    #[arg(long, value_name = "MPI")]
+    mpi: Option<Interface>,
+
+    /// The directory of the shims [default: found beside this command]
+    #[arg(long, value_name = "DIR")]
+    library: Option<PathBuf>,
+
+    /// Print the command that would be started, and why, and do not start it
+    #[arg(long)]
+    show: bool,
+
+    /// The command, as without treecast mpi
+    #[arg(value_name = "COMMAND", last = true, required = true)]
+    command: Vec<OsString>,
+}
+
+pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
+    let Found { interface, why } = interface(arguments)?;
+    let places = arguments.library.clone().map_or_else(directories, |directory| vec![directory]);
+    let Some(shim) = find_shim(interface, &places) else {
+        let places: Vec<String> = places.iter().map(|place| place.display().to_string()).collect();
+        bail!(
+            "there is no {}, which programs of this MPI need ({why}), in {}: build it by make mpi, or give --library",
+            interface.shim(),
+            places.join(", ")
+        );
+    };
+    let shim = shim.canonicalize().with_context(|| format!("{} could not be found", shim.display()))?;
+    let (program, words) = arguments.command.split_first().expect("clap requires a command");
+    let variables = variables(&shim, arguments.report);
+    let mut command = Command::new(program);
+    if exports_variables_by_option(program, interface) {
+        command.args(variables.iter().flat_map(|(name, _)| [OsString::from("-x"), name.clone()]));
+    }
+    command.args(words).envs(variables.clone());
+    if arguments.show {
+        print_message(&format!("the MPI is {interface}: {why}"));
+        let variables =
+            variables.iter().map(|(name, value)| format!("{}={}", name.display(), value.display()));
+        let words = std::iter::once(program.as_os_str())
+            .chain(command.get_args())
+            .map(|word| word.display().to_string());
+        let line: Vec<String> = variables.chain(words).collect();
+        println!("{}", line.join(" "));
+        return Ok(0);
+    }
+    let failed = command.exec();
+    Err(failed).with_context(|| format!("{} could not be started", program.display()))
+}
+
+fn interface(arguments: &Arguments) -> anyhow::Result<Found> {
+    if let Some(interface) = arguments.mpi {
+        return Ok(Found { interface, why: "--mpi says so".into() });
+    }
+    let command =
+        arguments.command.iter().map(|word| word.display().to_string()).collect::<Vec<String>>().join(" ");
+    find(&arguments.command).with_context(|| {
+        format!("no program in '{command}' needs an MPI library: give --mpi, such as --mpi openmpi, or leave treecast mpi out")
+    })
+}
+
+/// The variables that all ranks have to have: the shim, before what else is preloaded, and the settings.
+fn variables(shim: &Path, reports: bool) -> Vec<(OsString, OsString)> {
+    let mut preload = OsString::from(shim);
+    if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
+        preload.push(":");
+        preload.push(others);
+    }
+    let is_setting = |name: &OsStr| {
+        name.to_str().is_some_and(|name| name.starts_with("TREECAST_MPI") || name == "TREECAST_SOCKET")
+    };
+    let mut variables = vec![("LD_PRELOAD".into(), preload)];
+    variables.extend(
+        std::env::vars_os()
+            .filter(|(name, _)| is_setting(name) && !(reports && name == "TREECAST_MPI_REPORT")),
+    );
+    if reports {
+        variables.push(("TREECAST_MPI_REPORT".into(), "on".into()));
+    }
+    variables
+}
+
+/// Whether a launcher gives ranks on other hosts only those variables that an option names: Open MPI's does.
+fn exports_variables_by_option(launcher: &OsStr, interface: Interface) -> bool {
+    let name = Path::new(launcher).file_name().and_then(OsStr::to_str).unwrap_or_default();
+    interface == Interface::OpenMpi
+        && ["mpirun", "mpiexec", "orterun", "prterun"].iter().any(|stem| name.starts_with(stem))
+}
