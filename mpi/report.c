@@ -134,6 +134,16 @@ static void print_passed(const uint64_t outcomes[OUTCOMES], const char *why)
                     (i == NO_NODE || i == NO_GROUP) && *why ? ": " : "", i == NO_NODE || i == NO_GROUP ? why : "");
 }
 
+static bool is_any_passed(void)
+{
+    bool is_any = false;
+    int i;
+
+    for (i = TAKEN + 1; i < OUTCOMES; i++)
+        is_any |= passed[i] != 0;
+    return is_any;
+}
+
 void print_reports(void)
 {
     int i;
@@ -156,6 +166,7 @@ void print_reports(void)
         if (report->errors)
             fprintf(stderr, "treecast:     %llu failed: %s\n", (unsigned long long)report->errors, report->why);
     }
-    fprintf(stderr, "treecast:   all communicators\n");
+    if (is_any_passed())
+        fprintf(stderr, "treecast:   all communicators\n");
     print_passed(passed, "");
 }

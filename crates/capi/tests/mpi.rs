@@ -249,7 +249,7 @@ fn a_rank_that_ends_does_not_leave_the_others_waiting() {
         if mpi == Mpi::Mpich {
             assert!(text(&output).contains("Treecast: member 2 at 10.42.0.3:"), "{}", text(&output));
         }
-        assert!(since.elapsed() < Duration::from_secs(60), "{mpi:?}: {:?}", since.elapsed());
+        assert!(since.elapsed() < Duration::from_mins(1), "{mpi:?}: {:?}", since.elapsed());
     }
 }
 

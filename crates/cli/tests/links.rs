@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 /// The directories of the repository to which a path in a page or in a comment may lead.
-const DIRECTORIES: [&str; 8] =
-    ["bpf/", "crates/", "dist/", "docs/", "fuzz/", "include/", "papers/", "python/"];
+const DIRECTORIES: [&str; 9] =
+    ["bpf/", "crates/", "dist/", "docs/", "fuzz/", "include/", "mpi/", "papers/", "python/"];
 
 fn pages(root: &Path) -> Vec<PathBuf> {
     let in_directory = |directory: &Path| {

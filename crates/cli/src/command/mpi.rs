@@ -7,8 +7,10 @@ use std::process::Command;
 
 use anyhow::{Context, bail};
 use clap::Args;
+use treecast_lab::LabSettings;
 
-use crate::mpi::{Found, Interface, directories, find, find_shim};
+use crate::arguments::whole_number;
+use crate::mpi::{Found, Interface, LabHosts, Launcher, directories, find, find_launcher, find_shim};
 use crate::output::print_message;
 
 #[derive(Debug, Args)]
@@ -19,6 +21,7 @@ use crate::output::print_message;
   treecast mpi --report -- mpirun --host n0,n1,n2,n3 python3 program.py
   srun -n 64 treecast mpi -- ./program
   treecast mpi --show -- mpirun ./program
+  treecast lab 4 --on 0 --no-prefix -- treecast mpi --ranks 2 --report -- ./program
 
 The program needs no change: a shim is preloaded into its ranks (LD_PRELOAD), which has
 MPI_Bcast. Everything else is done by the program's MPI, and so are broadcasts that are
@@ -44,6 +47,11 @@ pub struct Arguments {
     #[arg(long, value_name = "DIR")]
     library: Option<PathBuf>,
 
+    /// In a lab: start the command with so many ranks on each host, by the launcher of its MPI
+    #[arg(long, value_name = "COUNT", value_parser = whole_number::<u32>(1, LabSettings::PROCESSES_PER_HOST_MAX.into()))]
+    #[arg(allow_negative_numbers = true)]
+    ranks: Option<u32>,
+
     /// Print the command that would be started, and why, and do not start it
     #[arg(long)]
     show: bool,
@@ -65,8 +73,12 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
         );
     };
     let shim = shim.canonicalize().with_context(|| format!("{} could not be found", shim.display()))?;
-    let (program, words) = arguments.command.split_first().expect("clap requires a command");
     let variables = variables(&shim, arguments.report);
+    let line = match arguments.ranks {
+        Some(ranks) => in_lab(&arguments.command, interface, ranks)?,
+        None => arguments.command.clone(),
+    };
+    let (program, words) = line.split_first().expect("clap requires a command");
     let mut command = Command::new(program);
     if exports_variables_by_option(program, interface) {
         command.args(variables.iter().flat_map(|(name, _)| [OsString::from("-x"), name.clone()]));
@@ -85,6 +97,20 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     }
     let failed = command.exec();
     Err(failed).with_context(|| format!("{} could not be started", program.display()))
+}
+
+/// The command with the launcher of its MPI before it, for the hosts of the lab that this process is in.
+fn in_lab(command: &[OsString], interface: Interface, ranks: u32) -> anyhow::Result<Vec<OsString>> {
+    let Some(hosts) = LabHosts::of_environment() else {
+        bail!("--ranks is for labs: treecast lab 4 --on 0 -- treecast mpi --ranks {ranks} -- COMMAND")
+    };
+    let program = command.first().expect("clap requires a command");
+    let Some(Launcher { path, options }) = find_launcher(interface, program, &hosts, ranks) else {
+        bail!(
+            "there is no mpirun of {interface}, the MPI of this program: install it, or put it into the PATH"
+        )
+    };
+    Ok(std::iter::once(path.into()).chain(options).chain(command.iter().cloned()).collect())
 }
 
 fn interface(arguments: &Arguments) -> anyhow::Result<Found> {

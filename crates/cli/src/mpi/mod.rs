@@ -1,11 +1,13 @@
 //! MPI programs: which MPI a program uses, and the shim for it.
 
+mod launcher;
 mod program;
 mod shim;
 
 use std::fmt;
 use std::str::FromStr;
 
+pub use launcher::{LabHosts, Launcher, find_launcher};
 pub use program::{Found, find};
 pub use shim::{directories, find_shim};
 

@@ -41,7 +41,7 @@ fn of_word(word: &OsStr) -> Option<Found> {
 }
 
 /// The executable file that a word names, as a shell finds it.
-fn executable(word: &OsStr) -> Option<PathBuf> {
+pub(super) fn executable(word: &OsStr) -> Option<PathBuf> {
     let is_executable = |path: &PathBuf| {
         path.metadata().is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
     };
@@ -74,7 +74,7 @@ fn is_python(path: &Path) -> bool {
 
 /// The interface of the MPI library that a binary loads, directly or not. `ldd` finds it without running the binary.
 fn of_binary(path: &Path) -> Option<Found> {
-    let libraries = output(Command::new("ldd").arg(path))?;
+    let libraries = output_of(Path::new("ldd"), &[path.to_str()?])?;
     let names = libraries.lines().filter_map(|line| line.split_whitespace().next());
     let mut found = names.filter_map(|name| {
         let name = name.rsplit('/').next().unwrap_or(name);
@@ -89,7 +89,7 @@ fn of_python(python: &Path) -> Option<Found> {
     // mpi4py may have been built for several MPIs: it finds out which one it uses as it is imported.
     let program = "import mpi4py; mpi4py.rc.initialize = False; from mpi4py import MPI; \
                    print(max(getattr(MPI, 'Get_abi_version', lambda: (0, 0))()), MPI.Get_library_version())";
-    let text = output(Command::new(python).args(["-c", program]))?;
+    let text = output_of(python, &["-c", program])?;
     let (abi, version) = text.split_once(' ')?;
     let is_standard = abi.parse::<i32>().is_ok_and(|abi| abi > 0);
     let interface = if is_standard { Interface::Standard } else { Interface::of_version(version)? };
@@ -105,14 +105,15 @@ fn of_launcher(launcher: &OsStr) -> Option<Found> {
     if !["mpirun", "mpiexec", "orterun", "prterun"].iter().any(|stem| name.starts_with(stem)) {
         return None;
     }
-    let version = output(Command::new(&path).arg("--version"))?;
+    let version = output_of(&path, &["--version"])?;
     let interface = Interface::of_version(&version)?;
     Some(Found { interface, why: format!("{} is that of {interface}", path.display()) })
 }
 
-/// The standard output of a command; none, if it fails.
-fn output(command: &mut Command) -> Option<String> {
-    let output = command.stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
+/// The standard output of a program; none, if it fails.
+pub(super) fn output_of(program: &Path, arguments: &[&str]) -> Option<String> {
+    let mut command = Command::new(program);
+    let output = command.args(arguments).stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
