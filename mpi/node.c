@@ -8,6 +8,7 @@
 #include <netinet/in.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <sys/stat.h>
@@ -180,12 +181,30 @@ static const struct candidate *choose(const struct introduction *all, int size, 
     return &all[rank].candidates[0];
 }
 
-/* The name under which the ranks of a host share a node: that of the first node that is open there, or the first rank's secret. */
+/* Whether the launcher says that it has started no other rank on this host. A node that is shared needs a thread for those that share it. */
+static bool is_alone(void)
+{
+    static const char *const names[] = {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "PALS_LOCAL_SIZE"};
+    size_t i;
+
+    for (i = 0; i < sizeof names / sizeof *names; i++) {
+        const char *ranks = getenv(names[i]);
+
+        if (ranks)
+            return !strcmp(ranks, "1");
+    }
+    return false;
+}
+
+/* The name under which the ranks of a host share a node: that of the first node that is open there, or the first rank's secret; NULL: it
+ * is not shared. */
 static const char *choose_share(const struct introduction *all, int size, int rank)
 {
     const char *secret = NULL;
     int other;
 
+    if (is_alone())
+        return NULL;
     for (other = 0; other < size; other++) {
         if (strcmp(all[other].host, all[rank].host) != 0)
             continue;
@@ -205,10 +224,10 @@ static tc_result open_at(const struct candidate *candidate, const char *share)
     if (candidate->version)
         inet_ntop(candidate->version == 6 ? AF_INET6 : AF_INET, candidate->bytes, ip, sizeof ip);
     snprintf(bind, sizeof bind, candidate->version == 6 ? "[%s]:0" : "%s:0", ip);
-    snprintf(text, sizeof text, "%sshare=%s", settings()->node, share);
+    snprintf(text, sizeof text, share ? "%sshare=%s" : "%s", settings()->node, share);
     result = tc_node_new(bind, text, &node);
     if (result == TC_OK) {
-        snprintf(node_share, sizeof node_share, "%s", share);
+        snprintf(node_share, sizeof node_share, "%s", share ? share : "");
         node_candidate = *candidate;
     }
     return result;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,6 +33,8 @@ pub struct Bench {
     pub modes: Vec<Mode>,
     /// Other software that is measured too, in the lab.
     pub peer: Option<Peer>,
+    /// The MPI shim that is preloaded into the peer's program for a further configuration; `None`: there is no such.
+    pub shim: Option<PathBuf>,
     /// The message sizes, in bytes.
     pub sizes: Vec<usize>,
     /// How messages are sent and received.
@@ -110,7 +113,7 @@ impl Bench {
 
     fn measure(&self, mut progress: impl FnMut(usize, usize)) -> Result<Report, BenchError> {
         self.check()?;
-        let peer = self.peer.map(PeerProgram::compile).transpose()?;
+        let programs = self.peer_programs()?;
         let mut engines: Vec<EngineChoice> = Vec::new();
         for mode in &self.modes {
             if !engines.contains(&mode.engine) {
@@ -133,7 +136,8 @@ impl Bench {
         };
         let mut cases = self.cases(&mut workers, &token, members)?;
         for &bytes in &self.sizes {
-            cases.extend(peer.iter().map(|program| Case::new(Subject::Peer(program), bytes, Duration::ZERO)));
+            let of_program = |program| Case::new(Subject::Peer(program), bytes, Duration::ZERO);
+            cases.extend(programs.iter().map(of_program));
         }
         cases.sort_by_key(|case| self.sizes.iter().position(|&bytes| bytes == case.bytes));
         let groups = cases.iter().filter_map(Case::group).collect::<BTreeSet<_>>();
@@ -390,6 +394,13 @@ impl Bench {
         Ok(())
     }
 
+    /// The peer's program, and then the same one with the shim.
+    fn peer_programs(&self) -> Result<Vec<PeerProgram>, BenchError> {
+        let Some(peer) = self.peer else { return Ok(Vec::new()) };
+        let shims = std::iter::once(None).chain(self.shim.iter().map(Some));
+        shims.map(|shim| PeerProgram::compile(peer, shim.cloned())).collect()
+    }
+
     /// Where a peer cannot be measured.
     fn check_peer(&self) -> Result<(), BenchError> {
         let Some(peer) = self.peer else { return Ok(()) };
@@ -474,8 +485,8 @@ impl Subject<'_> {
             },
             // Its processes forward, over TCP.
             Self::Peer(program) => Description {
-                engine: program.peer().to_string(),
-                offload: Offload::Host.to_string(),
+                engine: program.name(),
+                offload: if program.has_shim() { "auto".into() } else { Offload::Host.to_string() },
                 scheme: "auto".into(),
                 auth: "none".into(),
                 integrity: Integrity::Network.to_string(),
@@ -539,6 +550,7 @@ mod tests {
             fabric: None,
             modes: Vec::new(),
             peer: None,
+            shim: None,
             sizes: Vec::new(),
             workload: Workload::Latency,
             messages: 1,

@@ -1,5 +1,6 @@
 //! Broadcasts of other software, measured in the same lab and in the same run.
 
+use std::ffi::OsString;
 use std::fmt;
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -44,6 +45,8 @@ impl FromStr for Peer {
 #[derive(Debug)]
 pub(crate) struct PeerProgram {
     peer: Peer,
+    /// What is preloaded into its processes.
+    shim: Option<PathBuf>,
     directory: TempDir,
 }
 
@@ -83,7 +86,7 @@ impl PeerProgram {
     ///
     /// # Errors
     /// [`BenchError::Peer`] where the peer is not installed.
-    pub fn compile(peer: Peer) -> Result<Self, BenchError> {
+    pub fn compile(peer: Peer, shim: Option<PathBuf>) -> Result<Self, BenchError> {
         let failed = |why: String| BenchError::Peer { peer, why };
         let version = Command::new("mpirun").arg("--version").output();
         let version = version.map_err(|why| failed(format!("mpirun: {why} ({INSTALL})")))?;
@@ -91,7 +94,7 @@ impl PeerProgram {
             return Err(failed(format!("mpirun is that of another MPI ({INSTALL})")));
         }
         let directory = tempfile::tempdir().map_err(|why| failed(format!("a temporary directory: {why}")))?;
-        let program = Self { peer, directory };
+        let program = Self { peer, shim, directory };
         let mut compiler = Command::new("mpicc");
         compiler.args(["-O2", "-x", "c", "-", "-o"]).arg(program.path());
         compiler.stdin(Stdio::piped()).stderr(Stdio::piped());
@@ -110,8 +113,23 @@ impl PeerProgram {
         }
     }
 
-    pub const fn peer(&self) -> Peer {
-        self.peer
+    pub const fn has_shim(&self) -> bool {
+        self.shim.is_some()
+    }
+
+    /// The name of its configuration.
+    pub fn name(&self) -> String {
+        if self.has_shim() { format!("{}+shim", self.peer) } else { self.peer.to_string() }
+    }
+
+    /// The options of the launcher by which processes on other hosts get the shim and its settings.
+    fn variables(&self) -> Vec<OsString> {
+        let Some(shim) = &self.shim else { return Vec::new() };
+        let mut preload = OsString::from("LD_PRELOAD=");
+        preload.push(shim);
+        let is_setting = |name: &OsString| name.to_str().is_some_and(|name| name.starts_with("TREECAST_MPI"));
+        let settings = std::env::vars_os().map(|(name, _)| name).filter(is_setting);
+        settings.chain([preload]).flat_map(|variable| ["-x".into(), variable]).collect()
     }
 
     fn path(&self) -> PathBuf {
@@ -130,7 +148,8 @@ impl PeerProgram {
         let PeerRun { bytes, messages, warm_up_messages, is_stream } = run;
         let slots: Vec<String> = hosts.iter().map(|host| format!("{host}:{processes}")).collect();
         let mut command = lab.command(0, "sh")?;
-        command.args(["-c", MPIRUN, "mpirun", "--host", &slots.join(",")]).arg(self.path());
+        command.args(["-c", MPIRUN, "mpirun"]).args(self.variables());
+        command.args(["--host", &slots.join(",")]).arg(self.path());
         command.args([bytes.to_string(), messages.to_string(), warm_up_messages.to_string()]);
         command.arg(if is_stream { "stream" } else { "barrier" });
         let output = command.stdin(Stdio::null()).output();

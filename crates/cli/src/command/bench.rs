@@ -20,6 +20,7 @@ use treecast_study::chart::{self, Ink};
 use treecast_terms::{format_count, parse_size, parse_time};
 
 use crate::arguments::{Hostlist, fabric, whole_number};
+use crate::mpi::{Interface, directories, find_shim};
 use crate::open_files::allow_open_files;
 use crate::output::{emit, plain, progress_bar, width, write_file};
 
@@ -118,6 +119,10 @@ pub struct Arguments {
     /// Other software to measure as well, on the same hosts of the lab: openmpi
     #[arg(long, value_name = "NAME", requires = "of_lab", conflicts_with_all = ["loopback", "hosts"])]
     peer: Option<Peer>,
+
+    /// Measure the peer's program also with the MPI shim of docs/mpi.md
+    #[arg(long, requires = "peer")]
+    shim: bool,
 
     /// When members verify the CRCs of payloads: before they accept a packet (crc32c); or when it is read, where the network has a checksum
     /// (network); or network,crc32c
@@ -362,6 +367,7 @@ fn bench(arguments: &Arguments) -> anyhow::Result<Bench> {
         fabric: given.map(Arc::new),
         modes: modes(arguments),
         peer: arguments.peer,
+        shim: arguments.shim.then(shim).transpose()?,
         sizes: arguments.sizes.clone(),
         workload,
         messages: arguments.messages,
@@ -515,6 +521,14 @@ fn table(report: &Report) -> String {
         );
     }
     text
+}
+
+/// The path of the MPI shim for the peer's program.
+fn shim() -> anyhow::Result<PathBuf> {
+    let interface = Interface::OpenMpi;
+    let found = find_shim(interface, &directories());
+    let found = found.with_context(|| format!("there is no {}: build it by make mpi", interface.shim()))?;
+    found.canonicalize().with_context(|| format!("{} could not be found", found.display()))
 }
 
 /// Each configuration beside the peer: the last delivery, or the throughput of a stream, and how many times as fast it is.
