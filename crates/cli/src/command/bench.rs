@@ -52,6 +52,7 @@ Configurations are interleaved, round by round. Times are in microseconds:
   busiest uplink bytes per broadcast over one of them, in one direction
 
 docs/bench.md says more.")]
+#[expect(clippy::struct_excessive_bools, reason = "each is an option of the command line")]
 pub struct Arguments {
     /// Hosts of a lab: namespaces on this machine, joined by a switch
     #[arg(long, value_name = "HOSTS", conflicts_with = "loopback", group = "of_lab")]
