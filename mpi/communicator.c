@@ -24,6 +24,12 @@ enum { NUMBER_TRIES = 4 };
  * in turn, more than have groups, would close each other's at each broadcast, which takes longer than a broadcast by the MPI. */
 enum { UNUSED_BROADCASTS_PER_ROOT = 8 };
 
+/* How long a root waits until the nodes of all ranks have answered, as it makes a group: their network may let no datagrams through. */
+enum { READY_TIMEOUT_MS = 3000 };
+
+/* What a rank says of a group that is to be made; the least of all ranks counts. */
+enum { UNREACHABLE = -1, REFUSED = 0, MADE = 1 };
+
 /* How long a root waits, as it closes a group, until all members have everything; and a member for the root's close. */
 enum { CLOSE_TIMEOUT_MS = 5000 };
 
@@ -132,7 +138,8 @@ static int on_comm_free(MPI_Comm comm, int key, void *attribute, void *extra)
     pthread_mutex_unlock(&lock);
     close_groups(communicator);
     keep_report(&communicator->report);
-    mpi.Comm_free(&communicator->private);
+    if (communicator->private != MPI_COMM_NULL)
+        mpi.Comm_free(&communicator->private);
     free(communicator->members);
     free(communicator);
     return MPI_SUCCESS;
@@ -255,6 +262,9 @@ int find_communicator(MPI_Comm comm, struct communicator **found)
     error = create_private(comm, &communicator->private);
     if (error == MPI_SUCCESS)
         error = set_up(communicator);
+    /* A program may have as many communicators as its MPI can have. */
+    if (error == MPI_SUCCESS && communicator->outcome != TAKEN)
+        mpi.Comm_free(&communicator->private);
     if (error == MPI_SUCCESS)
         error = mpi.Comm_set_attr(comm, keyval, communicator);
     if (error != MPI_SUCCESS) {
@@ -303,37 +313,50 @@ static tc_result enter_group(const struct communicator *communicator, int root, 
     return tc_group_new(opened_node(), communicator->members, text, group);
 }
 
+/* Enters a group; the root waits until it is ready. */
+static int try_group(struct communicator *communicator, int root, const struct proposal *proposal, tc_group **group)
+{
+    int result = MADE;
+
+    *group = NULL;
+    if (enter_group(communicator, root, proposal, group) != TC_OK)
+        result = REFUSED;
+    else if (root == communicator->rank && tc_group_wait_until_ready(*group, READY_TIMEOUT_MS) != TC_OK)
+        result = UNREACHABLE;
+    if (result != MADE)
+        snprintf(communicator->report.why, sizeof communicator->report.why, "%s", tc_error_message());
+    return result;
+}
+
 /* If all ranks can: they try numbers of the root's until no other group of their nodes has it. */
 int make_group(struct communicator *communicator, struct root_groups *groups, bool is_for_long)
 {
-    int tries, is_made, are_all_made = 0, error = MPI_SUCCESS;
+    int tries, own, all = REFUSED, error = MPI_SUCCESS;
     struct proposal proposal = {0};
     tc_group *group = NULL;
 
-    for (tries = 0; !are_all_made && tries < NUMBER_TRIES; tries++) {
+    for (tries = 0; all == REFUSED && tries < NUMBER_TRIES; tries++) {
         proposal.is_for_long = is_for_long;
         while (getrandom(&proposal.number, sizeof proposal.number, 0) != sizeof proposal.number)
             continue;
         error = mpi.Bcast(&proposal, sizeof proposal, MPI_BYTE, groups->root, communicator->private);
         if (error != MPI_SUCCESS)
             return error;
-        is_made = enter_group(communicator, groups->root, &proposal, &group) == TC_OK;
-        if (!is_made)
-            snprintf(communicator->report.why, sizeof communicator->report.why, "%s", tc_error_message());
-        error = mpi.Allreduce(&is_made, &are_all_made, 1, MPI_INT, MPI_MIN, communicator->private);
-        if (is_made && are_all_made)
+        own = try_group(communicator, groups->root, &proposal, &group);
+        error = mpi.Allreduce(&own, &all, 1, MPI_INT, MPI_MIN, communicator->private);
+        if (all == MADE)
             groups->by_length[proposal.is_for_long != 0] = group;
-        else if (is_made)
+        else
             tc_group_free(group);
         if (error != MPI_SUCCESS)
             return error;
     }
-    if (!are_all_made) {
+    if (all != MADE) {
         communicator->outcome = NO_GROUP;
         if (!*communicator->report.why)
             snprintf(communicator->report.why, sizeof communicator->report.why, "another rank cannot make the group");
     }
-    communicator->report.groups += (uint64_t)are_all_made;
+    communicator->report.groups += all == MADE;
     return MPI_SUCCESS;
 }
 
@@ -361,6 +384,16 @@ int find_root(struct communicator *communicator, int root, bool is_for_long, str
         return MPI_SUCCESS;
     *groups = (struct root_groups){.root = root, .used_at = communicator->broadcasts, .error = MPI_SUCCESS};
     return make_group(communicator, groups, is_for_long);
+}
+
+bool are_communicators_closed(void)
+{
+    bool are;
+
+    pthread_mutex_lock(&lock);
+    are = are_closed;
+    pthread_mutex_unlock(&lock);
+    return are;
 }
 
 void close_communicators(void)

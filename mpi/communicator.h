@@ -62,6 +62,9 @@ int make_group(struct communicator *communicator, struct root_groups *groups, bo
 /* Lets the MPI library move messages for which another rank may be waiting. */
 void make_progress(const struct communicator *communicator);
 
+/* Whether close_communicators() was called: MPI_Finalize still calls functions of the program, which may broadcast. */
+bool are_communicators_closed(void);
+
 /* Closes the groups of all communicators, and then the node. No MPI function may be called for communicators of the shim afterwards. */
 void close_communicators(void);
 

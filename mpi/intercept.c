@@ -32,7 +32,7 @@ static enum outcome judge(MPI_Comm comm, int root, uint64_t bytes)
 {
     int is_intercommunicator, size;
 
-    if (!settings()->is_on)
+    if (!settings()->is_on || are_communicators_closed())
         return SWITCHED_OFF;
     if (!bytes)
         return NO_BYTES;
@@ -47,7 +47,8 @@ static uint64_t bytes_of(MPI_Count count, MPI_Datatype type)
 {
     MPI_Count size;
 
-    return count > 0 && mpi.Type_size_x(type, &size) == MPI_SUCCESS && size > 0 ? (uint64_t)count * (uint64_t)size : 0;
+    /* The MPI says what is wrong with an invalid type. */
+    return count > 0 && type != MPI_DATATYPE_NULL && mpi.Type_size_x(type, &size) == MPI_SUCCESS && size > 0 ? (uint64_t)count * (uint64_t)size : 0;
 }
 
 /* Carries out a broadcast, unless `outcome` says that it is to be passed on. Returns an MPI error code. */
@@ -172,6 +173,26 @@ int intercept_finalize(void)
     return ((int (*)(void))mpi_symbol("PMPI_Finalize"))();
 }
 
+static void finalize_from_fortran(MPI_Fint *error)
+{
+    int result = intercept_finalize();
+
+    if (error)
+        *error = result;
+}
+
+#define FORTRAN_FINALIZE(name)                             \
+    void fortran_##name(MPI_Fint *error) INTERCEPT(name);  \
+    void fortran_##name(MPI_Fint *error)                   \
+    {                                                      \
+        finalize_from_fortran(error);                      \
+    }
+
+#ifndef OPEN_MPI
+/* The module mpi_f08 of MPICH calls PMPI_Finalize; its other functions of Fortran call those of C. */
+FORTRAN_FINALIZE(mpi_finalize_f08_)
+#endif
+
 #ifdef OPEN_MPI
 /* Fortran's functions call PMPI_Bcast in Open MPI, but MPI_Bcast in others. */
 
@@ -187,21 +208,22 @@ static void *as_in_c(void *address)
 }
 
 typedef void *of_fortran_function(MPI_Fint number);
+typedef void bcast_of_fortran_function(void *address, const MPI_Fint *count, const MPI_Fint *type, const MPI_Fint *root,
+                                       const MPI_Fint *comm, MPI_Fint *error);
 
 static void bcast_from_fortran(void *address, const MPI_Fint *count, const MPI_Fint *type, const MPI_Fint *root, const MPI_Fint *comm,
                                MPI_Fint *error)
 {
-    handle c_type = (handle)((of_fortran_function *)mpi_symbol("PMPI_Type_f2c"))(*type);
-    handle c_comm = (handle)((of_fortran_function *)mpi_symbol("PMPI_Comm_f2c"))(*comm);
-    int result = intercept_bcast(as_in_c(address), (int)*count, c_type, (int)*root, c_comm);
+    handle c_type, c_comm;
+    int result;
 
-    if (error)
-        *error = result;
-}
-
-static void finalize_from_fortran(MPI_Fint *error)
-{
-    int result = intercept_finalize();
+    if (!mpi_find()) {
+        ((bcast_of_fortran_function *)mpi_symbol("pmpi_bcast_"))(address, count, type, root, comm, error);
+        return;
+    }
+    c_type = (handle)((of_fortran_function *)mpi_symbol("PMPI_Type_f2c"))(*type);
+    c_comm = (handle)((of_fortran_function *)mpi_symbol("PMPI_Comm_f2c"))(*comm);
+    result = intercept_bcast(as_in_c(address), (int)*count, c_type, (int)*root, c_comm);
 
     if (error)
         *error = result;
@@ -215,12 +237,6 @@ static void finalize_from_fortran(MPI_Fint *error)
                         const MPI_Fint *comm, MPI_Fint *error)                                                     \
     {                                                                                                              \
         bcast_from_fortran(address, count, type, root, comm, error);                                               \
-    }
-#define FORTRAN_FINALIZE(name)                             \
-    void fortran_##name(MPI_Fint *error) INTERCEPT(name);  \
-    void fortran_##name(MPI_Fint *error)                   \
-    {                                                      \
-        finalize_from_fortran(error);                      \
     }
 FORTRAN_BCAST(mpi_bcast)
 FORTRAN_BCAST(mpi_bcast_)

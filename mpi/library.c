@@ -20,22 +20,40 @@ static void *library;
 #define OPEN_MPI_SYMBOL "ompi_mpi_comm_world"
 #define STANDARD_NAME "libmpi_abi"
 
-static int find_library(struct dl_phdr_info *object, size_t size, void *unused)
+/* The names of loaded objects that may be an MPI library. They are opened after the walk, which holds a lock of the loader. */
+struct names {
+    char name[8][4096];
+    int count;
+};
+
+static int keep_name(struct dl_phdr_info *object, size_t size, void *argument)
 {
-    void *handle;
+    struct names *names = argument;
 
     (void)size;
-    (void)unused;
-    if (!object->dlpi_name || !strstr(object->dlpi_name, "libmpi"))
-        return 0;
-    handle = dlopen(object->dlpi_name, RTLD_LAZY | RTLD_NOLOAD);
-    if (!handle)
-        return 0;
-    if (dlsym(handle, "PMPI_Bcast"))
-        library = handle;
-    else
-        dlclose(handle);
-    return library != NULL;
+    if (object->dlpi_name && strstr(object->dlpi_name, "libmpi") && names->count < 8)
+        snprintf(names->name[names->count++], sizeof names->name[0], "%s", object->dlpi_name);
+    return 0;
+}
+
+static void find_library(void)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static struct names names;
+    int i;
+
+    pthread_mutex_lock(&lock);
+    names.count = 0;
+    dl_iterate_phdr(keep_name, &names);
+    for (i = 0; i < names.count && !library; i++) {
+        void *handle = dlopen(names.name[i], RTLD_LAZY | RTLD_NOLOAD);
+
+        if (handle && dlsym(handle, "PMPI_Bcast"))
+            library = handle;
+        else if (handle)
+            dlclose(handle);
+    }
+    pthread_mutex_unlock(&lock);
 }
 
 void *mpi_symbol(const char *name)
@@ -43,7 +61,7 @@ void *mpi_symbol(const char *name)
     void *symbol = dlsym(RTLD_DEFAULT, name);
 
     if (!symbol && !library)
-        dl_iterate_phdr(find_library, NULL);
+        find_library();
     if (!symbol && library)
         symbol = dlsym(library, name);
     return symbol;

@@ -23,7 +23,7 @@
 /* Open MPI's constants are the addresses of variables. */
 #ifdef OPEN_MPI
 #define MPI_VARIABLES(DO)                                                                                        \
-    DO(ompi_mpi_comm_null) DO(ompi_mpi_comm_world) DO(ompi_mpi_byte) DO(ompi_mpi_int) DO(ompi_mpi_op_min)        \
+    DO(ompi_mpi_comm_null) DO(ompi_mpi_datatype_null) DO(ompi_mpi_comm_world) DO(ompi_mpi_byte) DO(ompi_mpi_int) DO(ompi_mpi_op_min)        \
     DO(ompi_mpi_errors_return)
 #undef OMPI_PREDEFINED_GLOBAL
 #define OMPI_PREDEFINED_GLOBAL(type, global) ((type)mpi.global)

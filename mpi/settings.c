@@ -2,6 +2,7 @@
 
 #include "settings.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -57,7 +58,7 @@ static void read_bytes(const char *name, uint64_t *setting)
         return;
     errno = 0;
     number = strtoull(value, &end, 10);
-    suffix = *end ? strchr(suffixes, *end & ~0x20) : NULL;
+    suffix = isalpha((unsigned char)*end) ? strchr(suffixes, toupper((unsigned char)*end)) : NULL;
     if (suffix) {
         shift = 10 * (unsigned)(suffix - suffixes + 1);
         end++;

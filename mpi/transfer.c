@@ -18,7 +18,7 @@
 /* The intervals at which a rank that waits lets its MPI make progress: short at first, for a rank that waits for a message of this one. */
 enum { WAIT_MIN_MS = 1, WAIT_MAX_MS = 8 };
 
-/* A rank that has waited so long, while a message lies in the other group of the root, has passed another number of bytes than the root:
+/* A rank that has waited so long while a message lay in the other group of the root has passed another number of bytes than the root:
  * what the root sends by one group before a message of the other comes earlier but for lost packets, which are sent again soon. */
 enum { OTHER_GROUP_MS = 2000 };
 
@@ -162,7 +162,7 @@ static bool has_other_message(const struct stream *stream)
 /* Receives at most `capacity` bytes, which is room for a packet or for the rest; says how many. */
 static int receive_bytes(struct stream *stream, char *bytes, size_t capacity, size_t *received)
 {
-    int wait_ms = WAIT_MIN_MS, waited_ms = 0;
+    int wait_ms = WAIT_MIN_MS, other_ms = 0;
     uint64_t message_bytes;
 
     for (;;) {
@@ -176,10 +176,11 @@ static int receive_bytes(struct stream *stream, char *bytes, size_t capacity, si
             advance(stream, *received);
             return MPI_SUCCESS;
         case TC_TIMED_OUT:
-            waited_ms += wait_ms;
-            wait_once(stream, &wait_ms);
-            if (waited_ms > OTHER_GROUP_MS && has_other_message(stream))
+            /* Counted from when the other message is there, and looked at after this group. */
+            if (other_ms > OTHER_GROUP_MS)
                 return discard_message(stream, other_group(stream), UINT64_MAX, 0);
+            other_ms = has_other_message(stream) ? other_ms + wait_ms : 0;
+            wait_once(stream, &wait_ms);
             break;
         case TC_BUFFER_TOO_SMALL:
             /* The message is longer than this rank expects. */
@@ -213,6 +214,13 @@ static int await_group(struct stream *stream)
     }
 }
 
+/* Types that no program frees: named ones, and those of Fortran's kinds (MPI 4.1, section 5.1.13). */
+static bool is_predefined(int combiner)
+{
+    return combiner == MPI_COMBINER_NAMED || combiner == MPI_COMBINER_F90_REAL || combiner == MPI_COMBINER_F90_COMPLEX ||
+           combiner == MPI_COMBINER_F90_INTEGER;
+}
+
 /* Whether the elements of a type lie in memory as MPI packs them, one after another: a basic type without gaps, or copies of one. A type
  * of the right size may still have its parts in another order. */
 static bool is_dense(MPI_Datatype type)
@@ -222,10 +230,11 @@ static bool is_dense(MPI_Datatype type)
     bool is_inner_dense;
 
     if (mpi.Type_size_x(type, &size) != MPI_SUCCESS || mpi.Type_get_extent_x(type, &lower, &extent) != MPI_SUCCESS ||
-        mpi.Type_get_true_extent_x(type, &true_lower, &true_extent) != MPI_SUCCESS ||
-        mpi.Type_get_envelope(type, &integers, &addresses, &types, &combiner) != MPI_SUCCESS)
+        mpi.Type_get_true_extent_x(type, &true_lower, &true_extent) != MPI_SUCCESS)
         return false;
     if (size != extent || size != true_extent || lower || true_lower)
+        return false;
+    if (mpi.Type_get_envelope(type, &integers, &addresses, &types, &combiner) != MPI_SUCCESS)
         return false;
     if (combiner == MPI_COMBINER_NAMED)
         return true;
@@ -240,7 +249,7 @@ static bool is_dense(MPI_Datatype type)
             mpi.Type_get_contents(type, integers, addresses, types, integer, address, &inner) != MPI_SUCCESS)
             return false;
         is_inner_dense = is_dense(inner);
-        if (mpi.Type_get_envelope(inner, &integers, &addresses, &types, &combiner) == MPI_SUCCESS && combiner != MPI_COMBINER_NAMED)
+        if (mpi.Type_get_envelope(inner, &integers, &addresses, &types, &combiner) == MPI_SUCCESS && !is_predefined(combiner))
             mpi.Type_free(&inner);
     }
     return is_inner_dense;
@@ -359,6 +368,24 @@ static int receive_packed(struct stream *stream, const struct buffer *buffer)
     return error;
 }
 
+/* At the root: says by the other group, with an empty message, that it makes the group of this broadcast. Not where a member is lost, which
+ * would not come. */
+static int announce_group(const struct stream *stream)
+{
+    int wait_ms = WAIT_MIN_MS;
+    tc_result result;
+    size_t sent;
+
+    do {
+        result = tc_group_check(other_group(stream));
+        if (result == TC_OK)
+            result = tc_group_send_part(other_group(stream), NULL, 0, 0, wait_ms, &sent);
+        if (result == TC_TIMED_OUT)
+            wait_once(stream, &wait_ms);
+    } while (result == TC_TIMED_OUT);
+    return result == TC_OK ? MPI_SUCCESS : fail(stream->communicator, stream->groups);
+}
+
 static struct stream begin_stream(struct communicator *communicator, struct root_groups *groups, const struct buffer *buffer)
 {
     struct stream stream = {.communicator = communicator, .groups = groups, .is_for_long = is_long(buffer->bytes), .rest = buffer->bytes};
@@ -377,9 +404,9 @@ int send_buffer(struct communicator *communicator, struct root_groups *groups, c
     if (!stream.group && !other_group(&stream))
         return groups->error;
     if (!stream.group) {
-        if (tc_group_send(other_group(&stream), NULL, 0) != TC_OK)
-            return fail(communicator, groups);
-        error = make_told_group(&stream, stream.is_for_long);
+        error = announce_group(&stream);
+        if (error == MPI_SUCCESS)
+            error = make_told_group(&stream, stream.is_for_long);
     }
     if (error != MPI_SUCCESS || communicator->outcome != TAKEN)
         return error;

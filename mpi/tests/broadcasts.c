@@ -237,7 +237,7 @@ static void communicators(void)
     MPI_Comm half, reversed, duplicate, both;
     int round, size, root;
 
-    for (round = 0; round < 40; round++) {
+    for (round = 0; round < 12; round++) {
         /* Halves that overlap differently each round, and the opposite order of ranks. */
         MPI_Comm_split(MPI_COMM_WORLD, world_rank / (1 + round % 2) % 2, world_rank, &half);
         MPI_Comm_split(MPI_COMM_WORLD, 0, -world_rank, &reversed);
