@@ -140,19 +140,27 @@ fn broadcast(
     environment: &[(&str, &str)],
     parts: &[&str],
 ) -> Option<Ran> {
-    let built = Built::get();
-    if !built.program(mpi).exists() {
+    Some(broadcast_in(&start(mpi, lab)?, mpi, ranks, environment, parts))
+}
+
+/// Starts a lab for programs of an MPI; none, if one of both is missing.
+fn start(mpi: Mpi, lab: &LabSettings) -> Option<Lab> {
+    if !Built::get().program(mpi).exists() {
         skip(&format!("no {mpi:?}, so no program of it broadcasts with the shim"));
         return None;
     }
-    let lab = match Lab::start(lab) {
-        Ok(lab) => lab,
+    match Lab::start(lab) {
+        Ok(lab) => Some(lab),
         Err(error) if error.is_about_the_machine() => {
             skip(&error.to_string());
-            return None;
+            None
         }
         Err(error) => panic!("{error}"),
-    };
+    }
+}
+
+fn broadcast_in(lab: &Lab, mpi: Mpi, ranks: u32, environment: &[(&str, &str)], parts: &[&str]) -> Ran {
+    let built = Built::get();
     let mut all = vec![("TREECAST_MPI_REPORT", "1")];
     all.extend(environment);
     let line = mpi.launcher(lab.hosts().len() as u32, ranks, &built.shim(mpi), &all);
@@ -164,7 +172,7 @@ fn broadcast(
         .lines()
         .filter_map(|line| line.split_once(" taken, ")?.0.rsplit(' ').next()?.parse::<u64>().ok());
     let taken = taken.sum();
-    Some(Ran { output, taken })
+    Ran { output, taken }
 }
 
 /// Runs parts of the program, all of which are to be right.
@@ -274,6 +282,25 @@ fn what_is_not_taken_is_passed_on_and_reported() {
     assert!(taken == 6, "{report}");
     let (taken, report) = run(&hosts, 1, &[("TREECAST_MPI_MAX_BYTES", "much")]).unwrap();
     assert!(taken == 6 && report.contains("TREECAST_MPI_MAX_BYTES=much is ignored"), "{report}");
+}
+
+/// The nodes listen at addresses of one network, of which each host has a link of its own.
+#[test]
+fn broadcasts_are_passed_on_where_no_datagrams_arrive() {
+    let mpi = Mpi::OpenMpi;
+    let Some(lab) = start(mpi, &LabSettings::new(2)) else { return };
+    for host in 0..2 {
+        let line = format!(
+            "ip link add one type veth peer name two && ip address add 10.99.0.{}/24 dev one && \
+             ip link set one up && ip link set two up",
+            host + 1
+        );
+        run(lab.command(host, "sh").unwrap().args(["-c", &line]));
+    }
+    let Ran { output, taken } = broadcast_in(&lab, mpi, 1, &[("TREECAST_MPI_INTERFACE", "one")], &["mixed"]);
+    let report = text(&output);
+    assert!(output.status.success() && taken == 0, "{report}");
+    assert!(report.contains("a rank cannot make the group: member 1 at 10.99.0.2:"), "{report}");
 }
 
 /// The shim of another MPI does nothing, and says so.
