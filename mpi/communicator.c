@@ -344,10 +344,12 @@ int make_group(struct communicator *communicator, struct root_groups *groups, bo
             return error;
         own = try_group(communicator, groups->root, &proposal, &group);
         error = mpi.Allreduce(&own, &all, 1, MPI_INT, MPI_MIN, communicator->private);
-        if (all == MADE)
+        if (all == MADE) {
             groups->by_length[proposal.is_for_long != 0] = group;
-        else
+            *communicator->report.why = '\0';
+        } else {
             tc_group_free(group);
+        }
         if (error != MPI_SUCCESS)
             return error;
     }

@@ -2,6 +2,7 @@
 
 #define _GNU_SOURCE
 
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <time.h>
@@ -18,6 +19,20 @@
 /* A handle of any interface: a pointer in some, an int in others. Where the process's MPI has another interface than this shim, handles have to
  * be passed on as they are; both are passed in a register, of which an int is the lower half. */
 typedef uintptr_t handle;
+
+/* The MPI's own function under its profiling name, to which a call is passed on. Ends the process if the MPI has none: a program can only call it
+ * because this library has it. */
+#define PASS_TO(type, name)                                                    \
+    __extension__({                                                            \
+        static _Atomic(type *) found;                                          \
+        type *function = atomic_load_explicit(&found, memory_order_relaxed);   \
+                                                                               \
+        if (!function) {                                                       \
+            function = (type *)mpi_required(name);                             \
+            atomic_store_explicit(&found, function, memory_order_relaxed);     \
+        }                                                                      \
+        function;                                                              \
+    })
 
 static uint64_t now_ns(void)
 {
@@ -91,6 +106,7 @@ typedef int bcast_c_function(void *address, MPI_Count count, handle type, int ro
 typedef int ibcast_function(void *address, int count, handle type, int root, handle comm, void *request);
 typedef int ibcast_c_function(void *address, MPI_Count count, handle type, int root, handle comm, void *request);
 typedef int bcast_init_function(void *address, int count, handle type, int root, handle comm, handle info, void *request);
+typedef int finalize_function(void);
 typedef int bcast_init_c_function(void *address, MPI_Count count, handle type, int root, handle comm, handle info, void *request);
 
 bcast_function intercept_bcast INTERCEPT(MPI_Bcast);
@@ -123,7 +139,7 @@ int intercept_bcast(void *address, int count, handle type, int root, handle comm
 
     if (is_done(address, count, type, root, comm, &error))
         return error;
-    return ((bcast_function *)mpi_symbol("PMPI_Bcast"))(address, count, type, root, comm);
+    return PASS_TO(bcast_function, "PMPI_Bcast")(address, count, type, root, comm);
 }
 
 int intercept_bcast_c(void *address, MPI_Count count, handle type, int root, handle comm)
@@ -132,32 +148,32 @@ int intercept_bcast_c(void *address, MPI_Count count, handle type, int root, han
 
     if (is_done(address, count, type, root, comm, &error))
         return error;
-    return ((bcast_c_function *)mpi_symbol("PMPI_Bcast_c"))(address, count, type, root, comm);
+    return PASS_TO(bcast_c_function, "PMPI_Bcast_c")(address, count, type, root, comm);
 }
 
 /* A request is completed by the MPI's own functions, so that it has to be one of the MPI. */
 int intercept_ibcast(void *address, int count, handle type, int root, handle comm, void *request)
 {
     count_passed(NONBLOCKING);
-    return ((ibcast_function *)mpi_symbol("PMPI_Ibcast"))(address, count, type, root, comm, request);
+    return PASS_TO(ibcast_function, "PMPI_Ibcast")(address, count, type, root, comm, request);
 }
 
 int intercept_ibcast_c(void *address, MPI_Count count, handle type, int root, handle comm, void *request)
 {
     count_passed(NONBLOCKING);
-    return ((ibcast_c_function *)mpi_symbol("PMPI_Ibcast_c"))(address, count, type, root, comm, request);
+    return PASS_TO(ibcast_c_function, "PMPI_Ibcast_c")(address, count, type, root, comm, request);
 }
 
 int intercept_bcast_init(void *address, int count, handle type, int root, handle comm, handle info, void *request)
 {
     count_passed(PERSISTENT);
-    return ((bcast_init_function *)mpi_symbol("PMPI_Bcast_init"))(address, count, type, root, comm, info, request);
+    return PASS_TO(bcast_init_function, "PMPI_Bcast_init")(address, count, type, root, comm, info, request);
 }
 
 int intercept_bcast_init_c(void *address, MPI_Count count, handle type, int root, handle comm, handle info, void *request)
 {
     count_passed(PERSISTENT);
-    return ((bcast_init_c_function *)mpi_symbol("PMPI_Bcast_init_c"))(address, count, type, root, comm, info, request);
+    return PASS_TO(bcast_init_c_function, "PMPI_Bcast_init_c")(address, count, type, root, comm, info, request);
 }
 
 int intercept_finalize(void)
@@ -170,7 +186,7 @@ int intercept_finalize(void)
         if (!rank && settings()->reports)
             print_reports();
     }
-    return ((int (*)(void))mpi_symbol("PMPI_Finalize"))();
+    return PASS_TO(finalize_function, "PMPI_Finalize")();
 }
 
 static void finalize_from_fortran(MPI_Fint *error)
@@ -218,11 +234,11 @@ static void bcast_from_fortran(void *address, const MPI_Fint *count, const MPI_F
     int result;
 
     if (!mpi_find()) {
-        ((bcast_of_fortran_function *)mpi_symbol("pmpi_bcast_"))(address, count, type, root, comm, error);
+        PASS_TO(bcast_of_fortran_function, "pmpi_bcast_")(address, count, type, root, comm, error);
         return;
     }
-    c_type = (handle)((of_fortran_function *)mpi_symbol("PMPI_Type_f2c"))(*type);
-    c_comm = (handle)((of_fortran_function *)mpi_symbol("PMPI_Comm_f2c"))(*comm);
+    c_type = (handle)PASS_TO(of_fortran_function, "PMPI_Type_f2c")(*type);
+    c_comm = (handle)PASS_TO(of_fortran_function, "PMPI_Comm_f2c")(*comm);
     result = intercept_bcast(as_in_c(address), (int)*count, c_type, (int)*root, c_comm);
 
     if (error)

@@ -67,12 +67,12 @@ void *mpi_symbol(const char *name)
     return symbol;
 }
 
-static void *required(const char *name)
+void *mpi_required(const char *name)
 {
     void *symbol = mpi_symbol(name);
 
     if (!symbol) {
-        fprintf(stderr, "treecast: this process calls MPI, and no MPI library with %s is loaded\n", name);
+        fprintf(stderr, "treecast: this process calls a function of MPI, and no MPI library with %s is loaded\n", name);
         abort();
     }
     return symbol;
@@ -95,17 +95,17 @@ static bool has_this_interface(void)
 
 static void find(void)
 {
-    required("PMPI_Bcast");
+    mpi_required("PMPI_Bcast");
     is_ours = has_this_interface();
     if (!is_ours) {
         fputs("treecast: the shim is for another MPI than that of this program, and does nothing; "
               "treecast mpi --show -- COMMAND says which one is right\n", stderr);
         return;
     }
-#define FIND(name) mpi.name = (__typeof__(MPI_##name) *)required("PMPI_" #name);
+#define FIND(name) mpi.name = (__typeof__(MPI_##name) *)mpi_required("PMPI_" #name);
     MPI_FUNCTIONS(FIND)
 #undef FIND
-#define FIND(name) mpi.name = required(#name);
+#define FIND(name) mpi.name = mpi_required(#name);
     MPI_VARIABLES(FIND)
 #undef FIND
 }

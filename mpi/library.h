@@ -44,10 +44,13 @@ struct mpi_library {
 extern struct mpi_library mpi;
 
 /* Finds the functions; false where the process's MPI has another binary interface than this shim was compiled for. Then nothing but
- * mpi_pass() works. Ends the process where it has no MPI library. */
+ * mpi_symbol() and mpi_required() work. Ends the process where it has no MPI library. */
 bool mpi_find(void);
 
 /* A function of the process's MPI library, of whatever interface, by its name. */
 void *mpi_symbol(const char *name);
+
+/* The same, but ends the process with a message where the library has no such function. */
+void *mpi_required(const char *name);
 
 #endif

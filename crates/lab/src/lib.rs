@@ -203,7 +203,9 @@ impl Lab {
     /// - `TREECAST_LAB_ADDRESSES`: the IPv4 addresses of all hosts, separated by commas;
     /// - `TREECAST_LAB_INVENTORY`: the path of a file with a line for each host: its name and that of its rack, such as `n0 r0`;
     /// - `TREECAST_LAB_AGENT`: a remote shell between the hosts, for example for Open MPI: the path of a script with the arguments
-    ///   host name and shell command.
+    ///   host name and shell command;
+    /// - `TMPDIR`: `/dev/shm`, a directory of the host's own. Programs that name their temporary files after the host and the process,
+    ///   as Open MPI does, would otherwise share them with labs that run at the same time.
     ///
     /// The spawned child is a proxy for the process on the host: it exits with the same status, and the process is killed if the child
     /// is killed. The child ignores interrupts from the terminal, which the process also gets.
@@ -234,7 +236,8 @@ impl Lab {
             .env("TREECAST_LAB_RACK", rack.to_string())
             .env("TREECAST_LAB_ADDRESSES", addresses.join(","))
             .env("TREECAST_LAB_INVENTORY", "/proc/1/root/dev/shm/racks.inventory")
-            .env("TREECAST_LAB_AGENT", "/proc/1/root/dev/shm/agent");
+            .env("TREECAST_LAB_AGENT", "/proc/1/root/dev/shm/agent")
+            .env("TMPDIR", "/dev/shm");
         Namespaces::open(self.switch.id(), *keeper, self.own_user)?.enter_by(&mut command);
         Ok(command)
     }

@@ -235,6 +235,7 @@ fn hosts_are_isolated() {
     assert_eq!(printed(&lab, 10, "grep -c . /proc/net/dev"), "4");
     printed(&lab, 10, "echo > /dev/shm/mine");
     assert_eq!(printed(&lab, 9, "ls /dev/shm"), "");
+    assert_eq!(printed(&lab, 10, "ls $TMPDIR"), "mine");
     assert_eq!(printed(&lab, 9, "grep -w n10 /etc/hosts"), "10.42.0.11 n10\nfd42::b n10");
     assert_eq!(printed(&lab, 9, "echo $TREECAST_LAB_HOST of $TREECAST_LAB_HOSTS"), "9 of 11");
     assert!(printed(&lab, 9, "echo $TREECAST_LAB_ADDRESSES").starts_with("10.42.0.1,10.42.0.2,"));

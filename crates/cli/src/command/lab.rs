@@ -38,8 +38,8 @@ on its host), TREECAST_LAB_PROCESSES (the number of processes of each host),
 TREECAST_LAB_MEMBER (the number of the process among those of all hosts: process P of
 host H of N processes each is H * N + P), TREECAST_LAB_RACK (the number of the host's
 rack), TREECAST_LAB_ADDRESSES, TREECAST_LAB_INVENTORY (a file with each host and its
-rack), TREECAST_LAB_AGENT (a remote shell between hosts) and TREECAST_TOKEN (a token of
-this lab, if the variable is not set).
+rack), TREECAST_LAB_AGENT (a remote shell between hosts), TMPDIR (/dev/shm, which each
+host has of its own) and TREECAST_TOKEN (a token of this lab, if the variable is not set).
 
 Exit status: that of the first command that failed, in the order of hosts and processes
 (128 plus the number of the signal that ended it); 2 if there is no lab or no such
