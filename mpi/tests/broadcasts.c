@@ -192,19 +192,25 @@ static void derived_types(void)
 /* Types and counts of the same bytes in other words. */
 static void mixed_types(void)
 {
-    MPI_Datatype vector, numbers;
+    const int reversed[] = {3, 2, 1, 0};
+    MPI_Datatype vector, numbers, backwards;
     int root;
 
     MPI_Type_vector(4, 3, 7, MPI_INT, &vector);
     MPI_Type_commit(&vector);
     MPI_Type_contiguous(12, MPI_INT, &numbers);
     MPI_Type_commit(&numbers);
+    /* As long as its four integers, but not in their order. */
+    MPI_Type_create_indexed_block(4, 1, reversed, MPI_INT, &backwards);
+    MPI_Type_commit(&backwards);
     for (root = 0; root < world_size; root++) {
         compare(MPI_INT, 12 * 1000, vector, 1000, root, MPI_COMM_WORLD);
         compare(vector, 1000, MPI_INT, 12 * 1000, root, MPI_COMM_WORLD);
         compare(vector, 500, numbers, 500, root, MPI_COMM_WORLD);
+        compare(backwards, 3000, MPI_INT, 4 * 3000, root, MPI_COMM_WORLD);
     }
     MPI_Type_free(&vector);
+    MPI_Type_free(&backwards);
     MPI_Type_free(&numbers);
 }
 
