@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use treecast_lab::LabSettings;
+use treecast_remote::RemoteShell;
 
 use crate::error::BenchError;
 
@@ -41,7 +42,7 @@ impl Hosts {
         let name = |host: usize| names.get(host).cloned().unwrap_or_default();
         match error {
             BenchError::Worker { worker, why } => {
-                BenchError::Shell { name: name(worker.host), shell: shell.join(" "), why }
+                BenchError::Shell { name: name(worker.host), shell: shell.to_string(), why }
             }
             BenchError::Failed { worker, why } => BenchError::FailedRemotely { name: name(worker.host), why },
             other => other,
@@ -63,17 +64,15 @@ impl Hosts {
 pub struct RemoteHosts {
     /// Their names, for the shell and the resolver.
     pub names: Vec<String>,
-    /// The remote shell and its options, such as `ssh`; a host name and a command are appended.
-    pub shell: Vec<String>,
+    /// The shell that starts the workers.
+    pub shell: RemoteShell,
 }
 
 impl RemoteHosts {
     /// The command that starts a worker on a host. It ends when its standard input is closed, as the worker does.
     pub(crate) fn command(&self, host: usize, worker: &WorkerCommand) -> Command {
-        let (shell, options) =
-            self.shell.split_first().map_or(("ssh", &[][..]), |(shell, rest)| (shell, rest));
-        let mut command = Command::new(shell);
-        command.args(options).arg(&self.names[host]).arg(&worker.path);
+        let mut command = self.shell.command(&self.names[host]);
+        command.arg(&worker.path);
         worker.with_arguments(command)
     }
 }

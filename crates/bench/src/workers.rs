@@ -1,14 +1,15 @@
 //! The workers of a benchmark, seen from the coordinator.
 
 use std::cmp::Reverse;
-use std::io::{self, BufRead, BufReader, Write};
+use std::io;
 use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 use treecast_fabric::{Fabric, RoutingPolicy, read};
 use treecast_lab::{Lab, LabSettings, UplinkBytes};
 use treecast_node::EngineChoice;
+use treecast_remote::Process;
 
 use crate::clock::now_ns;
 use crate::control::{Delay, GroupRequest, Measured, Meeting, Pace, Request, Response, RunRequest};
@@ -265,9 +266,7 @@ pub(crate) struct Worker {
     member: usize,
     /// Its number on its host.
     process: u32,
-    child: Child,
-    requests: Option<ChildStdin>,
-    responses: BufReader<ChildStdout>,
+    running: Process,
     /// The offset of its clock, relative to ours.
     ahead_ns: i64,
     is_dead: bool,
@@ -278,16 +277,11 @@ pub(crate) struct Worker {
 
 impl Worker {
     fn start(id: WorkerId, member: usize, number: u32, mut command: Command) -> io::Result<Self> {
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
-        let requests = child.stdin.take();
-        let responses = child.stdout.take().ok_or_else(|| io::Error::other("it has no output"))?;
         Ok(Self {
             id,
             member,
             process: number,
-            child,
-            requests,
-            responses: BufReader::new(responses),
+            running: Process::start(&mut command)?,
             ahead_ns: 0,
             is_dead: false,
             entered: None,
@@ -307,26 +301,11 @@ impl Worker {
     }
 
     pub fn send(&mut self, request: &Request) -> Result<(), BenchError> {
-        let worker = self.id;
-        let mut line = serde_json::to_vec(request).expect("requests serialize to JSON");
-        line.push(b'\n');
-        let sent = self.requests.as_mut().map_or_else(
-            || Err(io::ErrorKind::BrokenPipe.into()),
-            |requests| {
-                requests.write_all(&line)?;
-                requests.flush()
-            },
-        );
-        sent.map_err(|why| BenchError::Worker { worker, why: self.ending().unwrap_or(why) })
+        self.running.send(request).map_err(|why| BenchError::Worker { worker: self.id, why })
     }
 
     pub fn receive(&mut self) -> Result<Response, BenchError> {
-        let worker = self.id;
-        let mut line = String::new();
-        let received = self.responses.read_line(&mut line).and_then(|length| {
-            if length == 0 { Err(io::Error::other("it has ended")) } else { Ok(serde_json::from_str(&line)?) }
-        });
-        received.map_err(|why| BenchError::Worker { worker, why: self.ending().unwrap_or(why) })
+        self.running.receive().map_err(|why| BenchError::Worker { worker: self.id, why })
     }
 
     /// Waits until it has entered the call for this message, or a later one if it has lost some, or has responded for the last time in the
@@ -348,20 +327,6 @@ impl Worker {
     /// Its last response in a run.
     fn receive_last(&mut self) -> Result<Response, BenchError> {
         self.last.take().map_or_else(|| self.receive(), Ok)
-    }
-
-    /// How its process has ended, if it has: when it ends its pipes close first.
-    fn ending(&mut self) -> Option<io::Error> {
-        for _ in 0..100 {
-            if let Ok(Some(status)) = self.child.try_wait() {
-                return Some(io::Error::other(match status.code() {
-                    Some(code) => format!("it has ended with exit status {code}"),
-                    None => format!("it has ended: {status}"),
-                }));
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        None
     }
 
     pub fn unexpected(&self, response: &Response) -> BenchError {
@@ -408,23 +373,8 @@ impl Drop for Workers {
     fn drop(&mut self) {
         self.workers.sort_by_key(|worker| Reverse(worker.process));
         for worker in self.workers.iter_mut().filter(|worker| worker.process > 0) {
-            worker.requests = None;
+            worker.running.close();
         }
         self.workers.clear();
-    }
-}
-
-/// A worker ends when its input is closed. One that does not is killed.
-impl Drop for Worker {
-    fn drop(&mut self) {
-        self.requests = None;
-        for _ in 0..100 {
-            if self.child.try_wait().is_ok_and(|status| status.is_some()) {
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }

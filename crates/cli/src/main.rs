@@ -1,7 +1,7 @@
 //! The `treecast` command: parses, calls, prints.
 //!
 //! Exit status: 0 success; 1 an output could not be written; 2 invalid arguments or input; 3 the simulation is saturated,
-//! 4 deadlocked, 5 incomplete; 5 a node's group is incomplete; a lab's is that of the first command that failed on a host.
+//! 4 deadlocked, 5 incomplete; 5 a node's group or a copy is incomplete; a lab's is that of the first command that failed on a host.
 
 mod arguments;
 mod command;
@@ -28,12 +28,13 @@ use clap::{Parser, Subcommand};
   treecast sim --fabric icpp98 --scheme tree-worm --dests random:15
   treecast paper run icpp98 fig6
   treecast lab 4 -- hostname
+  treecast cp image.sqsh node[01-16]:/scratch/
 
 'treecast COMMAND --help' shows more.
 
 Exit status: 0 success, 1 an output could not be written, 2 invalid arguments or input;
-of a simulation 3 saturated, 4 deadlocked, 5 incomplete; of a node 5 incomplete; of a
-lab that of the first command that failed."
+of a simulation 3 saturated, 4 deadlocked, 5 incomplete; of a node and of a copy 5
+incomplete; of a lab that of the first command that failed."
 )]
 struct Command {
     #[command(subcommand)]
@@ -54,6 +55,8 @@ enum Name {
     Lab(command::lab::Arguments),
     /// Run a node without an application: forward, send a file or receive one.
     Node(command::node::Arguments),
+    /// Copy files to many hosts at once.
+    Cp(command::cp::Arguments),
     /// Measure broadcasts between real nodes.
     Bench(command::bench::Arguments),
     /// Start an MPI program whose broadcasts go by Treecast.
@@ -63,6 +66,9 @@ enum Name {
     /// The worker process of a benchmark.
     #[command(hide = true)]
     BenchWorker,
+    /// The receiver of a copy.
+    #[command(hide = true)]
+    CopyReceiver(command::cp::ReceiverArguments),
 }
 
 fn main() -> ExitCode {
@@ -80,6 +86,8 @@ fn main() -> ExitCode {
         Name::Bench(arguments) => command::bench::run(&arguments),
         Name::Mpi(arguments) => command::mpi::run(&arguments),
         Name::Doctor(arguments) => command::doctor::run(&arguments),
+        Name::Cp(arguments) => command::cp::run(&arguments),
+        Name::CopyReceiver(arguments) => command::cp::receive(&arguments),
         Name::BenchWorker => command::bench::work(),
     };
     match result {

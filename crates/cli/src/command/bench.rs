@@ -16,6 +16,7 @@ use treecast_bench::{
 use treecast_fabric::RoutingPolicy;
 use treecast_lab::{LabSettings, Multicast, Probability, Racks, Rate};
 use treecast_node::{Authentication, EngineChoice, Integrity, Offload, Scheme, TreeScheme};
+use treecast_remote::RemoteShell;
 use treecast_study::chart::{self, Ink};
 use treecast_terms::{format_count, parse_size, parse_time};
 
@@ -339,10 +340,9 @@ fn bench(arguments: &Arguments) -> anyhow::Result<Bench> {
             ..shape
         }),
         None => match &arguments.hosts {
-            Some(Hostlist(names)) => Hosts::Remote(RemoteHosts {
-                names: names.clone(),
-                shell: arguments.shell.split_whitespace().map(String::from).collect(),
-            }),
+            Some(Hostlist(names)) => {
+                Hosts::Remote(RemoteHosts { names: names.clone(), shell: RemoteShell::new(&arguments.shell) })
+            }
             None => Hosts::Loopback(arguments.loopback.unwrap_or(4)),
         },
     };

@@ -1,6 +1,7 @@
 //! The commands, one per file. Each returns its exit status.
 
 pub mod bench;
+pub mod cp;
 pub mod daemon;
 pub mod doctor;
 pub mod fabric;

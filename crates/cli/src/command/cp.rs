@@ -1,0 +1,374 @@
+//! `treecast cp`: files to many hosts at once.
+
+use std::io::{self, BufReader, IsTerminal};
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use clap::Args;
+use indicatif::{DecimalBytes, ProgressBar};
+use serde_json::json;
+use treecast_copy::{
+    CopySettings, Destination, Existing, HELLO, HostReport, Outcome, Progress, Report, SourceSettings,
+    Sources, Stopper, Writing, copy,
+};
+use treecast_node::GroupSettings;
+use treecast_remote::RemoteShell;
+use treecast_terms::{Keyed, parse_rate};
+
+use crate::arguments::{Hostlist, SLURM, read_file};
+use crate::open_files::allow_open_files;
+use crate::output::{emit, print_message, progress_bar};
+
+#[derive(Debug, Args)]
+#[command(
+    override_usage = "treecast cp [OPTIONS] SOURCE... HOSTS:PATH
+       treecast cp [OPTIONS] --hosts-file FILE SOURCE... :PATH
+       treecast cp [OPTIONS] --slurm SOURCE... :PATH",
+    after_help = "Examples:
+  treecast cp image.sqsh node[01-64]:/scratch/
+  treecast cp -r dataset/ --hosts-file hosts --shell 'ssh -o BatchMode=yes' :/data/
+  treecast cp --slurm big.bin :/scratch/
+  treecast lab 4 --on 0 -- sh -c 'treecast cp --shell $TREECAST_LAB_AGENT FILE n[1-3]:/tmp/'
+
+A remote shell starts a receiver on each host: treecast where it is installed in this
+version, and otherwise a copy of this command, which is put there first and removed
+afterwards. The receivers and this host form a group with a new token, and everything is
+sent once, down a tree of the hosts or by multicast.
+
+PATH is as for cp: in a directory files keep their names; another path is the new name of
+a single source. With a slash at its end it is a directory, which is created if it is
+missing. A relative path begins where the remote shell does, in the home directory.
+A file has another name until it is complete and its BLAKE3 hash is right:
+.NAME.treecast-part in the same directory.
+
+Hosts that fail delay the others no longer than it takes to notice; they are named at the
+end with the reason. Exit status: 0 if everything is on all hosts, 5 if it is not, 2 for
+invalid arguments, 1 if the report could not be written.
+
+docs/cp.md says more."
+)]
+#[expect(clippy::struct_excessive_bools, reason = "each is an option of the command line")]
+pub struct Arguments {
+    /// Files and directories, and at last HOSTS:PATH, where HOSTS is a hostlist such as node[01-64],login
+    #[arg(required = true, num_args = 2.., value_name = "SOURCE... HOSTS:PATH")]
+    paths: Vec<PathBuf>,
+
+    /// Copy directories with all that is in them
+    #[arg(short, long)]
+    recursive: bool,
+
+    /// Keep modes, times of modification and, as root on the hosts, owners
+    #[arg(short, long)]
+    preserve: bool,
+
+    /// Keep extended attributes
+    #[arg(long)]
+    xattrs: bool,
+
+    /// Leave out what a pattern matches, such as '*.o' or dataset/cache; can be repeated
+    ///
+    /// A pattern without a slash is compared with names, another one with whole paths that begin with
+    /// the name of the source; ** stands for any directories.
+    #[arg(long, value_name = "PATTERN")]
+    exclude: Vec<String>,
+
+    /// What becomes of files that exist: replace, keep, or newer (replace if the source was modified
+    /// later)
+    #[arg(long, value_name = "WAY", default_value = "replace", value_parser = existing)]
+    existing: Existing,
+
+    /// A file with the hosts, a hostlist on each line; # begins a comment
+    #[arg(long, value_name = "FILE", conflicts_with = "slurm")]
+    hosts_file: Option<PathBuf>,
+
+    /// The hosts of this Slurm job
+    #[arg(long)]
+    slurm: bool,
+
+    /// The remote shell and its options; a host name and a command are appended
+    #[arg(long, value_name = "COMMAND", default_value = "ssh")]
+    shell: String,
+
+    /// The address of this host that the others can reach [default: the one by which packets go to the
+    /// first of them]
+    #[arg(long, value_name = "IP")]
+    bind: Option<IpAddr>,
+
+    /// Send no faster than this, such as 200mbit
+    #[arg(long, value_name = "RATE", value_parser = parse_rate, allow_negative_numbers = true)]
+    rate: Option<u64>,
+
+    /// A setting of the group, such as scheme=binomial; can be repeated
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
+
+    /// Print the BLAKE3 hash of each file, as b3sum does
+    #[arg(long, conflicts_with = "json")]
+    hash: bool,
+
+    /// Print a report for programs, in JSON
+    #[arg(long)]
+    json: bool,
+
+    /// Show how far each host is
+    #[arg(short, long)]
+    verbose: bool,
+
+    /// Print failures only
+    #[arg(short, long, conflicts_with = "verbose")]
+    quiet: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct ReceiverArguments {
+    /// Print the version of what a receiver speaks, and exit
+    #[arg(long)]
+    hello: bool,
+}
+
+fn existing(text: &str) -> Result<Existing, &'static str> {
+    match text {
+        "replace" => Ok(Existing::Replace),
+        "keep" => Ok(Existing::Keep),
+        "newer" => Ok(Existing::Newer),
+        _ => Err("replace, keep or newer"),
+    }
+}
+
+/// The exit status if not everything is on all hosts, which has been reported.
+const INCOMPLETE: u8 = 5;
+
+/// The receiver that a remote shell starts.
+pub fn receive(arguments: &ReceiverArguments) -> anyhow::Result<u8> {
+    if arguments.hello {
+        emit(None, &format!("{HELLO}\n"))?;
+        return Ok(0);
+    }
+    let stopper = Stopper::default();
+    stop_on_signals(&stopper)?;
+    let is_complete = treecast_copy::receive(BufReader::new(io::stdin()), io::stdout(), &stopper)?;
+    Ok(if is_complete { 0 } else { INCOMPLETE })
+}
+
+fn stop_on_signals(stopper: &Stopper) -> anyhow::Result<()> {
+    let stopper = stopper.clone();
+    ctrlc::set_handler(move || stopper.stop()).context("cannot install signal handlers")
+}
+
+pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
+    let Some((to, sources)) = arguments.paths.split_last() else { bail!("no source") };
+    let to: Destination = to.to_str().context("the destination is not valid UTF-8")?.parse()?;
+    let settings = settings(arguments, to)?;
+    let of_sources = SourceSettings {
+        is_recursive: arguments.recursive,
+        exclude: arguments.exclude.clone(),
+        attributes: arguments.xattrs,
+    };
+    let sources = Sources::find(sources, &of_sources)?;
+    // Three pipes and a shell for each host.
+    allow_open_files(4 * settings.hosts.len() as u64);
+    let stopper = Stopper::default();
+    stop_on_signals(&stopper)?;
+    let mut display = Display::new(arguments, sources.bytes);
+    let copied = copy(&sources, &settings, &stopper, &mut |progress| display.show(progress));
+    display.end();
+    if stopper.is_stopped() {
+        print_message("interrupted: what was not complete has been removed");
+        return Ok(INCOMPLETE);
+    }
+    let report = copied?;
+    print_failures(&report);
+    let is_any = report.hosts.iter().any(|host| !matches!(host.outcome, Outcome::Failed(_)));
+    if !arguments.quiet && is_any {
+        print_message(&summary(&report));
+    }
+    if arguments.json {
+        emit(None, &(serde_json::to_string_pretty(&in_json(&report))? + "\n"))?;
+    } else if arguments.hash {
+        let line = |file: &treecast_copy::CopiedFile| {
+            format!("{}  {}\n", hexadecimal(&file.hash), file.source.display())
+        };
+        emit(None, &report.files.iter().map(line).collect::<String>())?;
+    }
+    Ok(if report.is_complete() { 0 } else { INCOMPLETE })
+}
+
+fn settings(arguments: &Arguments, to: Destination) -> anyhow::Result<CopySettings> {
+    let given = [!to.hosts.is_empty(), arguments.hosts_file.is_some(), arguments.slurm];
+    let hosts = match given.iter().filter(|&&is_given| is_given).count() {
+        0 => bail!("the hosts are missing: write HOSTS:PATH, or give --hosts-file or --slurm"),
+        1 => hosts(arguments, &to)?,
+        _ => bail!("the hosts are given twice: with --hosts-file or --slurm the destination is :PATH"),
+    };
+    let mut group = GroupSettings::new(Vec::new());
+    for setting in &arguments.set {
+        for key in setting.split_whitespace().filter_map(|setting| setting.split('=').next()) {
+            if ["token", "member", "root", "group", "insecure", "message_bytes"].contains(&key) {
+                bail!("--set {key}: that is the copy's own");
+            }
+        }
+        group.set_all(setting)?;
+    }
+    if let Some(bits) = arguments.rate {
+        group.bytes_per_s_max = Some((bits / 8).max(1));
+    }
+    Ok(CopySettings {
+        hosts,
+        to,
+        writing: Writing { preserves: arguments.preserve, existing: arguments.existing },
+        shell: RemoteShell::new(&arguments.shell),
+        program: std::env::current_exe().context("this command has no path")?,
+        bind: arguments.bind,
+        group,
+    })
+}
+
+fn hosts(arguments: &Arguments, to: &Destination) -> anyhow::Result<Vec<String>> {
+    if arguments.slurm {
+        let Hostlist(hosts) = SLURM.parse()?;
+        return Ok(hosts);
+    }
+    let Some(file) = &arguments.hosts_file else {
+        let Hostlist(hosts) = to.hosts.parse()?;
+        return Ok(hosts);
+    };
+    let mut all = Vec::new();
+    for (number, line) in read_file(file)?.lines().enumerate() {
+        let line = line.split('#').next().unwrap_or_default().trim();
+        if !line.is_empty() {
+            let Hostlist(hosts) =
+                line.parse().with_context(|| format!("{}, line {}", file.display(), number + 1))?;
+            all.extend(hosts);
+        }
+    }
+    Ok(all)
+}
+
+/// How often a line says how far the copy is, where there is no terminal.
+const LINE_INTERVAL: Duration = Duration::from_secs(5);
+
+/// What is shown while files are copied.
+struct Display {
+    is_quiet: bool,
+    is_verbose: bool,
+    bar: ProgressBar,
+    line_at: Instant,
+}
+
+impl Display {
+    fn new(arguments: &Arguments, total: u64) -> Self {
+        let template =
+            "{decimal_bytes} of {decimal_total_bytes} {wide_bar} {decimal_bytes_per_sec}, ETA {eta}{msg}";
+        let is_shown = !arguments.quiet && io::stderr().is_terminal();
+        let bar = if is_shown { progress_bar(Some(total), template) } else { ProgressBar::hidden() };
+        Self {
+            is_quiet: arguments.quiet,
+            is_verbose: arguments.verbose,
+            bar,
+            line_at: Instant::now() + LINE_INTERVAL,
+        }
+    }
+
+    fn show(&mut self, progress: &Progress<'_>) {
+        self.bar.set_position(progress.sent);
+        let mut message = match progress.slowest() {
+            Some((host, bytes)) if bytes < progress.total => {
+                format!("; slowest {host}: {}", DecimalBytes(bytes))
+            }
+            _ => String::new(),
+        };
+        if progress.failed > 0 {
+            message += &format!("; {} failed", progress.failed);
+        }
+        if self.is_verbose {
+            for (host, bytes) in &progress.hosts {
+                let percent = bytes * 100 / progress.total.max(1);
+                message += &format!("\n  {host}: {} ({percent} %)", DecimalBytes(*bytes));
+            }
+        }
+        if !io::stderr().is_terminal() && !self.is_quiet && Instant::now() >= self.line_at {
+            self.line_at = Instant::now() + LINE_INTERVAL;
+            let (sent, total) = (DecimalBytes(progress.sent), DecimalBytes(progress.total));
+            message.split('\n').enumerate().for_each(|(number, line)| {
+                print_message(&if number == 0 { format!("{sent} of {total}{line}") } else { line.into() });
+            });
+        }
+        self.bar.set_message(message);
+    }
+
+    fn end(&self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+fn print_failures(report: &Report) {
+    for (path, why) in &report.left_out {
+        print_message(&format!("{}: {why}", path.display()));
+    }
+    for HostReport { host, outcome, .. } in &report.hosts {
+        match outcome {
+            Outcome::Complete => {}
+            Outcome::Incomplete { failures, count } => {
+                failures.iter().for_each(|failure| print_message(&format!("{host}: {failure}")));
+                let others = count.saturating_sub(failures.len() as u64);
+                if others > 0 {
+                    print_message(&format!("{host}: {others} others"));
+                }
+            }
+            Outcome::Failed(why) => print_message(&format!("{host}: {why}")),
+        }
+    }
+}
+
+fn summary(report: &Report) -> String {
+    let hosts = report.hosts.len();
+    let complete = report.hosts.iter().filter(|host| host.outcome == Outcome::Complete).count();
+    let files = report.files.len();
+    let seconds = report.duration.as_secs_f64();
+    let rate = report.bytes as f64 / seconds / 1e6;
+    let kept: u64 = report.hosts.iter().map(|host| host.kept).sum();
+    format!(
+        "{files} file{}, {}, to {} in {seconds:.1} s: {rate:.1} MB/s{}",
+        if files == 1 { "" } else { "s" },
+        DecimalBytes(report.bytes),
+        if complete == hosts {
+            format!("{hosts} host{}", if hosts == 1 { "" } else { "s" })
+        } else {
+            format!("{complete} of {hosts} hosts")
+        },
+        if kept > 0 { format!("; {kept} were there and kept") } else { String::new() }
+    )
+}
+
+fn in_json(report: &Report) -> serde_json::Value {
+    let hosts = report.hosts.iter().map(|host| {
+        let HostReport { host, outcome, files, kept } = host;
+        match outcome {
+            Outcome::Complete => json!({"host": host, "state": "complete", "files": files, "kept": kept}),
+            Outcome::Incomplete { failures, count } => json!({
+                "host": host, "state": "incomplete", "files": files, "kept": kept,
+                "failures": failures, "failure_count": count,
+            }),
+            Outcome::Failed(why) => json!({"host": host, "state": "failed", "why": why}),
+        }
+    });
+    let files = report.files.iter().map(
+        |file| json!({"source": file.source.display().to_string(), "bytes": file.length, "blake3": hexadecimal(&file.hash)}),
+    );
+    let left_out =
+        report.left_out.iter().map(|(path, why)| json!({"source": path.display().to_string(), "why": why}));
+    json!({
+        "complete": report.is_complete(),
+        "bytes": report.bytes,
+        "seconds": report.duration.as_secs_f64(),
+        "files": files.collect::<Vec<_>>(),
+        "left_out": left_out.collect::<Vec<_>>(),
+        "hosts": hosts.collect::<Vec<_>>(),
+    })
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

@@ -1,0 +1,72 @@
+//! The control protocol between the host that copies and a receiver: requests and responses, a line of JSON each.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+/// What a receiver says first: a receiver of another version may speak another language.
+pub const HELLO: &str = concat!("treecast-copy ", env!("CARGO_PKG_VERSION"));
+
+/// A request to a receiver, in this order.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Request {
+    /// Open a node, and look at the destination.
+    Open {
+        /// The address of the host that copies; without one it is that of the remote shell's client.
+        root: Option<IpAddr>,
+        destination: PathBuf,
+        writing: Writing,
+    },
+    /// Take part in the group, and write what it brings.
+    Receive {
+        members: Vec<SocketAddr>,
+        member: usize,
+        group: u32,
+        token: String,
+        /// Whether files are written into the destination, and not as the destination.
+        into: bool,
+    },
+}
+
+/// How a receiver writes.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Writing {
+    /// Whether modes, times and, for root, owners are those of the sources. Otherwise modes are those of the sources without the bits of
+    /// the umask.
+    pub preserves: bool,
+    /// What becomes of files that exist.
+    pub existing: Existing,
+}
+
+/// What becomes of files that exist at the destination.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Existing {
+    /// They are replaced.
+    #[default]
+    Replace,
+    /// They are kept as they are.
+    Keep,
+    /// They are replaced if the source was modified later.
+    Newer,
+}
+
+/// A receiver's response.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Response {
+    /// The first line.
+    Hello(String),
+    /// There is no such version of the command here: a copy of it is to follow.
+    Missing,
+    Opened {
+        address: SocketAddr,
+        /// What the destination is; none if it does not exist.
+        is_directory: Option<bool>,
+    },
+    /// So many bytes have been written so far.
+    Progress { bytes: u64 },
+    /// The last response.
+    Done { files: u64, kept: u64, failures: Vec<String>, failure_count: u64 },
+    /// The last response of a receiver that cannot go on.
+    Failed { why: String },
+}

@@ -1,0 +1,441 @@
+//! The host that copies.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{
+    Receiver, RecvTimeoutError, Sender as ChannelSender, SyncSender, channel, sync_channel,
+};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use treecast_node::{Group, GroupId, GroupSettings, Lost, Node, NodeError, NodeSettings, draw_token};
+use treecast_remote::RemoteShell;
+
+use crate::control::{Request, Response, Writing};
+use crate::receiver::local_address;
+use crate::sender::Sender;
+use crate::stopper::Stopper;
+use crate::stream::MESSAGE_BYTES_MAX;
+use crate::worker::Worker;
+use crate::{CopyError, Destination, HostReport, Outcome, Report, Sources};
+
+/// How receivers are started, and how the group is made.
+#[derive(Debug, Clone)]
+pub struct CopySettings {
+    /// The hosts, by names for the remote shell, such as `node01` or `admin@node01`.
+    pub hosts: Vec<String>,
+    /// Where files go on each of them.
+    pub to: Destination,
+    /// How they are written there.
+    pub writing: Writing,
+    /// What starts the receivers.
+    pub shell: RemoteShell,
+    /// The path of the command that is a receiver with the argument `copy-receiver`, and then calls [`receive`](crate::receive).
+    pub program: PathBuf,
+    /// This host's address towards the others; without one that by which packets to the first of them go.
+    pub bind: Option<IpAddr>,
+    /// The group's settings; members, token and expected length are the copy's own.
+    pub group: GroupSettings,
+}
+
+/// How far a copy is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Progress<'a> {
+    /// The bytes of files that were sent, of all.
+    pub sent: u64,
+    /// All bytes.
+    pub total: u64,
+    /// The hosts with what each has written; none that has failed.
+    pub hosts: Vec<(&'a str, u64)>,
+    /// The hosts that have failed, or have not started.
+    pub failed: usize,
+}
+
+impl Progress<'_> {
+    /// The host that has written the least.
+    pub fn slowest(&self) -> Option<(&str, u64)> {
+        self.hosts.iter().copied().min_by_key(|&(_, bytes)| bytes)
+    }
+}
+
+/// Receivers that are started at a time.
+const STARTS_MAX: usize = 64;
+
+/// Messages that were read, and wait to be sent.
+const QUEUED_MESSAGES: usize = 8;
+
+/// How often progress is told.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
+
+/// How long a receiver that says nothing is waited for once all was sent. It says each half second how far it is.
+const SILENCE_MAX: Duration = Duration::from_secs(30);
+
+/// The same for one that the group has lost.
+const LOST_SILENCE_MAX: Duration = Duration::from_secs(2);
+
+/// Copies sources to all hosts. Hosts that fail, at any time, are in the report, and the others get everything.
+///
+/// # Errors
+/// Nothing was copied: [`CopyError::SameHost`], [`CopyError::Hosts`], [`CopyError::Mixed`], [`CopyError::NoDirectory`],
+/// [`CopyError::Address`], [`CopyError::Node`], also if it was stopped.
+pub fn copy(
+    sources: &Sources,
+    settings: &CopySettings,
+    stopper: &Stopper,
+    tell: &mut dyn FnMut(&Progress<'_>),
+) -> Result<Report, CopyError> {
+    let since = Instant::now();
+    let mut copy = Copy::start(settings)?;
+    let into = copy.settle_destination(sources, &settings.to)?;
+    let mut sent = Sent::default();
+    if copy.hosts.iter().any(Host::is_alive) {
+        let (node, group) = copy.form_group(sources, settings, into)?;
+        stopper.watch(&group);
+        sent = copy.send(&group, sources, tell)?;
+        copy.wait_for_all(sent.bytes, tell);
+        drop(group);
+        drop(node);
+    }
+    if stopper.is_stopped() {
+        return Err(NodeError::Ended(treecast_node::Ending::Aborted).into());
+    }
+    let mut left_out = sources.left_out.clone();
+    left_out.extend(sent.left_out);
+    Ok(Report {
+        files: sent.files,
+        left_out,
+        bytes: sent.bytes,
+        duration: since.elapsed(),
+        hosts: copy.hosts.into_iter().map(Host::into_report).collect(),
+    })
+}
+
+#[derive(Default)]
+struct Sent {
+    files: Vec<crate::CopiedFile>,
+    left_out: Vec<(PathBuf, String)>,
+    bytes: u64,
+}
+
+struct Host {
+    name: String,
+    /// None if it was not started.
+    worker: Option<Worker>,
+    /// The number of its member in the group; 0 before it has one.
+    member: usize,
+    /// What it has written.
+    bytes: u64,
+    heard: Instant,
+    /// Why the group has lost it, if it has.
+    lost: Option<String>,
+    /// How it ended, once it has.
+    report: Option<HostReport>,
+}
+
+impl Host {
+    fn new(name: &str, started: Result<Worker, String>) -> Self {
+        let mut host = Self {
+            name: name.into(),
+            worker: None,
+            member: 0,
+            bytes: 0,
+            heard: Instant::now(),
+            lost: None,
+            report: None,
+        };
+        match started {
+            Ok(worker) => host.worker = Some(worker),
+            Err(why) => host.fail(why),
+        }
+        host
+    }
+
+    fn is_alive(&self) -> bool {
+        self.report.is_none()
+    }
+
+    fn end(&mut self, outcome: Outcome, files: u64, kept: u64) {
+        if self.report.is_none() {
+            self.report = Some(HostReport { host: self.name.clone(), outcome, files, kept });
+        }
+    }
+
+    fn fail(&mut self, why: String) {
+        self.end(Outcome::Failed(why), 0, 0);
+    }
+
+    fn into_report(mut self) -> HostReport {
+        self.fail("it has not said how it ended".into());
+        self.report.unwrap_or_else(|| unreachable!("it has just ended"))
+    }
+}
+
+/// What a thread hears of a host: a response, or the end of its output.
+type News = (usize, Result<Response, String>);
+
+struct Copy {
+    hosts: Vec<Host>,
+    /// This host's address.
+    own: IpAddr,
+    news: Receiver<News>,
+    news_sender: ChannelSender<News>,
+}
+
+impl Copy {
+    /// Starts all receivers.
+    fn start(settings: &CopySettings) -> Result<Self, CopyError> {
+        let names = &settings.hosts;
+        if names.is_empty() || names.len() > CopyError::HOSTS_MAX {
+            return Err(CopyError::Hosts { given: names.len() });
+        }
+        let mut seen = BTreeSet::new();
+        if let Some(twice) = names.iter().find(|name| !seen.insert(*name)) {
+            return Err(CopyError::SameHost(twice.clone()));
+        }
+        let root = settings.bind.or_else(|| address_towards(names.first()?));
+        let (destination, writing) = (settings.to.path.clone(), settings.writing.clone());
+        let open = Request::Open { root, destination, writing };
+        let start = |name: &str| Worker::start(name, &settings.shell, &settings.program, &open);
+        let mut hosts = Vec::new();
+        for names in names.chunks(STARTS_MAX) {
+            let started: Vec<Result<Worker, String>> = thread::scope(|scope| {
+                let threads: Vec<_> = names.iter().map(|name| scope.spawn(move || start(name))).collect();
+                let panicked = |_| Err("the thread that starts it has panicked, which is a bug".into());
+                threads.into_iter().map(|thread| thread.join().unwrap_or_else(panicked)).collect()
+            });
+            hosts.extend(names.iter().zip(started).map(|(name, worker)| Host::new(name, worker)));
+        }
+        // Where the name does not resolve here, the receiver has learned this host's address from its shell.
+        let towards = hosts.iter().find_map(|host| host.worker.as_ref().map(|worker| worker.address.ip()));
+        let own = match (root, towards) {
+            (Some(root), _) => root,
+            (None, Some(towards)) => {
+                local_address(towards).map_err(|why| CopyError::Address { host: names[0].clone(), why })?
+            }
+            (None, None) => Ipv4Addr::LOCALHOST.into(),
+        };
+        let (news_sender, news) = channel();
+        Ok(Self { hosts, own, news, news_sender })
+    }
+
+    /// Whether files go into the destination, or become it: the same on all hosts.
+    fn settle_destination(&self, sources: &Sources, to: &Destination) -> Result<bool, CopyError> {
+        let find = |is: &dyn Fn(Option<bool>) -> bool| {
+            let has = |host: &&Host| host.worker.as_ref().is_some_and(|worker| is(worker.is_directory));
+            self.hosts.iter().find(has).map(|host| host.name.clone())
+        };
+        let there = find(&|is| is == Some(true));
+        let not_there = find(&|is| is != Some(true));
+        let path = to.path.clone();
+        let into = match (there, not_there) {
+            _ if to.is_directory || sources.named > 1 => true,
+            (Some(there), Some(not_there)) => return Err(CopyError::Mixed { path, there, not_there }),
+            (there, _) => there.is_some(),
+        };
+        match find(&|is| is == Some(false)) {
+            Some(host) if into || sources.has_directory => Err(CopyError::NoDirectory { path, host }),
+            _ => Ok(into),
+        }
+    }
+
+    /// Makes the group of all receivers that have started.
+    fn form_group(
+        &mut self,
+        sources: &Sources,
+        settings: &CopySettings,
+        into: bool,
+    ) -> Result<(Node, Arc<Group>), CopyError> {
+        let node =
+            Node::open(&NodeSettings { bind: SocketAddr::new(self.own, 0), ..NodeSettings::default() })?;
+        let mut members = vec![node.address()];
+        for host in &mut self.hosts {
+            if let Some(worker) = &host.worker {
+                host.member = members.len();
+                members.push(worker.address);
+            }
+        }
+        let token = draw_token()
+            .map_err(|source| NodeError::System { what: "cannot draw a random number", source })?;
+        // Copies at the same time may share nodes, and a node has each number once.
+        let group = GroupId(u32::from_le_bytes(
+            *blake3::hash(token.as_bytes()).as_bytes().first_chunk().unwrap_or(&[1; 4]),
+        ));
+        for (number, host) in self.hosts.iter_mut().enumerate() {
+            let Some(worker) = &mut host.worker else { continue };
+            let request = Request::Receive {
+                members: members.clone(),
+                member: host.member,
+                group: group.0,
+                token: token.clone(),
+                into,
+            };
+            let Some(mut responses) = worker.process.take_responses() else { continue };
+            let news = self.news_sender.clone();
+            thread::spawn(move || {
+                loop {
+                    let next = match responses.next() {
+                        Ok(Some(response)) => Ok(response),
+                        Ok(None) => Err("its remote shell has ended".into()),
+                        Err(why) => Err(why.to_string()),
+                    };
+                    let is_last = next.is_err();
+                    if news.send((number, next)).is_err() || is_last {
+                        return;
+                    }
+                }
+            });
+            if let Err(why) = worker.process.send(&request) {
+                host.fail(why.to_string());
+            }
+        }
+        let message_bytes = sources.bytes.clamp(1, MESSAGE_BYTES_MAX as u64);
+        let of_members = GroupSettings { members, token, group, message_bytes, ..settings.group.clone() };
+        let group = Arc::new(node.group(&of_members)?);
+        Ok((node, group))
+    }
+
+    /// Reads and sends everything, and waits until every receiver has it or is lost.
+    fn send(
+        &mut self,
+        group: &Group,
+        sources: &Sources,
+        tell: &mut dyn FnMut(&Progress<'_>),
+    ) -> Result<Sent, CopyError> {
+        self.hear_losses(&group.wait_until_ready(None)?);
+        let (messages, queue) = sync_channel::<(Vec<u8>, u64)>(QUEUED_MESSAGES);
+        let (empty, emptied) = sync_channel::<Vec<u8>>(QUEUED_MESSAGES + 2);
+        let all = &sources.all;
+        thread::scope(|scope| {
+            let reader = scope.spawn(move || {
+                let mut take = |message, bytes| {
+                    messages.send((message, bytes)).ok()?;
+                    Some(emptied.try_recv().unwrap_or_default())
+                };
+                let mut sender = Sender::new(&mut take);
+                let _ = sender.send(all);
+                (sender.files, sender.left_out)
+            });
+            let sent = self.send_messages(group, queue, &empty, sources.bytes, tell);
+            let (files, left_out) = reader.join().unwrap_or_default();
+            let bytes = sent?;
+            Ok(Sent { files, left_out, bytes })
+        })
+    }
+
+    fn send_messages(
+        &mut self,
+        group: &Group,
+        queue: Receiver<(Vec<u8>, u64)>,
+        empty: &SyncSender<Vec<u8>>,
+        total: u64,
+        tell: &mut dyn FnMut(&Progress<'_>),
+    ) -> Result<u64, CopyError> {
+        let mut sent = 0;
+        let mut told = Instant::now();
+        for (mut message, bytes) in queue {
+            group.send(&message)?;
+            sent += bytes;
+            message.clear();
+            let _ = empty.try_send(message);
+            if told.elapsed() >= PROGRESS_INTERVAL {
+                told = Instant::now();
+                self.hear(Duration::ZERO);
+                self.hear_losses(&group.losses());
+                tell(&self.progress(sent, total));
+            }
+        }
+        loop {
+            match group.close(Some(PROGRESS_INTERVAL)) {
+                Ok(lost) => {
+                    self.hear_losses(&lost);
+                    return Ok(sent);
+                }
+                Err(NodeError::TimedOut) => {
+                    self.hear(Duration::ZERO);
+                    self.hear_losses(&group.losses());
+                    tell(&self.progress(sent, total));
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Waits until all receivers have written everything, or are silent.
+    fn wait_for_all(&mut self, total: u64, tell: &mut dyn FnMut(&Progress<'_>)) {
+        let since = Instant::now();
+        while self.hosts.iter().any(Host::is_alive) {
+            self.hear(PROGRESS_INTERVAL);
+            tell(&self.progress(total, total));
+            for host in self.hosts.iter_mut().filter(|host| host.is_alive()) {
+                let (until, why) = match &host.lost {
+                    Some(why) => (LOST_SILENCE_MAX, why.clone()),
+                    None => (SILENCE_MAX, format!("it was silent for {} s", SILENCE_MAX.as_secs())),
+                };
+                if host.heard.max(since).elapsed() > until {
+                    host.fail(why);
+                }
+            }
+        }
+        // All end at the same time.
+        for worker in self.hosts.iter_mut().filter_map(|host| host.worker.as_mut()) {
+            worker.process.close();
+        }
+    }
+
+    /// Takes what receivers have said; waits for the first of it.
+    fn hear(&mut self, timeout: Duration) {
+        let mut next = self.news.recv_timeout(timeout);
+        while let Ok((number, said)) = next {
+            let host = &mut self.hosts[number];
+            host.heard = Instant::now();
+            match said {
+                Ok(Response::Progress { bytes }) => host.bytes = bytes,
+                Ok(Response::Done { files, kept, failures, failure_count: count }) => {
+                    let outcome =
+                        if count == 0 { Outcome::Complete } else { Outcome::Incomplete { failures, count } };
+                    host.end(outcome, files, kept);
+                }
+                Ok(Response::Failed { why }) => host.fail(why),
+                Ok(_) => host.fail("it answers another request".into()),
+                Err(why) => {
+                    let said = host.worker.as_ref().map(Worker::said).filter(|said| !said.is_empty());
+                    let lost = host.lost.take();
+                    host.fail(
+                        lost.unwrap_or_else(|| said.map_or(why.clone(), |said| format!("{why}: {said}"))),
+                    );
+                }
+            }
+            next = self.news.try_recv().map_err(|_| RecvTimeoutError::Timeout);
+        }
+    }
+
+    /// Notes members that the group has lost. Their receivers may still say why they have left.
+    fn hear_losses(&mut self, all: &[Lost]) {
+        for lost in all {
+            let of_member = |host: &&mut Host| host.member == lost.member as usize;
+            if let Some(host) = self.hosts.iter_mut().find(of_member).filter(|host| host.lost.is_none()) {
+                host.lost = Some(lost.loss.to_string());
+                // Its receiver ends with its input.
+                if let Some(worker) = &mut host.worker {
+                    worker.process.close();
+                }
+            }
+        }
+    }
+
+    fn progress(&self, sent: u64, total: u64) -> Progress<'_> {
+        let alive = self.hosts.iter().filter(|host| host.report.is_none());
+        let hosts: Vec<(&str, u64)> = alive.map(|host| (host.name.as_str(), host.bytes)).collect();
+        let has_failed = |host: &&Host| matches!(&host.report, Some(report) if matches!(report.outcome, Outcome::Failed(_)));
+        Progress { sent, total, hosts, failed: self.hosts.iter().filter(has_failed).count() }
+    }
+}
+
+/// This host's address towards another one, if its name resolves here.
+fn address_towards(name: &str) -> Option<IpAddr> {
+    let host = name.rsplit_once('@').map_or(name, |(_, host)| host);
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    (host, 0).to_socket_addrs().ok()?.find_map(|address| local_address(address.ip()).ok())
+}

@@ -1,0 +1,29 @@
+//! Files to many hosts: receivers that a remote shell starts, and one multicast to all of them.
+//!
+//! [`copy`] runs at the host that has the files. It starts a receiver on each other host, forms a group of all of them with a fresh token,
+//! sends what [`Sources`] has found as a stream of [records](stream), and collects what each receiver has to say. [`receive`] is a
+//! receiver: it writes files under other names, verifies each by BLAKE3, and renames it when it is complete.
+
+mod control;
+mod coordinator;
+mod destination;
+mod entry;
+mod error;
+mod receiver;
+mod report;
+mod sender;
+mod sources;
+mod stopper;
+pub mod stream;
+mod worker;
+mod writer;
+
+pub use control::{Existing, HELLO, Writing};
+pub use coordinator::{CopySettings, Progress, copy};
+pub use destination::Destination;
+pub use entry::{Entry, Kind};
+pub use error::CopyError;
+pub use receiver::receive;
+pub use report::{CopiedFile, HostReport, Outcome, Report};
+pub use sources::{SourceSettings, Sources};
+pub use stopper::Stopper;

@@ -1,0 +1,66 @@
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::stream::Hash;
+
+/// What became of a copy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Report {
+    /// The files, as they were sent.
+    pub files: Vec<CopiedFile>,
+    /// Sources that could not be read, or are no files, and why.
+    pub left_out: Vec<(PathBuf, String)>,
+    /// The bytes of all files that were sent.
+    pub bytes: u64,
+    /// From the start of the first receiver until the last one was done.
+    pub duration: Duration,
+    /// In the order in which they were given.
+    pub hosts: Vec<HostReport>,
+}
+
+/// A file that was sent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CopiedFile {
+    /// The path of the source.
+    pub source: PathBuf,
+    /// The bytes.
+    pub length: u64,
+    /// The BLAKE3 hash of its contents.
+    pub hash: Hash,
+}
+
+/// What became of a copy at a host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostReport {
+    /// The host.
+    pub host: String,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// The files that are complete there, and those that were kept as they were.
+    pub files: u64,
+    /// Those that were kept as they were.
+    pub kept: u64,
+}
+
+/// How a copy ended at a host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// All files are there.
+    Complete,
+    /// Some files are not: these, and why. Of many failures the first are listed.
+    Incomplete {
+        /// The files.
+        failures: Vec<String>,
+        /// The number of all failures.
+        count: u64,
+    },
+    /// It took no part, or not to the end: why.
+    Failed(String),
+}
+
+impl Report {
+    /// Whether all hosts have all that was to be copied.
+    pub fn is_complete(&self) -> bool {
+        self.left_out.is_empty() && self.hosts.iter().all(|host| host.outcome == Outcome::Complete)
+    }
+}

@@ -1,0 +1,269 @@
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs::{self, Metadata};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use globset::{Glob, GlobBuilder, GlobSet};
+use walkdir::WalkDir;
+
+use crate::entry::Attribute;
+use crate::{CopyError, Entry, Kind};
+
+/// What is to be copied, as it was found: files, directories and symbolic links, each directory before what is in it, sorted by name.
+#[derive(Debug)]
+pub struct Sources {
+    pub(crate) all: Vec<Source>,
+    /// What could not be read, or is neither file nor directory, and why.
+    pub left_out: Vec<(PathBuf, String)>,
+    /// The bytes of all files.
+    pub bytes: u64,
+    /// How many were named.
+    pub named: usize,
+    /// Whether one of them is a directory.
+    pub has_directory: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct Source {
+    /// Where it is on this host.
+    pub path: PathBuf,
+    pub entry: Entry,
+}
+
+/// How sources are found.
+#[derive(Debug, Clone, Default)]
+pub struct SourceSettings {
+    /// Whether directories are copied, with all that is in them.
+    pub is_recursive: bool,
+    /// Patterns of what is left out: with a slash of whole paths that begin with the source's name, without one of names.
+    pub exclude: Vec<String>,
+    /// Whether extended attributes are copied.
+    pub attributes: bool,
+}
+
+impl Sources {
+    /// Finds all sources. A symbolic link is followed if it is named here, and copied as a link if it is in a directory.
+    ///
+    /// # Errors
+    /// [`CopyError::Source`] if one of `paths` does not exist or cannot be read; what is in a directory and cannot be read is left out.
+    /// [`CopyError::Directory`], [`CopyError::Special`], [`CopyError::NoName`], [`CopyError::SameName`], [`CopyError::Pattern`].
+    pub fn find(paths: &[PathBuf], settings: &SourceSettings) -> Result<Self, CopyError> {
+        let exclude = patterns(&settings.exclude)?;
+        let mut found = Self {
+            all: Vec::new(),
+            left_out: Vec::new(),
+            bytes: 0,
+            named: paths.len(),
+            has_directory: false,
+        };
+        let mut names: BTreeMap<&OsStr, &Path> = BTreeMap::new();
+        for path in paths {
+            let name = path.file_name().ok_or_else(|| CopyError::NoName(path.clone()))?;
+            if let Some(other) = names.insert(name, path) {
+                return Err(CopyError::SameName(other.into(), path.clone()));
+            }
+            let of_source = |why| CopyError::Source { path: path.clone(), why };
+            let metadata = fs::metadata(path).map_err(of_source)?;
+            if metadata.is_dir() {
+                if !settings.is_recursive {
+                    return Err(CopyError::Directory(path.clone()));
+                }
+                found.has_directory = true;
+                found.walk(path, name, &exclude, settings.attributes)?;
+            } else if metadata.is_file() {
+                fs::File::open(path).map_err(of_source)?;
+                found.add(path.clone(), name.into(), &metadata, settings.attributes)?;
+            } else {
+                return Err(CopyError::Special(path.clone()));
+            }
+        }
+        Ok(found)
+    }
+
+    /// The number of files, directories and links.
+    pub fn count(&self) -> usize {
+        self.all.len()
+    }
+
+    fn walk(
+        &mut self,
+        top: &Path,
+        name: &OsStr,
+        exclude: &GlobSet,
+        attributes: bool,
+    ) -> Result<(), CopyError> {
+        let below = |path: &Path| {
+            let rest = path.strip_prefix(top).unwrap_or(path);
+            if rest.as_os_str().is_empty() { PathBuf::from(name) } else { Path::new(name).join(rest) }
+        };
+        let entries = WalkDir::new(top).follow_root_links(true).sort_by_file_name().into_iter();
+        for entry in entries.filter_entry(|entry| !exclude.is_match(below(entry.path()))) {
+            let (path, metadata) = match entry {
+                Ok(entry) if entry.depth() == 0 => (top.to_path_buf(), fs::metadata(top)),
+                Ok(entry) => (entry.path().to_path_buf(), entry.path().symlink_metadata()),
+                Err(error) => {
+                    let path = error.path().unwrap_or(top).to_path_buf();
+                    let why = error.into_io_error().unwrap_or_else(|| io::Error::other("a cycle of links"));
+                    self.left_out.push((path, format!("could not be read: {}", described(&why))));
+                    continue;
+                }
+            };
+            match metadata {
+                Ok(metadata) => self.add(path.clone(), below(&path), &metadata, attributes)?,
+                Err(why) => {
+                    self.left_out.push((path, format!("could not be read: {}", described(&why))));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn add(
+        &mut self,
+        path: PathBuf,
+        below: PathBuf,
+        metadata: &Metadata,
+        attributes: bool,
+    ) -> Result<(), CopyError> {
+        let kind = if metadata.is_file() {
+            let length = metadata.len();
+            self.bytes += length;
+            // Blocks of 512 bytes, whatever the file system's are (stat(2)).
+            Kind::File { length, is_sparse: metadata.blocks() * 512 < length }
+        } else if metadata.is_dir() {
+            Kind::Directory
+        } else if metadata.is_symlink() {
+            match fs::read_link(&path) {
+                Ok(target) => Kind::Link(target),
+                Err(why) => {
+                    self.left_out.push((path, format!("could not be read: {}", described(&why))));
+                    return Ok(());
+                }
+            }
+        } else {
+            self.left_out.push((path, "is neither a file nor a directory nor a link".into()));
+            return Ok(());
+        };
+        if self.all.len() >= u32::MAX as usize {
+            return Err(CopyError::TooMany);
+        }
+        let attributes = if attributes { attributes_of(&path) } else { Vec::new() };
+        let entry = Entry {
+            path: below,
+            kind,
+            mode: metadata.mode() & 0o7777,
+            owner: (metadata.uid(), metadata.gid()),
+            modified: (metadata.mtime(), metadata.mtime_nsec() as u32),
+            attributes,
+        };
+        self.all.push(Source { path, entry });
+        Ok(())
+    }
+}
+
+/// What the system says, without its number.
+pub(crate) fn described(error: &io::Error) -> String {
+    let text = error.to_string();
+    text.split_once(" (os error").map_or(text.as_str(), |(text, _)| text).to_owned()
+}
+
+fn patterns(texts: &[String]) -> Result<GlobSet, CopyError> {
+    let mut set = GlobSet::builder();
+    for text in texts {
+        let text = text.trim_end_matches('/');
+        let pattern =
+            if text.contains('/') { text.trim_start_matches('/').into() } else { format!("**/{text}") };
+        let glob: Glob = GlobBuilder::new(&pattern).literal_separator(true).build()?;
+        set.add(glob);
+    }
+    Ok(set.build()?)
+}
+
+/// The most bytes of one extended attribute, and of the names of all (xattr(7)).
+const ATTRIBUTE_BYTES_MAX: usize = 64 << 10;
+
+/// The extended attributes that can be read.
+fn attributes_of(path: &Path) -> Vec<Attribute> {
+    let mut names = vec![0; ATTRIBUTE_BYTES_MAX];
+    let Ok(length) = rustix::fs::llistxattr(path, &mut names) else { return Vec::new() };
+    let mut value = vec![0; ATTRIBUTE_BYTES_MAX];
+    let mut read = |name: &[u8]| {
+        let length = rustix::fs::lgetxattr(path, OsStr::from_bytes(name), &mut value).ok()?;
+        Some(Attribute { name: name.into(), value: value.get(..length)?.into() })
+    };
+    let names = names[..length].split(|&byte| byte == 0).filter(|name| !name.is_empty());
+    names.filter_map(&mut read).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tree() -> tempfile::TempDir {
+        let directory = tempfile::tempdir().unwrap();
+        let data = directory.path().join("data");
+        fs::create_dir_all(data.join("sub/deep")).unwrap();
+        fs::write(data.join("one.txt"), "1").unwrap();
+        fs::write(data.join("sub/two.o"), "22").unwrap();
+        fs::write(data.join("sub/deep/three.txt"), "333").unwrap();
+        std::os::unix::fs::symlink("../one.txt", data.join("sub/link")).unwrap();
+        directory
+    }
+
+    fn found(exclude: &[&str]) -> Vec<String> {
+        let directory = tree();
+        let settings = SourceSettings {
+            is_recursive: true,
+            exclude: exclude.iter().map(ToString::to_string).collect(),
+            attributes: false,
+        };
+        let sources = Sources::find(&[directory.path().join("data/")], &settings).unwrap();
+        sources.all.iter().map(|source| source.entry.path.display().to_string()).collect()
+    }
+
+    #[test]
+    fn directories_come_before_what_is_in_them() {
+        assert_eq!(
+            found(&[]),
+            [
+                "data",
+                "data/one.txt",
+                "data/sub",
+                "data/sub/deep",
+                "data/sub/deep/three.txt",
+                "data/sub/link",
+                "data/sub/two.o"
+            ]
+        );
+    }
+
+    #[test]
+    fn patterns_leave_out_names_and_paths() {
+        assert_eq!(found(&["*.o", "deep"]), ["data", "data/one.txt", "data/sub", "data/sub/link"]);
+        assert_eq!(found(&["data/sub/"]), ["data", "data/one.txt"]);
+        assert_eq!(found(&["sub/deep"]).len(), 7, "a pattern with a slash is of a whole path");
+        assert_eq!(found(&["**/deep/*"]).len(), 6);
+    }
+
+    #[test]
+    fn what_cannot_be_copied_is_an_error_with_its_path() {
+        let directory = tree();
+        let find = |paths: &[&str], is_recursive| {
+            let paths: Vec<PathBuf> = paths.iter().map(|path| directory.path().join(path)).collect();
+            Sources::find(&paths, &SourceSettings { is_recursive, ..SourceSettings::default() })
+        };
+        assert!(matches!(find(&["data"], false), Err(CopyError::Directory(_))));
+        assert!(matches!(find(&["missing"], true), Err(CopyError::Source { .. })));
+        assert!(matches!(find(&["data/.."], true), Err(CopyError::NoName(_))));
+        assert!(matches!(find(&["data/one.txt", "data/sub/../one.txt"], true), Err(CopyError::SameName(..))));
+        assert!(matches!(
+            Sources::find(&["/dev/null".into()], &SourceSettings::default()),
+            Err(CopyError::Special(_))
+        ));
+        let one = find(&["data/one.txt"], false).unwrap();
+        assert!(!one.has_directory && one.named == 1 && one.bytes == 1);
+    }
+}

@@ -1,0 +1,133 @@
+//! What the sender says to all receivers: messages, each of which is a sequence of records.
+//!
+//! The records are in [postcard](https://postcard.jamesmunns.com/wire-format)'s format, one after another. An entry gets its number by its
+//! place among all entries, from 0. The data of a file comes between its entry and its end, each part once.
+
+use serde::{Deserialize, Serialize};
+
+use crate::Entry;
+
+/// The most bytes of a message.
+pub const MESSAGE_BYTES_MAX: usize = 256 << 10;
+
+/// The most bytes of a file in one record, so that a message has room for what is around them.
+pub const DATA_BYTES_MAX: usize = MESSAGE_BYTES_MAX - 64;
+
+/// A BLAKE3 hash.
+pub type Hash = [u8; 32];
+
+/// A part of what is said.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Record<'a> {
+    /// The next entry.
+    Entry(Entry),
+    /// A part of a file's data.
+    Data {
+        /// The number of the entry.
+        entry: u32,
+        /// Where the part lies in the file.
+        offset: u64,
+        /// The part.
+        #[serde(borrow)]
+        bytes: &'a [u8],
+    },
+    /// All of a file has been sent.
+    End {
+        /// The number of the entry.
+        entry: u32,
+        /// The bytes that the file has.
+        length: u64,
+        /// The hash of its contents, holes as zeros.
+        hash: Hash,
+    },
+    /// A file could not be read to its end, and is not to be kept.
+    Unreadable {
+        /// The number of the entry.
+        entry: u32,
+    },
+    /// This is all.
+    Complete {
+        /// The number of entries.
+        entries: u32,
+    },
+}
+
+/// A message is no sequence of records.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("a message is no sequence of records: {0}")]
+pub struct NoRecords(String);
+
+/// The next record of a message, and what follows it; none at the end.
+///
+/// # Errors
+/// The bytes are no record.
+pub fn next(message: &[u8]) -> Result<Option<(Record<'_>, &[u8])>, NoRecords> {
+    if message.is_empty() {
+        return Ok(None);
+    }
+    postcard::take_from_bytes(message).map(Some).map_err(|error| NoRecords(error.to_string()))
+}
+
+/// Appends a record to a message.
+pub fn append(message: &mut Vec<u8>, record: &Record<'_>) {
+    let filled = std::mem::take(message);
+    *message = postcard::to_extend(record, filled).expect("a vector has room for every record");
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::Kind;
+
+    fn entry() -> Entry {
+        Entry {
+            path: "a/b".into(),
+            kind: Kind::File { length: 3, is_sparse: false },
+            mode: 0o644,
+            owner: (1, 2),
+            modified: (-1, 5),
+            attributes: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn records_come_back_as_they_were() {
+        let records = [
+            Record::Entry(entry()),
+            Record::Data { entry: 0, offset: 1 << 40, bytes: b"abc" },
+            Record::End { entry: 0, length: 3, hash: [7; 32] },
+            Record::Unreadable { entry: 1 },
+            Record::Complete { entries: 2 },
+        ];
+        let mut message = Vec::new();
+        records.iter().for_each(|record| append(&mut message, record));
+        let mut rest = &message[..];
+        for record in &records {
+            let (read, after) = next(rest).unwrap().unwrap();
+            assert_eq!(read, *record);
+            rest = after;
+        }
+        assert_eq!(next(rest), Ok(None));
+    }
+
+    #[test]
+    fn a_message_has_room_for_the_longest_data() {
+        let mut message = Vec::new();
+        let bytes = vec![1; DATA_BYTES_MAX];
+        append(&mut message, &Record::Data { entry: u32::MAX, offset: u64::MAX, bytes: &bytes });
+        assert!(message.len() <= MESSAGE_BYTES_MAX);
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_bytes_are_records_or_an_error(bytes: Vec<u8>) {
+            let mut rest = &bytes[..];
+            while let Ok(Some((_, after))) = next(rest) {
+                prop_assert!(after.len() < rest.len());
+                rest = after;
+            }
+        }
+    }
+}

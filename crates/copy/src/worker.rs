@@ -1,0 +1,123 @@
+//! A receiver on another host, seen from the host that copies.
+
+use std::io::{self, BufRead, BufReader, Read};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Stdio;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+
+use treecast_remote::{Process, RemoteShell};
+
+use crate::control::{HELLO, Request, Response};
+use crate::sources::described;
+
+/// How many bytes of what a remote shell writes to standard error are kept.
+const SAID_BYTES_MAX: u64 = 64 << 10;
+
+/// A receiver that has opened its node.
+pub(crate) struct Worker {
+    pub process: Process,
+    pub address: SocketAddr,
+    /// What the destination is there; none if it does not exist.
+    pub is_directory: Option<bool>,
+    said: Arc<Mutex<String>>,
+}
+
+impl Worker {
+    /// Starts a receiver on a host: by the program at the same path as this one, or in the search path, if that is of the same version, and
+    /// otherwise by a copy of this one, which is removed when it has started.
+    pub fn start(host: &str, shell: &RemoteShell, program: &Path, open: &Request) -> Result<Self, String> {
+        let of_shell = |why: io::Error| format!("the remote shell '{shell}': {}", described(&why));
+        let length = program.metadata().map_err(|why| format!("{}: {why}", program.display()))?.len();
+        let mut command = shell.command(host);
+        command.arg(script(program, length)).stderr(Stdio::piped());
+        let mut process = Process::start(&mut command).map_err(of_shell)?;
+        let said = Arc::new(Mutex::new(String::new()));
+        if let Some(errors) = process.take_errors() {
+            let said = Arc::clone(&said);
+            thread::spawn(move || keep_last_line(errors, &said));
+        }
+        let opened = Self::open(&mut process, program, open);
+        let said_last = || said.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        match opened {
+            Ok((address, is_directory)) => Ok(Self { process, address, is_directory, said }),
+            Err(OpenError::Told(why)) => Err(why),
+            Err(OpenError::Broken(why)) => {
+                let said = said_last();
+                Err(of_shell(if said.is_empty() { why } else { io::Error::other(format!("{why}: {said}")) }))
+            }
+        }
+    }
+
+    fn open(
+        process: &mut Process,
+        program: &Path,
+        open: &Request,
+    ) -> Result<(SocketAddr, Option<bool>), OpenError> {
+        let mut hello = process.receive()?;
+        if matches!(hello, Response::Missing) {
+            process.send_bytes(&std::fs::read(program)?)?;
+            hello = process.receive()?;
+        }
+        match hello {
+            Response::Hello(hello) if hello == HELLO => {}
+            Response::Hello(hello) => return Err(OpenError::Told(format!("it is another version: {hello}"))),
+            _ => return Err(OpenError::Told("it does not say which version it is".into())),
+        }
+        process.send(open)?;
+        match process.receive()? {
+            Response::Opened { address, is_directory } => Ok((address, is_directory)),
+            Response::Failed { why } => Err(OpenError::Told(why)),
+            _ => Err(OpenError::Told("it answers another request".into())),
+        }
+    }
+
+    /// What the remote shell has said last on standard error.
+    pub fn said(&self) -> String {
+        self.said.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+enum OpenError {
+    /// What the receiver says.
+    Told(String),
+    /// Its pipes are broken.
+    Broken(io::Error),
+}
+
+impl From<io::Error> for OpenError {
+    fn from(error: io::Error) -> Self {
+        Self::Broken(error)
+    }
+}
+
+fn keep_last_line(errors: impl Read, last: &Mutex<String>) {
+    let mut lines = BufReader::new(errors.take(SAID_BYTES_MAX));
+    let mut line = Vec::new();
+    while lines.read_until(b'\n', &mut line).is_ok_and(|length| length > 0) {
+        let text = String::from_utf8_lossy(&line).trim().to_owned();
+        if !text.is_empty() {
+            *last.lock().unwrap_or_else(PoisonError::into_inner) = text;
+        }
+        line.clear();
+    }
+    // A full pipe would stop the shell.
+    let _ = io::copy(lines.get_mut().get_mut(), &mut io::sink());
+}
+
+/// The command's argument for a receiver, and the option by which it only says [`HELLO`].
+const RECEIVER: &str = "copy-receiver";
+const ASK: &str = "--hello";
+
+/// What the user's shell on a host runs. Inside single quotes, so that it is the same for every shell.
+fn script(program: &Path, length: u64) -> String {
+    let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"/._+-".contains(byte);
+    let here = program.to_str().filter(|path| path.as_bytes().iter().all(is_plain)).unwrap_or("treecast");
+    format!(
+        "exec sh -c 'for program in {here} treecast; do \
+         if [ \"$($program {RECEIVER} {ASK} 2>/dev/null)\" = \"{HELLO}\" ]; then exec $program {RECEIVER}; fi; done; \
+         umask 077; copy=$(mktemp \"${{TMPDIR:-/tmp}}/treecast.XXXXXX\") || exit; echo \"\\\"Missing\\\"\"; \
+         head -c {length} > $copy && chmod 700 $copy && {{ $copy {RECEIVER}; status=$?; rm -f $copy; exit $status; }}; rm -f $copy; exit 1'"
+    )
+}

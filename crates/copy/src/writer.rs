@@ -1,0 +1,352 @@
+//! Writing what comes: files under another name until they are complete.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
+use std::io::{self, ErrorKind};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, symlink};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{
+    AtFlags, CWD, FallocateFlags, Gid, Mode, Timespec, Timestamps, Uid, XattrFlags, chownat, fallocate,
+    futimens, lsetxattr, utimensat,
+};
+use rustix::io::Errno;
+
+use crate::control::{Existing, Writing};
+use crate::sender::FileHash;
+use crate::sources::described;
+use crate::stream::{self, Hash, Record};
+use crate::{Entry, Kind};
+
+/// The end of the name of a file that is not complete.
+const PART: &str = ".treecast-part";
+
+/// The longest name of a file, in bytes (NAME_MAX).
+const NAME_BYTES_MAX: usize = 255;
+
+/// How many failures are listed.
+const FAILURES_MAX: usize = 20;
+
+/// Why nothing more can be written.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum WriteError {
+    /// The whole file system is full, read-only or broken.
+    #[error("{}: {}", path.display(), described(why))]
+    Host { path: PathBuf, why: io::Error },
+    /// What came is nothing that a sender sends.
+    #[error("{0}")]
+    Stream(&'static str),
+    #[error(transparent)]
+    NoRecords(#[from] stream::NoRecords),
+}
+
+/// Writes entries below a destination.
+pub(crate) struct Writer {
+    destination: PathBuf,
+    /// Whether entries are written into the destination, and not as the destination.
+    into: bool,
+    writing: Writing,
+    /// Whether this process may give files to other users.
+    is_root: bool,
+    umask: Mode,
+    /// The number of entries so far.
+    entries: u32,
+    /// The file that is written.
+    file: Option<PartFile>,
+    /// Directories, whose modes and times change when all is in them.
+    directories: Vec<(PathBuf, Entry)>,
+    /// Whether all has come.
+    is_complete: bool,
+    pub files: u64,
+    /// Files that existed, and were kept.
+    pub kept: u64,
+    /// The bytes that were written.
+    pub bytes: u64,
+    /// The first failures, and the number of all.
+    pub failures: Vec<String>,
+    pub failure_count: u64,
+}
+
+/// A file under another name; removed unless it is completed.
+struct PartFile {
+    file: File,
+    part: PathBuf,
+    target: PathBuf,
+    entry: Entry,
+    hash: FileHash,
+    is_complete: bool,
+}
+
+impl Drop for PartFile {
+    fn drop(&mut self) {
+        if !self.is_complete {
+            let _ = fs::remove_file(&self.part);
+        }
+    }
+}
+
+impl Writer {
+    pub fn new(destination: PathBuf, into: bool, writing: Writing) -> Self {
+        // The mask can be read only by setting it.
+        let umask = rustix::process::umask(Mode::from_raw_mode(0o077));
+        rustix::process::umask(umask);
+        Self {
+            destination,
+            into,
+            writing,
+            is_root: rustix::process::geteuid().is_root(),
+            umask,
+            entries: 0,
+            file: None,
+            directories: Vec::new(),
+            is_complete: false,
+            files: 0,
+            kept: 0,
+            bytes: 0,
+            failures: Vec::new(),
+            failure_count: 0,
+        }
+    }
+
+    /// Writes what a message brings.
+    pub fn take(&mut self, message: &[u8]) -> Result<(), WriteError> {
+        let mut rest = message;
+        while let Some((record, after)) = stream::next(rest)? {
+            self.take_record(record)?;
+            rest = after;
+        }
+        Ok(())
+    }
+
+    /// Whether all has come and is written; then directories get their modes and times.
+    pub fn finish(&mut self) -> bool {
+        for (path, entry) in std::mem::take(&mut self.directories).into_iter().rev() {
+            if let Err(error) = self.finish_directory(&path, &entry) {
+                self.fail(&path, &error);
+            }
+        }
+        self.is_complete
+    }
+
+    fn take_record(&mut self, record: Record<'_>) -> Result<(), WriteError> {
+        match record {
+            Record::Entry(entry) => {
+                if self.file.is_some() || !entry.is_below() || self.is_complete {
+                    return Err(WriteError::Stream("an entry that has no place"));
+                }
+                self.entries += 1;
+                let target = self.target(&entry);
+                let made = self.begin(&target, entry);
+                self.allow(&target, made)
+            }
+            Record::Data { entry, offset, bytes } => {
+                self.check(entry)?;
+                let Some(file) = &mut self.file else { return Ok(()) };
+                if !file.hash.add(offset, bytes) {
+                    return Err(WriteError::Stream("data that has come before"));
+                }
+                self.bytes += bytes.len() as u64;
+                if let Err(why) = file.file.write_all_at(bytes, offset) {
+                    let target = file.target.clone();
+                    self.file = None;
+                    return self.allow(&target, Err(why));
+                }
+                Ok(())
+            }
+            Record::End { entry, length, hash } => {
+                self.check(entry)?;
+                let Some(file) = self.file.take() else { return Ok(()) };
+                let target = file.target.clone();
+                let completed = self.complete(file, length, &hash);
+                self.allow(&target, completed)
+            }
+            Record::Unreadable { entry } => {
+                self.check(entry)?;
+                self.file = None;
+                Ok(())
+            }
+            Record::Complete { entries } => {
+                if self.file.is_some() || entries != self.entries {
+                    return Err(WriteError::Stream("an end before all has come"));
+                }
+                self.is_complete = true;
+                Ok(())
+            }
+        }
+    }
+
+    /// Data is of the last entry.
+    fn check(&self, entry: u32) -> Result<(), WriteError> {
+        if entry.checked_add(1) == Some(self.entries) {
+            Ok(())
+        } else {
+            Err(WriteError::Stream("data of another file"))
+        }
+    }
+
+    /// Counts a failure of one file; one that is the whole host's is an error.
+    fn allow(&mut self, path: &Path, done: io::Result<()>) -> Result<(), WriteError> {
+        let Err(why) = done else { return Ok(()) };
+        let of_host =
+            [Errno::NOSPC, Errno::DQUOT, Errno::ROFS, Errno::IO].map(|errno| Some(errno.raw_os_error()));
+        if of_host.contains(&why.raw_os_error()) {
+            return Err(WriteError::Host { path: path.into(), why });
+        }
+        self.fail(path, &why);
+        Ok(())
+    }
+
+    fn fail(&mut self, path: &Path, why: &io::Error) {
+        self.failure_count += 1;
+        if self.failures.len() < FAILURES_MAX {
+            self.failures.push(format!("{}: {}", path.display(), described(why)));
+        }
+    }
+
+    /// Where an entry goes.
+    fn target(&self, entry: &Entry) -> PathBuf {
+        if self.into {
+            return self.destination.join(&entry.path);
+        }
+        let below: PathBuf = entry.path.iter().skip(1).collect();
+        if below.as_os_str().is_empty() { self.destination.clone() } else { self.destination.join(below) }
+    }
+
+    fn begin(&mut self, target: &Path, entry: Entry) -> io::Result<()> {
+        if entry.kind == Kind::Directory {
+            let made = DirBuilder::new().mode(entry.mode | 0o700).create(target);
+            // One that exists keeps its mode, unless modes are preserved.
+            let is_new = made.is_ok();
+            made.or_else(|error| if target.is_dir() { Ok(()) } else { Err(error) })?;
+            if is_new || self.writing.preserves {
+                self.directories.push((target.into(), entry));
+            }
+            return Ok(());
+        }
+        match fs::symlink_metadata(target) {
+            Ok(there) if there.is_dir() => return Err(ErrorKind::IsADirectory.into()),
+            Ok(there) if self.is_kept(&there, &entry) => {
+                self.kept += 1;
+                return Ok(());
+            }
+            _ => {}
+        }
+        let part = part_of(target)?;
+        match fs::remove_file(&part) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        if let Kind::Link(to) = &entry.kind {
+            symlink(to, &part)?;
+            let moved = self.preserve_link(&part, &entry).and_then(|()| fs::rename(&part, target));
+            if moved.is_err() {
+                let _ = fs::remove_file(&part);
+            }
+            self.files += u64::from(moved.is_ok());
+            return moved;
+        }
+        let mode = entry.mode & 0o777;
+        let file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&part)?;
+        let file = PartFile {
+            file,
+            part,
+            target: target.into(),
+            entry,
+            hash: FileHash::default(),
+            is_complete: false,
+        };
+        // A full disk is known before the data comes, and the file system can lay the file out in one piece.
+        if let Kind::File { length, is_sparse: false } = file.entry.kind
+            && length > 0
+        {
+            match fallocate(&file.file, FallocateFlags::empty(), 0, length) {
+                Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        self.file = Some(file);
+        Ok(())
+    }
+
+    fn is_kept(&self, there: &Metadata, entry: &Entry) -> bool {
+        match self.writing.existing {
+            Existing::Replace => false,
+            Existing::Keep => true,
+            Existing::Newer => {
+                (there.mtime(), there.mtime_nsec()) >= (entry.modified.0, entry.modified.1.into())
+            }
+        }
+    }
+
+    /// Moves a file to its name.
+    fn complete(&mut self, mut file: PartFile, length: u64, hash: &Hash) -> io::Result<()> {
+        let received = std::mem::take(&mut file.hash).finish(length);
+        if received != *hash {
+            return Err(io::Error::other("what has come differs from what was sent: the hashes differ"));
+        }
+        file.file.set_len(length)?;
+        for attribute in &file.entry.attributes {
+            let name = OsStr::from_bytes(&attribute.name);
+            lsetxattr(&file.part, name, &attribute.value, XattrFlags::empty())?;
+        }
+        if self.writing.preserves {
+            if self.is_root {
+                let (user, group) = file.entry.owner;
+                rustix::fs::fchown(&file.file, Some(Uid::from_raw(user)), Some(Gid::from_raw(group)))?;
+            }
+            rustix::fs::fchmod(&file.file, Mode::from_raw_mode(file.entry.mode))?;
+            futimens(&file.file, &times(&file.entry))?;
+        }
+        fs::rename(&file.part, &file.target)?;
+        file.is_complete = true;
+        self.files += 1;
+        Ok(())
+    }
+
+    fn finish_directory(&self, path: &Path, entry: &Entry) -> io::Result<()> {
+        for attribute in &entry.attributes {
+            let name = OsStr::from_bytes(&attribute.name);
+            lsetxattr(path, name, &attribute.value, XattrFlags::empty())?;
+        }
+        let mode = Mode::from_raw_mode(entry.mode);
+        if !self.writing.preserves {
+            return Ok(rustix::fs::chmod(path, mode.difference(self.umask))?);
+        }
+        if self.is_root {
+            let (user, group) = entry.owner;
+            rustix::fs::chown(path, Some(Uid::from_raw(user)), Some(Gid::from_raw(group)))?;
+        }
+        rustix::fs::chmod(path, mode)?;
+        Ok(utimensat(CWD, path, &times(entry), AtFlags::empty())?)
+    }
+
+    /// A link has no mode of its own.
+    fn preserve_link(&self, path: &Path, entry: &Entry) -> io::Result<()> {
+        if !self.writing.preserves {
+            return Ok(());
+        }
+        if self.is_root {
+            let (user, group) = entry.owner;
+            let (user, group) = (Uid::from_raw(user), Gid::from_raw(group));
+            chownat(CWD, path, Some(user), Some(group), AtFlags::SYMLINK_NOFOLLOW)?;
+        }
+        Ok(utimensat(CWD, path, &times(entry), AtFlags::SYMLINK_NOFOLLOW)?)
+    }
+}
+
+/// The time of the last access becomes that of the last modification.
+fn times(entry: &Entry) -> Timestamps {
+    let (tv_sec, nanoseconds) = entry.modified;
+    let time = Timespec { tv_sec, tv_nsec: nanoseconds.into() };
+    Timestamps { last_access: time, last_modification: time }
+}
+
+/// `.NAME.treecast-part` in the same directory; a long name is cut.
+fn part_of(target: &Path) -> io::Result<PathBuf> {
+    let name = target.file_name().ok_or(ErrorKind::InvalidFilename)?.as_bytes();
+    let mut part = OsString::from(".");
+    part.push(OsStr::from_bytes(&name[..name.len().min(NAME_BYTES_MAX - 1 - PART.len())]));
+    part.push(PART);
+    Ok(target.with_file_name(part))
+}
