@@ -58,6 +58,13 @@ pub enum Outcome {
     Failed(String),
 }
 
+impl CopiedFile {
+    /// The hash in hexadecimal digits, as b3sum prints it.
+    pub fn hash_text(&self) -> String {
+        blake3::Hash::from_bytes(self.hash).to_hex().to_string()
+    }
+}
+
 impl Report {
     /// Whether all hosts have all that was to be copied.
     pub fn is_complete(&self) -> bool {

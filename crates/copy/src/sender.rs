@@ -40,6 +40,11 @@ impl FileHash {
         true
     }
 
+    /// The end of the bytes that were added.
+    pub const fn position(&self) -> u64 {
+        self.position
+    }
+
     fn add_zeros(&mut self, until: u64) {
         while self.position < until {
             let length = (until - self.position).min(ZEROS.len() as u64);

@@ -102,7 +102,9 @@ mod tests {
             Record::Complete { entries: 2 },
         ];
         let mut message = Vec::new();
-        records.iter().for_each(|record| append(&mut message, record));
+        for record in &records {
+            append(&mut message, record);
+        }
         let mut rest = &message[..];
         for record in &records {
             let (read, after) = next(rest).unwrap().unwrap();

@@ -5,7 +5,8 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
 use treecast_remote::{Process, RemoteShell};
 
@@ -15,13 +16,16 @@ use crate::sources::described;
 /// How many bytes of what a remote shell writes to standard error are kept.
 const SAID_BYTES_MAX: u64 = 64 << 10;
 
+/// How long the end of that is waited for, once the shell has ended.
+const SAID_TIMEOUT: Duration = Duration::from_millis(500);
+
 /// A receiver that has opened its node.
 pub(crate) struct Worker {
     pub process: Process,
     pub address: SocketAddr,
     /// What the destination is there; none if it does not exist.
     pub is_directory: Option<bool>,
-    said: Arc<Mutex<String>>,
+    said: Said,
 }
 
 impl Worker {
@@ -33,20 +37,11 @@ impl Worker {
         let mut command = shell.command(host);
         command.arg(script(program, length)).stderr(Stdio::piped());
         let mut process = Process::start(&mut command).map_err(of_shell)?;
-        let said = Arc::new(Mutex::new(String::new()));
-        if let Some(errors) = process.take_errors() {
-            let said = Arc::clone(&said);
-            thread::spawn(move || keep_last_line(errors, &said));
-        }
-        let opened = Self::open(&mut process, program, open);
-        let said_last = || said.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        match opened {
+        let said = Said::of(process.take_errors());
+        match Self::open(&mut process, program, open) {
             Ok((address, is_directory)) => Ok(Self { process, address, is_directory, said }),
             Err(OpenError::Told(why)) => Err(why),
-            Err(OpenError::Broken(why)) => {
-                let said = said_last();
-                Err(of_shell(if said.is_empty() { why } else { io::Error::other(format!("{why}: {said}")) }))
-            }
+            Err(OpenError::Broken(why)) => Err(of_shell(said.explain(why))),
         }
     }
 
@@ -73,9 +68,36 @@ impl Worker {
         }
     }
 
-    /// What the remote shell has said last on standard error.
-    pub fn said(&self) -> String {
-        self.said.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// An error of its pipes with what the remote shell has said last.
+    pub fn explain(&self, why: io::Error) -> io::Error {
+        self.said.explain(why)
+    }
+}
+
+/// What a remote shell writes to standard error: the last line.
+struct Said {
+    last: Arc<Mutex<String>>,
+    reader: Option<JoinHandle<()>>,
+}
+
+impl Said {
+    fn of(errors: Option<impl Read + Send + 'static>) -> Self {
+        let last = Arc::new(Mutex::new(String::new()));
+        let reader = errors.map(|errors| {
+            let last = Arc::clone(&last);
+            thread::spawn(move || keep_last_line(errors, &last))
+        });
+        Self { last, reader }
+    }
+
+    /// Waits a moment for the end of what a shell says that has ended.
+    fn explain(&self, why: io::Error) -> io::Error {
+        let until = Instant::now() + SAID_TIMEOUT;
+        while self.reader.as_ref().is_some_and(|reader| !reader.is_finished()) && Instant::now() < until {
+            thread::sleep(Duration::from_millis(1));
+        }
+        let said = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if said.is_empty() { why } else { io::Error::other(format!("{}: {said}", described(&why))) }
     }
 }
 

@@ -22,8 +22,11 @@ use crate::{Entry, Kind};
 /// The end of the name of a file that is not complete.
 const PART: &str = ".treecast-part";
 
-/// The longest name of a file, in bytes (NAME_MAX).
+/// The longest name of a file, in bytes (`NAME_MAX` of limits.h).
 const NAME_BYTES_MAX: usize = 255;
+
+/// Files that are longer, in bytes, have their blocks allocated before their data comes.
+const ALLOCATED_BYTES_MIN: u64 = 256 << 10;
 
 /// How many failures are listed.
 const FAILURES_MAX: usize = 20;
@@ -224,21 +227,16 @@ impl Writer {
             }
             return Ok(());
         }
-        match fs::symlink_metadata(target) {
-            Ok(there) if there.is_dir() => return Err(ErrorKind::IsADirectory.into()),
-            Ok(there) if self.is_kept(&there, &entry) => {
-                self.kept += 1;
-                return Ok(());
-            }
-            _ => {}
+        if self.writing.existing != Existing::Replace
+            && let Ok(there) = fs::symlink_metadata(target)
+            && self.is_kept(&there, &entry)
+        {
+            self.kept += 1;
+            return Ok(());
         }
         let part = part_of(target)?;
-        match fs::remove_file(&part) {
-            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
         if let Kind::Link(to) = &entry.kind {
-            symlink(to, &part)?;
+            make_anew(&part, |part| symlink(to, part))?;
             let moved = self.preserve_link(&part, &entry).and_then(|()| fs::rename(&part, target));
             if moved.is_err() {
                 let _ = fs::remove_file(&part);
@@ -247,7 +245,8 @@ impl Writer {
             return moved;
         }
         let mode = entry.mode & 0o777;
-        let file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&part)?;
+        let open = |part: &Path| OpenOptions::new().write(true).create_new(true).mode(mode).open(part);
+        let file = make_anew(&part, open)?;
         let file = PartFile {
             file,
             part,
@@ -258,7 +257,7 @@ impl Writer {
         };
         // A full disk is known before the data comes, and the file system can lay the file out in one piece.
         if let Kind::File { length, is_sparse: false } = file.entry.kind
-            && length > 0
+            && length > ALLOCATED_BYTES_MIN
         {
             match fallocate(&file.file, FallocateFlags::empty(), 0, length) {
                 Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {}
@@ -281,11 +280,15 @@ impl Writer {
 
     /// Moves a file to its name.
     fn complete(&mut self, mut file: PartFile, length: u64, hash: &Hash) -> io::Result<()> {
-        let received = std::mem::take(&mut file.hash).finish(length);
-        if received != *hash {
+        let received = std::mem::take(&mut file.hash);
+        // The file has another length if it was allocated and has become shorter since, or if a hole is at its end.
+        let has_length = received.position() == length && file.entry.length() <= ALLOCATED_BYTES_MIN;
+        if received.finish(length) != *hash {
             return Err(io::Error::other("what has come differs from what was sent: the hashes differ"));
         }
-        file.file.set_len(length)?;
+        if !has_length {
+            file.file.set_len(length)?;
+        }
         for attribute in &file.entry.attributes {
             let name = OsStr::from_bytes(&attribute.name);
             lsetxattr(&file.part, name, &attribute.value, XattrFlags::empty())?;
@@ -332,6 +335,17 @@ impl Writer {
             chownat(CWD, path, Some(user), Some(group), AtFlags::SYMLINK_NOFOLLOW)?;
         }
         Ok(utimensat(CWD, path, &times(entry), AtFlags::SYMLINK_NOFOLLOW)?)
+    }
+}
+
+/// Makes a file that is not there; what an earlier copy has left under its name is removed.
+fn make_anew<T>(part: &Path, make: impl Fn(&Path) -> io::Result<T>) -> io::Result<T> {
+    match make(part) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+            fs::remove_file(part)?;
+            make(part)
+        }
+        made => made,
     }
 }
 

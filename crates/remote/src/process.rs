@@ -88,7 +88,7 @@ impl Process {
     /// How the process has ended, if it has; or that the line is no such response.
     pub fn receive<T: DeserializeOwned>(&mut self) -> io::Result<T> {
         let received = match &mut self.responses {
-            Some(responses) => responses.next(),
+            Some(responses) => responses.receive(),
             None => return Err(io::Error::other("another thread receives its responses")),
         };
         match received {
@@ -158,7 +158,7 @@ impl Responses {
     ///
     /// # Errors
     /// The line is no such response, or longer than 64 MiB; or those of the system.
-    pub fn next<T: DeserializeOwned>(&mut self) -> io::Result<Option<T>> {
+    pub fn receive<T: DeserializeOwned>(&mut self) -> io::Result<Option<T>> {
         let mut line = Vec::new();
         (&mut self.0).take(LINE_BYTES_MAX).read_until(b'\n', &mut line)?;
         if line.is_empty() {

@@ -187,9 +187,8 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     if arguments.json {
         emit(None, &(serde_json::to_string_pretty(&in_json(&report))? + "\n"))?;
     } else if arguments.hash {
-        let line = |file: &treecast_copy::CopiedFile| {
-            format!("{}  {}\n", hexadecimal(&file.hash), file.source.display())
-        };
+        let line =
+            |file: &treecast_copy::CopiedFile| format!("{}  {}\n", file.hash_text(), file.source.display());
         emit(None, &report.files.iter().map(line).collect::<String>())?;
     }
     Ok(if report.is_complete() { 0 } else { INCOMPLETE })
@@ -311,7 +310,9 @@ fn print_failures(report: &Report) {
         match outcome {
             Outcome::Complete => {}
             Outcome::Incomplete { failures, count } => {
-                failures.iter().for_each(|failure| print_message(&format!("{host}: {failure}")));
+                for failure in failures {
+                    print_message(&format!("{host}: {failure}"));
+                }
                 let others = count.saturating_sub(failures.len() as u64);
                 if others > 0 {
                     print_message(&format!("{host}: {others} others"));
@@ -355,7 +356,7 @@ fn in_json(report: &Report) -> serde_json::Value {
         }
     });
     let files = report.files.iter().map(
-        |file| json!({"source": file.source.display().to_string(), "bytes": file.length, "blake3": hexadecimal(&file.hash)}),
+        |file| json!({"source": file.source.display().to_string(), "bytes": file.length, "blake3": file.hash_text()}),
     );
     let left_out =
         report.left_out.iter().map(|(path, why)| json!({"source": path.display().to_string(), "why": why}));
@@ -367,8 +368,4 @@ fn in_json(report: &Report) -> serde_json::Value {
         "left_out": left_out.collect::<Vec<_>>(),
         "hosts": hosts.collect::<Vec<_>>(),
     })
-}
-
-fn hexadecimal(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

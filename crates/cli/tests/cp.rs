@@ -1,0 +1,353 @@
+//! `treecast cp`: receivers that a shell starts on this machine, each in a directory of its own, and receivers on the hosts of a lab.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tempfile::TempDir;
+use treecast_lab::{Lab, LabSettings};
+
+const TREECAST: &str = env!("CARGO_BIN_EXE_treecast");
+
+/// Hosts that are directories: a remote shell that changes to the directory with the host's name, as ssh does to the home directory.
+struct Hosts {
+    directory: TempDir,
+}
+
+impl Hosts {
+    fn new(names: &[&str]) -> Self {
+        Self::with_prologue(names, "")
+    }
+
+    /// The lines of `prologue` run on each host before the command, which is the variable `command`.
+    fn with_prologue(names: &[&str], prologue: &str) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        for name in names {
+            fs::create_dir(directory.path().join(name)).unwrap();
+        }
+        let script = format!(
+            "#!/bin/sh\nhost=$1; shift; command=$*\ncd '{}'/\"$host\" || {{ echo \"no route to $host\" >&2; exit 255; }}\n\
+             export SSH_CONNECTION='127.0.0.1 1 127.0.0.1 2'\n{prologue}\nexec sh -c \"$command\"\n",
+            directory.path().display()
+        );
+        let shell = directory.path().join("shell");
+        fs::write(&shell, script).unwrap();
+        fs::set_permissions(&shell, fs::Permissions::from_mode(0o755)).unwrap();
+        Self { directory }
+    }
+
+    fn path(&self, path: &str) -> PathBuf {
+        self.directory.path().join(path)
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(TREECAST);
+        command.arg("cp").arg("--shell").arg(self.path("shell")).args(arguments);
+        command.current_dir(self.directory.path()).stdin(Stdio::null());
+        command
+    }
+
+    fn cp(&self, arguments: &[&str]) -> (i32, String) {
+        let output = self.command(arguments).output().unwrap();
+        (output.status.code().unwrap_or(-1), text(&output))
+    }
+
+    fn cp_right(&self, arguments: &[&str]) -> String {
+        let (status, text) = self.cp(arguments);
+        assert_eq!(status, 0, "{text}");
+        text
+    }
+
+    /// All that is below a path, sorted.
+    fn list(&self, path: &str) -> Vec<String> {
+        let mut command = Command::new("find");
+        let output =
+            command.arg(self.path(path)).args(["-mindepth", "1", "-printf", "%P\\0"]).output().unwrap();
+        let mut names: Vec<String> = text(&output).split_terminator('\0').map(Into::into).collect();
+        names.sort();
+        names
+    }
+}
+
+fn text(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+/// Bytes that no compression or mistake reproduces.
+fn noise(length: usize, seed: u64) -> Vec<u8> {
+    let mut state = seed;
+    let next = |_| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 56) as u8
+    };
+    (0..length).map(next).collect()
+}
+
+/// A tree with everything that is copied: long and empty files, holes, links, names that are no text, modes and times.
+fn make_tree(at: &Path) {
+    fs::create_dir_all(at.join("sub/empty directory")).unwrap();
+    fs::write(at.join("long"), noise(3_000_000, 1)).unwrap();
+    fs::write(at.join("empty"), "").unwrap();
+    fs::write(at.join(OsStr::from_bytes(b"no text \xff\n'\"$")), "odd").unwrap();
+    fs::write(at.join("sub/run me"), "#!/bin/sh\n").unwrap();
+    fs::set_permissions(at.join("sub/run me"), fs::Permissions::from_mode(0o751)).unwrap();
+    symlink("../long", at.join("sub/link")).unwrap();
+    symlink("/nowhere", at.join("sub/dangling")).unwrap();
+    let sparse = fs::File::create(at.join("sparse")).unwrap();
+    sparse.set_len(40 << 20).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&sparse, b"island", 20 << 20).unwrap();
+    let past = std::time::UNIX_EPOCH + Duration::new(1_000_000_000, 123_456_789);
+    fs::File::open(at.join("long")).unwrap().set_modified(past).unwrap();
+    fs::set_permissions(at.join("sub"), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::File::open(at.join("sub")).unwrap().set_modified(past).unwrap();
+}
+
+fn assert_same_tree(one: &Path, other: &Path) {
+    let compared = Command::new("diff").args(["-r", "--no-dereference"]).args([one, other]).output().unwrap();
+    assert!(compared.status.success(), "{}", text(&compared));
+}
+
+#[test]
+fn a_tree_is_the_same_on_all_hosts() {
+    let hosts = Hosts::new(&["a", "b", "c"]);
+    make_tree(&hosts.path("data"));
+    let said = hosts.cp_right(&["-r", "-p", "data/", "a,b,c:"]);
+    assert!(said.contains("5 files, 3.00 MB, to 3 hosts in "), "{said}");
+    for host in ["a", "b", "c"] {
+        let copied = hosts.path(host).join("data");
+        assert_same_tree(&hosts.path("data"), &copied);
+        let metadata = |path: &str| copied.join(path).symlink_metadata().unwrap();
+        assert_eq!(metadata("sub/run me").mode() & 0o7777, 0o751);
+        assert_eq!(metadata("sub").mode() & 0o7777, 0o755);
+        for path in ["long", "sub"] {
+            let time = (metadata(path).mtime(), metadata(path).mtime_nsec());
+            assert_eq!(time, (1_000_000_000, 123_456_789), "{path}");
+        }
+        assert!(metadata("sparse").blocks() * 512 < 1 << 20, "holes stay holes");
+    }
+}
+
+#[test]
+fn names_at_the_destination_are_as_of_cp() {
+    let hosts = Hosts::new(&["a", "b"]);
+    make_tree(&hosts.path("data"));
+    // A new name, a directory that is there, one that is made.
+    hosts.cp_right(&["data/long", "a,b:other"]);
+    assert_eq!(hosts.list("a"), ["other"]);
+    fs::create_dir(hosts.path("a/there")).unwrap();
+    fs::create_dir(hosts.path("b/there")).unwrap();
+    hosts.cp_right(&["data/long", "a,b:there"]);
+    hosts.cp_right(&["data/long", "data/empty", "a,b:made/below/"]);
+    assert_eq!(
+        hosts.list("b"),
+        ["made", "made/below", "made/below/empty", "made/below/long", "other", "there", "there/long"]
+    );
+    hosts.cp_right(&["-r", "data/sub", "a,b:there/renamed"]);
+    assert!(hosts.path("b/there/renamed/run me").exists());
+    // Not the same on all hosts, or not possible.
+    fs::remove_dir_all(hosts.path("b/there")).unwrap();
+    let (status, said) = hosts.cp(&["data/long", "a,b:there"]);
+    assert!(
+        status == 2 && said.contains("there is a directory on a and not on b: with / at its end"),
+        "{said}"
+    );
+    let (status, said) = hosts.cp(&["data/long", "data/empty", "a,b:other"]);
+    assert!(status == 2 && said.contains("other is a file on a, and several files"), "{said}");
+    let (status, said) = hosts.cp(&["data/long", "a,b:no/such/directory"]);
+    assert!(status == 5 && said.contains("b: no/such/directory: No such file or directory"), "{said}");
+}
+
+#[test]
+fn files_that_exist_are_replaced_whole_or_kept() {
+    let hosts = Hosts::new(&["a", "b"]);
+    fs::write(hosts.path("new"), noise(100_000, 2)).unwrap();
+    fs::write(hosts.path("a/new"), "old").unwrap();
+    // What an earlier copy has left is no hindrance.
+    fs::write(hosts.path("a/.new.treecast-part"), "rest").unwrap();
+    let said = hosts.cp_right(&["--existing", "keep", "new", "a,b:"]);
+    assert!(said.contains("; 1 were there and kept"), "{said}");
+    assert_eq!(fs::read(hosts.path("a/new")).unwrap(), b"old");
+    assert_eq!(fs::read(hosts.path("b/new")).unwrap(), noise(100_000, 2));
+    let said = hosts.cp_right(&["--existing", "newer", "new", "a,b:"]);
+    assert!(said.contains("; 2 were there and kept"), "copies are newer: {said}");
+    hosts.cp_right(&["new", "a,b:"]);
+    assert_eq!(fs::read(hosts.path("a/new")).unwrap(), noise(100_000, 2));
+    assert_eq!(hosts.list("a"), ["new"]);
+}
+
+#[test]
+fn patterns_leave_files_out_and_hosts_come_from_a_file() {
+    let hosts = Hosts::new(&["n1", "n2", "n3"]);
+    make_tree(&hosts.path("data"));
+    fs::write(hosts.path("list"), "# all\nn[1-2] # two\n\n n3\n").unwrap();
+    hosts.cp_right(&[
+        "-r",
+        "--hosts-file",
+        "list",
+        "--exclude",
+        "sub",
+        "--exclude",
+        "data/s*",
+        "data",
+        ":x/",
+    ]);
+    assert_eq!(hosts.list("n3").len(), 5, "{:?}", hosts.list("n3"));
+    let (status, said) = hosts.cp(&["-r", "--hosts-file", "list", "data", "n1:x/"]);
+    assert!(status == 2 && said.contains("the hosts are given twice"), "{said}");
+    let (status, said) = hosts.cp(&["data/long", ":x/"]);
+    assert!(status == 2 && said.contains("the hosts are missing"), "{said}");
+    let (status, said) = hosts.cp(&["data/long", "n1,n2,n1:x/"]);
+    assert!(status == 2 && said.contains("host n1 is named twice"), "{said}");
+}
+
+#[test]
+fn hosts_that_fail_are_named_and_the_others_have_everything() {
+    // Files of more than 51,200 bytes cannot be written on b, and nothing can be started on c.
+    let hosts = Hosts::with_prologue(
+        &["a", "b", "c"],
+        "[ $host != b ] || { trap '' XFSZ; ulimit -f 100; }\n[ $host != c ] || exit 3",
+    );
+    make_tree(&hosts.path("data"));
+    let output = hosts.command(&["-r", "--json", "data", "a,b,c,d:"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(5));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let of = |number: usize| report["hosts"][number].clone();
+    assert_eq!(report["complete"], false);
+    assert_eq!((&of(0)["state"], &of(0)["files"]), (&"complete".into(), &7.into()));
+    assert_eq!((&of(1)["state"], &of(1)["failure_count"]), (&"incomplete".into(), &2.into()));
+    assert_eq!(of(1)["failures"][0], "./data/long: File too large");
+    assert_eq!(of(2)["state"], "failed");
+    let why = of(3)["why"].as_str().unwrap().to_owned();
+    assert!(why.contains("no route to d"), "{why}");
+    assert_same_tree(&hosts.path("data"), &hosts.path("a/data"));
+    assert!(!hosts.list("b").iter().any(|name| name.contains("treecast-part")));
+    assert!(!hosts.path("b/data/long").exists() && hosts.path("b/data/empty").exists());
+}
+
+/// The command is put on hosts that do not have it, and is removed afterwards.
+#[test]
+fn a_host_without_treecast_gets_a_copy() {
+    let prologue = format!(
+        "command=$(printf %s \"$command\" | sed 's#{TREECAST} treecast;#/nowhere/treecast;#')\nexport TMPDIR=$PWD/tmp; mkdir -p tmp"
+    );
+    let hosts = Hosts::with_prologue(&["a", "b"], &prologue);
+    fs::write(hosts.path("file"), "contents").unwrap();
+    hosts.cp_right(&["file", "a,b:"]);
+    assert_eq!(hosts.list("b"), ["file", "tmp"]);
+}
+
+#[test]
+fn hashes_are_those_of_b3sum() {
+    let hosts = Hosts::new(&["a"]);
+    fs::write(hosts.path("empty"), "").unwrap();
+    let said = hosts.cp_right(&["--hash", "--quiet", "empty", "a:"]);
+    assert_eq!(said, "af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262  empty\n");
+}
+
+#[test]
+fn nothing_incomplete_is_left_after_an_interrupt() {
+    let hosts = Hosts::new(&["a", "b"]);
+    fs::write(hosts.path("long"), noise(8_000_000, 3)).unwrap();
+    let mut command = hosts.command(&["--rate", "16mbit", "long", "a,b:"]);
+    let mut running = command.stderr(Stdio::piped()).spawn().unwrap();
+    let part = hosts.path("a/.long.treecast-part");
+    let until = Instant::now() + Duration::from_secs(20);
+    while !part.exists() && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert!(part.exists(), "the copy has begun");
+    assert!(Command::new("kill").arg(running.id().to_string()).status().unwrap().success());
+    let mut said = String::new();
+    running.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    assert_eq!(running.wait().unwrap().code(), Some(5), "{said}");
+    assert!(said.contains("interrupted"), "{said}");
+    assert_eq!(hosts.list("a"), [""; 0]);
+    assert_eq!(hosts.list("b"), [""; 0]);
+}
+
+#[test]
+fn the_source_is_checked_before_any_host_is_asked() {
+    let hosts = Hosts::new(&[]);
+    make_tree(&hosts.path("data"));
+    for (arguments, expected) in [
+        (&["data", "a:"][..], "data is a directory: give -r"),
+        (&["missing", "a:"], "missing could not be read: No such file"),
+        (&["/dev/null", "a:"], "neither a file nor a directory"),
+        (&["-r", "data", "./data", "a:"], "have the same name"),
+        (&["-r", "..", "a:"], "has no name"),
+        (&["--exclude", "[", "-r", "data", "a:"], "--exclude: "),
+        (&["data/long", "a"], "'a' is no destination"),
+        (&["--set", "token=x", "data/long", "a:"], "that is the copy's own"),
+        (&["--existing", "never", "data/long", "a:"], "replace, keep or newer"),
+    ] {
+        let (status, said) = hosts.cp(arguments);
+        assert!(status == 2 && said.contains(expected), "{arguments:?}: {said}");
+    }
+}
+
+/// A lab, or none, which is reported.
+fn lab(settings: &LabSettings) -> Option<Lab> {
+    match Lab::start(settings) {
+        Ok(lab) => Some(lab),
+        Err(error) if error.is_about_the_machine() => {
+            let _ = std::io::stderr().write_all(format!("skipped: {error}\n").as_bytes());
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn on(lab: &Lab, host: u32, line: &str) -> Output {
+    lab.command(host, "sh").unwrap().args(["-c", line]).stdin(Stdio::null()).output().unwrap()
+}
+
+/// Packets are lost, one host is killed in the middle and another one's disk is full: the others have everything.
+#[test]
+fn losses_a_death_and_a_full_disk_delay_nobody_else() {
+    let mut settings = LabSettings::new(5);
+    settings.loss = "2%".parse().unwrap();
+    settings.rate = Some("100mbit".parse().unwrap());
+    let Some(lab) = lab(&settings) else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("file");
+    fs::write(&file, noise(12_000_000, 4)).unwrap();
+    let full = on(
+        &lab,
+        3,
+        "mkdir /dev/shm/full && mount -t tmpfs -o size=2m tmpfs /dev/shm/full && mkdir /dev/shm/full/x && ln -s full/x /dev/shm/x",
+    );
+    assert!(full.status.success(), "{}", text(&full));
+    let line = format!("{TREECAST} cp --shell $TREECAST_LAB_AGENT {} n[1-4]:/dev/shm/x/", file.display());
+    let mut command = lab.command(0, "sh").unwrap();
+    let running = command
+        .args(["-c", &line])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // Its process is found by the file that it has open.
+    let kill = "until p=$(ls -l /proc/[0-9]*/fd 2>/dev/null | grep -c '/dev/shm/x/.file.treecast-part'); [ \"$p\" -gt 0 ]; do sleep 0.05; done; \
+                for fd in /proc/[0-9]*/fd/*; do [ \"$(readlink $fd)\" = /dev/shm/x/.file.treecast-part ] && \
+                [ \"$(readlink ${fd%/fd/*}/ns/uts)\" = \"$(readlink /proc/self/ns/uts)\" ] && { p=${fd%/fd/*}; kill -9 ${p#/proc/}; exit 0; }; done; exit 1";
+    let killed = on(&lab, 2, &format!("timeout 20 sh -c '{}'", kill.replace('\'', "'\\''")));
+    assert!(killed.status.success(), "{}", text(&killed));
+    let output = running.wait_with_output().unwrap();
+    let said = text(&output);
+    assert_eq!(output.status.code(), Some(5), "{said}");
+    assert!(said.contains("n3: /dev/shm/x/file: No space left on device"), "{said}");
+    assert!(said.contains("n2: ") && said.contains("to 2 of 4 hosts"), "{said}");
+    for host in [1, 4] {
+        let compared = on(&lab, host, &format!("cmp {} /dev/shm/x/file", file.display()));
+        assert!(compared.status.success(), "{}", text(&compared));
+    }
+    for host in [2, 3] {
+        assert!(on(&lab, host, "[ ! -e /dev/shm/x/file ]").status.success());
+    }
+}
