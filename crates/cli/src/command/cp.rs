@@ -51,8 +51,8 @@ docs/cp.md says more."
 )]
 #[expect(clippy::struct_excessive_bools, reason = "each is an option of the command line")]
 pub struct Arguments {
-    /// Files and directories, and at last HOSTS:PATH, where HOSTS is a hostlist such as node[01-64],login
-    #[arg(required = true, num_args = 2.., value_name = "SOURCE... HOSTS:PATH")]
+    /// Sources, and at last the destination HOSTS:PATH, where HOSTS is a hostlist such as node[01-64],login
+    #[arg(required = true, num_args = 2.., value_name = "PATH")]
     paths: Vec<PathBuf>,
 
     /// Copy directories with all that is in them
