@@ -271,6 +271,62 @@ fn nothing_incomplete_is_left_after_an_interrupt() {
     assert_eq!(hosts.list("b"), [""; 0]);
 }
 
+/// Bytes that were sent, as the report says.
+fn sent_bytes(hosts: &Hosts, arguments: &[&str]) -> u64 {
+    let output = hosts.command(arguments).arg("--json").output().unwrap();
+    assert!(output.status.success(), "{}", text(&output));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    report["bytes"].as_u64().unwrap()
+}
+
+#[test]
+fn what_all_hosts_have_is_not_sent_again() {
+    let hosts = Hosts::new(&["a", "b"]);
+    let old = noise(6_000_000, 5);
+    let new = [&old[..2_000_000], b"inserted", &old[2_000_000..]].concat();
+    fs::create_dir(hosts.path("data")).unwrap();
+    fs::write(hosts.path("data/one"), &old).unwrap();
+    fs::write(hosts.path("data/two"), &old[..1_000_000]).unwrap();
+    let copy = ["--delta", "-r", "data", "a,b:"];
+    assert_eq!(sent_bytes(&hosts, &copy), 7_000_000, "no host has anything");
+    assert_eq!(sent_bytes(&hosts, &copy), 0, "all hosts have everything");
+    fs::write(hosts.path("data/one"), &new).unwrap();
+    let sent = sent_bytes(&hosts, &copy);
+    assert!(sent > 0 && sent < 600_000, "the chunks around what was inserted: {sent}");
+    // What one host lacks is sent to both.
+    fs::remove_file(hosts.path("b/data/two")).unwrap();
+    fs::write(hosts.path("a/data/one"), "broken").unwrap();
+    assert_eq!(sent_bytes(&hosts, &copy), 7_000_008);
+    for host in ["a", "b"] {
+        assert_same_tree(&hosts.path("data"), &hosts.path(host).join("data"));
+    }
+}
+
+#[test]
+fn a_copy_that_was_interrupted_goes_on() {
+    let hosts = Hosts::new(&["a", "b"]);
+    fs::write(hosts.path("long"), noise(8_000_000, 6)).unwrap();
+    let mut command = hosts.command(&["--resume", "--rate", "32mbit", "long", "a,b:"]);
+    let mut running = command.stderr(Stdio::null()).spawn().unwrap();
+    let part = hosts.path("b/.long.treecast-part");
+    let until = Instant::now() + Duration::from_secs(20);
+    let blocks = || part.metadata().map_or(0, |part| part.blocks());
+    while !part.exists() && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert!(blocks() > 0, "the copy has begun");
+    std::thread::sleep(Duration::from_secs(1));
+    assert!(Command::new("kill").arg(running.id().to_string()).status().unwrap().success());
+    assert_eq!(running.wait().unwrap().code(), Some(5));
+    assert_eq!(hosts.list("b"), [".long.treecast-part"]);
+    let sent = sent_bytes(&hosts, &["--resume", "long", "a,b:"]);
+    assert!(sent > 0 && sent < 7_000_000, "{sent}");
+    for host in ["a", "b"] {
+        assert_eq!(hosts.list(host), ["long"]);
+        assert_eq!(fs::read(hosts.path(host).join("long")).unwrap(), noise(8_000_000, 6));
+    }
+}
+
 #[test]
 fn the_source_is_checked_before_any_host_is_asked() {
     let hosts = Hosts::new(&[]);

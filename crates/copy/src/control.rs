@@ -37,6 +37,8 @@ pub struct Writing {
     pub preserves: bool,
     /// What becomes of files that exist.
     pub existing: Existing,
+    /// Whether files that are not complete are kept under their other name when the copy fails.
+    pub keeps_parts: bool,
 }
 
 /// What becomes of files that exist at the destination.
@@ -65,6 +67,8 @@ pub(crate) enum Response {
     },
     /// So many bytes have been written so far.
     Progress { bytes: u64 },
+    /// The chunks that are not here: ranges of their numbers, the first one and the one after the last.
+    Lacking { ranges: Vec<(u32, u32)> },
     /// The last response.
     Done { files: u64, kept: u64, failures: Vec<String>, failure_count: u64 },
     /// The last response of a receiver that cannot go on.

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use treecast_node::{Group, GroupId, GroupSettings, Lost, Node, NodeError, NodeSettings, draw_token};
 use treecast_remote::RemoteShell;
 
+use crate::chunks::Compared;
 use crate::control::{Request, Response, Writing};
 use crate::receiver::local_address;
 use crate::sender::Sender;
@@ -29,6 +30,8 @@ pub struct CopySettings {
     pub to: Destination,
     /// How they are written there.
     pub writing: Writing,
+    /// Whether hosts are asked what they have, so that it is not sent: chunks of files that are replaced, and of parts.
+    pub compares: bool,
     /// What starts the receivers.
     pub shell: RemoteShell,
     /// The path of the command that is a receiver with the argument `copy-receiver`, and then calls [`receive`](crate::receive).
@@ -96,7 +99,7 @@ pub fn copy(
     if copy.hosts.iter().any(Host::is_alive) {
         let (node, group) = copy.form_group(sources, settings, into)?;
         stopper.watch(&group);
-        sent = copy.send(&group, sources, tell)?;
+        sent = copy.send(&group, sources, settings.compares, tell)?;
         copy.wait_for_all(sent.bytes, tell);
         drop(group);
         drop(node);
@@ -133,6 +136,8 @@ struct Host {
     heard: Instant,
     /// Why the group has lost it, if it has.
     lost: Option<String>,
+    /// The chunks that it lacks, once it has said so.
+    lacking: Option<Vec<(u32, u32)>>,
     /// How it ended, once it has.
     report: Option<HostReport>,
 }
@@ -146,6 +151,7 @@ impl Host {
             bytes: 0,
             heard: Instant::now(),
             lost: None,
+            lacking: None,
             report: None,
         };
         match started {
@@ -157,6 +163,11 @@ impl Host {
 
     fn is_alive(&self) -> bool {
         self.report.is_none()
+    }
+
+    /// Whether it is in the group, as far as is known.
+    const fn takes_part(&self) -> bool {
+        self.report.is_none() && self.lost.is_none()
     }
 
     fn end(&mut self, outcome: Outcome, files: u64, kept: u64) {
@@ -307,26 +318,46 @@ impl Copy {
         &mut self,
         group: &Group,
         sources: &Sources,
+        compares: bool,
         tell: &mut dyn FnMut(&Progress<'_>),
     ) -> Result<Sent, CopyError> {
         self.hear_losses(&group.wait_until_ready(None)?);
+        let mut compared = Compared::default();
+        if compares {
+            let (asked, _) = self.stream(group, 0, tell, |sender| sender.ask(&sources.all).ok())?;
+            compared = asked.unwrap_or_default();
+            self.hear_lacking(group, &mut compared, tell);
+        }
+        let total = sources.bytes.saturating_sub(compared.bytes_spared());
+        let ((files, left_out), bytes) = self.stream(group, total, tell, |sender| {
+            let _ = sender.send(&sources.all, &compared);
+            (std::mem::take(&mut sender.files), std::mem::take(&mut sender.left_out))
+        })?;
+        self.close(group, total, tell)?;
+        Ok(Sent { files, left_out, bytes })
+    }
+
+    /// Sends the messages that a thread makes. Returns its result, and the bytes of files that were sent.
+    fn stream<T: Send + Default>(
+        &mut self,
+        group: &Group,
+        total: u64,
+        tell: &mut dyn FnMut(&Progress<'_>),
+        read: impl FnOnce(&mut Sender<'_>) -> T + Send,
+    ) -> Result<(T, u64), CopyError> {
         let (messages, queue) = sync_channel::<(Vec<u8>, u64)>(QUEUED_MESSAGES);
         let (empty, emptied) = sync_channel::<Vec<u8>>(QUEUED_MESSAGES + 2);
-        let all = &sources.all;
         thread::scope(|scope| {
             let reader = scope.spawn(move || {
                 let mut take = |message, bytes| {
                     messages.send((message, bytes)).ok()?;
                     Some(emptied.try_recv().unwrap_or_default())
                 };
-                let mut sender = Sender::new(&mut take);
-                let _ = sender.send(all);
-                (sender.files, sender.left_out)
+                read(&mut Sender::new(&mut take))
             });
-            let sent = self.send_messages(group, queue, &empty, sources.bytes, tell);
-            let (files, left_out) = reader.join().unwrap_or_default();
-            let bytes = sent?;
-            Ok(Sent { files, left_out, bytes })
+            let sent = self.send_messages(group, queue, &empty, total, tell);
+            let read = reader.join().unwrap_or_default();
+            Ok((read, sent?))
         })
     }
 
@@ -347,25 +378,59 @@ impl Copy {
             let _ = empty.try_send(message);
             if told.elapsed() >= PROGRESS_INTERVAL {
                 told = Instant::now();
-                self.hear(Duration::ZERO);
-                self.hear_losses(&group.losses());
-                tell(&self.progress(sent, total));
+                self.look_around(group, Duration::ZERO, sent, total, tell);
+                if !self.hosts.iter().any(Host::takes_part) {
+                    break;
+                }
             }
         }
+        Ok(sent)
+    }
+
+    /// Waits until every receiver that is not lost has said what it lacks.
+    fn hear_lacking(&mut self, group: &Group, compared: &mut Compared, tell: &mut dyn FnMut(&Progress<'_>)) {
+        while self.hosts.iter().any(|host| host.takes_part() && host.lacking.is_none()) {
+            self.look_around(group, PROGRESS_INTERVAL, 0, 0, tell);
+        }
+        let chunks = compared.chunk_count();
+        for (first, end) in self.hosts.iter_mut().filter_map(|host| host.lacking.take()).flatten() {
+            let (first, end) = (first as usize, (end as usize).min(chunks));
+            if first < end {
+                compared.lacking.insert_range(first..end);
+            }
+        }
+    }
+
+    fn close(
+        &mut self,
+        group: &Group,
+        total: u64,
+        tell: &mut dyn FnMut(&Progress<'_>),
+    ) -> Result<(), CopyError> {
         loop {
             match group.close(Some(PROGRESS_INTERVAL)) {
                 Ok(lost) => {
                     self.hear_losses(&lost);
-                    return Ok(sent);
+                    return Ok(());
                 }
-                Err(NodeError::TimedOut) => {
-                    self.hear(Duration::ZERO);
-                    self.hear_losses(&group.losses());
-                    tell(&self.progress(sent, total));
-                }
+                Err(NodeError::TimedOut) => self.look_around(group, Duration::ZERO, total, total, tell),
                 Err(error) => return Err(error.into()),
             }
         }
+    }
+
+    /// Takes news of receivers and of the group, and tells how far the copy is.
+    fn look_around(
+        &mut self,
+        group: &Group,
+        timeout: Duration,
+        sent: u64,
+        total: u64,
+        tell: &mut dyn FnMut(&Progress<'_>),
+    ) {
+        self.hear(timeout);
+        self.hear_losses(&group.losses());
+        tell(&self.progress(sent, total));
     }
 
     /// Waits until all receivers have written everything, or are silent.
@@ -398,6 +463,7 @@ impl Copy {
             host.heard = Instant::now();
             match said {
                 Ok(Response::Progress { bytes }) => host.bytes = bytes,
+                Ok(Response::Lacking { ranges }) => host.lacking = Some(ranges),
                 Ok(Response::Done { files, kept, failures, failure_count: count }) => {
                     let outcome =
                         if count == 0 { Outcome::Complete } else { Outcome::Incomplete { failures, count } };

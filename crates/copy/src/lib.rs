@@ -4,6 +4,7 @@
 //! sends what [`Sources`] has found as a stream of [records](stream), and collects what each receiver has to say. [`receive`] is a
 //! receiver: it writes files under other names, verifies each by BLAKE3, and renames it when it is complete.
 
+mod chunks;
 mod control;
 mod coordinator;
 mod destination;
@@ -18,6 +19,7 @@ pub mod stream;
 mod worker;
 mod writer;
 
+pub use chunks::Chunk;
 pub use control::{Existing, HELLO, Writing};
 pub use coordinator::{CopySettings, Progress, copy};
 pub use destination::Destination;

@@ -101,6 +101,7 @@ fn write_all(
 ) -> Result<Response, String> {
     let written_bytes = Arc::new(AtomicU64::new(0));
     let is_done = Arc::new(AtomicBool::new(false));
+    let answer = respond.clone();
     let (respond, bytes, until) = (respond.clone(), Arc::clone(&written_bytes), Arc::clone(&is_done));
     thread::spawn(move || {
         while !until.load(Ordering::Acquire) {
@@ -115,6 +116,10 @@ fn write_all(
         let mut writer = Writer::new(destination, into, writing);
         for message in queue {
             writer.take(&message)?;
+            if let Some(ranges) = writer.lacking.take() {
+                // If nobody hears it, the copy ends.
+                let _ = answer(&Response::Lacking { ranges });
+            }
             written_bytes.store(writer.bytes, Ordering::Relaxed);
         }
         Ok::<_, WriteError>(writer)

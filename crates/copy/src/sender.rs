@@ -7,6 +7,7 @@ use std::os::unix::fs::FileExt;
 
 use rustix::fs::{Advice, SeekFrom, fadvise, seek};
 
+use crate::chunks::{COMPARED_BYTES_MIN, Chunks, Compared};
 use crate::sources::{Source, described};
 use crate::stream::{DATA_BYTES_MAX, Hash, MESSAGE_BYTES_MAX, Record, append};
 use crate::{CopiedFile, Kind};
@@ -16,6 +17,9 @@ const DATA_BYTES_MIN: usize = 4 << 10;
 
 /// Bytes of records that are not data, with paths of any length and all extended attributes.
 const RECORD_BYTES_MIN: usize = 64;
+
+/// Chunks in one record.
+const CHUNKS_MAX: usize = 2_000;
 
 /// What hashing a hole takes at a time.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
@@ -84,11 +88,42 @@ impl<'a> Sender<'a> {
         Self { take, message, read, file_bytes: 0, files: Vec::new(), left_out: Vec::new() }
     }
 
-    /// Reads all sources.
-    pub fn send(&mut self, sources: &[Source]) -> Result<(), Stopped> {
+    /// Reads the files that are long enough to be compared, and asks which of their chunks hosts lack.
+    pub fn ask(&mut self, sources: &[Source]) -> Result<Compared, Stopped> {
+        let mut compared = Compared::default();
+        for (number, source) in sources.iter().enumerate() {
+            // Chunks would fill holes.
+            let is_compared = matches!(source.entry.kind, Kind::File { length, is_sparse: false } if length >= COMPARED_BYTES_MIN);
+            if !is_compared {
+                continue;
+            }
+            // A file that cannot be read is reported when it is to be sent.
+            let Ok(chunks) = File::open(&source.path).and_then(|file| Chunks::of(&file)) else { continue };
+            for some in chunks.all.chunks(CHUNKS_MAX) {
+                let (of, chunks) = (source.entry.clone(), some.to_vec());
+                self.add(&Record::Chunks { entry: number as u32, of, chunks })?;
+                if self.message.len() > MESSAGE_BYTES_MAX / 2 {
+                    self.flush()?;
+                }
+            }
+            compared.files.push((number as u32, chunks));
+        }
+        compared.lacking.grow(compared.chunk_count());
+        self.add(&Record::Asked { chunks: compared.chunk_count() as u32 })?;
+        self.flush()?;
+        Ok(compared)
+    }
+
+    /// Reads all sources, but for the chunks that no host lacks.
+    pub fn send(&mut self, sources: &[Source], compared: &Compared) -> Result<(), Stopped> {
+        let mut files = compared.files.iter().peekable();
+        let mut first_chunk = 0;
         for (number, source) in sources.iter().enumerate() {
             let number = number as u32;
-            if let Kind::File { is_sparse, .. } = source.entry.kind {
+            if let Some((_, chunks)) = files.next_if(|(of, _)| *of == number) {
+                self.send_parts(number, source, chunks, &compared.parts(chunks, first_chunk))?;
+                first_chunk += chunks.all.len();
+            } else if let Kind::File { is_sparse, .. } = source.entry.kind {
                 self.send_file(number, source, is_sparse)?;
             } else {
                 self.add(&Record::Entry(source.entry.clone()))?;
@@ -124,6 +159,45 @@ impl<'a> Sender<'a> {
             Ok(length) => {
                 let length = length?;
                 let hash = hash.finish(length);
+                self.files.push(CopiedFile { source: source.path.clone(), length, hash });
+                Record::End { entry: number, length, hash }
+            }
+            Err(error) => {
+                let why = format!("could not be read: {}", described(&error));
+                self.left_out.push((source.path.clone(), why));
+                Record::Unreadable { entry: number }
+            }
+        };
+        self.add(&record)
+    }
+
+    /// Parts of a file whose hash is known.
+    fn send_parts(
+        &mut self,
+        number: u32,
+        source: &Source,
+        chunks: &Chunks,
+        parts: &[Range<u64>],
+    ) -> Result<(), Stopped> {
+        self.add(&Record::Entry(source.entry.clone()))?;
+        let read = File::open(&source.path).and_then(|file| {
+            for part in parts {
+                let mut position = part.start;
+                while position < part.end {
+                    let mut hash = FileHash::default();
+                    match self.send_data(number, &file, position, part.end, &mut hash)? {
+                        Ok(0) => return Err(io::Error::other("it has become shorter")),
+                        Ok(length) => position += length,
+                        Err(Stopped) => return Ok(Err(Stopped)),
+                    }
+                }
+            }
+            Ok(Ok(()))
+        });
+        let &Chunks { length, hash, .. } = chunks;
+        let record = match read {
+            Ok(sent) => {
+                sent?;
                 self.files.push(CopiedFile { source: source.path.clone(), length, hash });
                 Record::End { entry: number, length, hash }
             }

@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::Entry;
+use crate::{Chunk, Entry};
 
 /// The most bytes of a message.
 pub const MESSAGE_BYTES_MAX: usize = 256 << 10;
@@ -19,6 +19,21 @@ pub type Hash = [u8; 32];
 /// A part of what is said.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Record<'a> {
+    /// Some chunks of a file that will be an entry, in their order: a receiver says which of them it lacks. All of them come before the
+    /// first entry.
+    Chunks {
+        /// The number that the entry will have; from one file to the next it grows.
+        entry: u32,
+        /// The entry.
+        of: Entry,
+        /// The chunks.
+        chunks: Vec<Chunk>,
+    },
+    /// All chunks have been sent, and are so many.
+    Asked {
+        /// The number of chunks.
+        chunks: u32,
+    },
     /// The next entry.
     Entry(Entry),
     /// A part of a file's data.
@@ -95,6 +110,8 @@ mod tests {
     #[test]
     fn records_come_back_as_they_were() {
         let records = [
+            Record::Chunks { entry: 0, of: entry(), chunks: vec![Chunk { length: 3, hash: [1; 32] }] },
+            Record::Asked { chunks: 1 },
             Record::Entry(entry()),
             Record::Data { entry: 0, offset: 1 << 40, bytes: b"abc" },
             Record::End { entry: 0, length: 3, hash: [7; 32] },

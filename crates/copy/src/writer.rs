@@ -1,5 +1,6 @@
 //! Writing what comes: files under another name until they are complete.
 
+use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind};
@@ -13,6 +14,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
+use crate::chunks::{Chunk, KnownChunks};
 use crate::control::{Existing, Writing};
 use crate::sender::FileHash;
 use crate::sources::described;
@@ -27,6 +29,9 @@ const NAME_BYTES_MAX: usize = 255;
 
 /// Files that are longer, in bytes, have their blocks allocated before their data comes.
 const ALLOCATED_BYTES_MIN: u64 = 256 << 10;
+
+/// What is copied at a time of a file that is here: the longest chunk.
+const COPIED_BYTES: usize = 256 << 10;
 
 /// How many failures are listed.
 const FAILURES_MAX: usize = 20;
@@ -55,6 +60,9 @@ pub(crate) struct Writer {
     umask: Mode,
     /// The number of entries so far.
     entries: u32,
+    compared: Comparison,
+    /// The answer of a comparison, once it is known: ranges of the numbers of chunks that are not here.
+    pub lacking: Option<Vec<(u32, u32)>>,
     /// The file that is written.
     file: Option<PartFile>,
     /// Directories, whose modes and times change when all is in them.
@@ -78,15 +86,55 @@ struct PartFile {
     target: PathBuf,
     entry: Entry,
     hash: FileHash,
+    /// Whether chunks were copied into it that were here already.
+    has_chunks: bool,
+    /// Whether it stays if it is not completed.
+    is_kept: bool,
     is_complete: bool,
 }
 
 impl Drop for PartFile {
     fn drop(&mut self) {
-        if !self.is_complete {
+        if !self.is_complete && !self.is_kept {
             let _ = fs::remove_file(&self.part);
         }
     }
+}
+
+impl PartFile {
+    /// Hashes what does not come: holes, or chunks that were here already.
+    fn hash_until(&mut self, end: u64) -> io::Result<()> {
+        let mut bytes = vec![0; if self.has_chunks { COPIED_BYTES } else { 0 }];
+        while self.has_chunks && self.hash.position() < end {
+            let offset = self.hash.position();
+            let length = (end - offset).min(COPIED_BYTES as u64) as usize;
+            self.file.read_exact_at(&mut bytes[..length], offset)?;
+            self.hash.add(offset, &bytes[..length]);
+        }
+        Ok(())
+    }
+}
+
+/// What of the chunks of files is here.
+#[derive(Default)]
+struct Comparison {
+    /// The number of chunks so far.
+    chunks: u32,
+    /// Ranges of those that are not here.
+    lacking: Vec<(u32, u32)>,
+    /// The entry of the last chunks, and the chunks of the files here that may have some of it.
+    last: Option<(u32, KnownChunks)>,
+    /// The chunks that are here, by entry.
+    found: BTreeMap<u32, FoundChunks>,
+}
+
+/// Chunks of a file that are here.
+#[derive(Default)]
+struct FoundChunks {
+    /// The end of the chunks that were asked for.
+    end: u64,
+    /// Where they are in the file, where they lie here ([`Writer::candidates`]), and their lengths.
+    chunks: Vec<(u64, (usize, u64), u32)>,
 }
 
 impl Writer {
@@ -101,6 +149,8 @@ impl Writer {
             is_root: rustix::process::geteuid().is_root(),
             umask,
             entries: 0,
+            compared: Comparison::default(),
+            lacking: None,
             file: None,
             directories: Vec::new(),
             is_complete: false,
@@ -134,6 +184,20 @@ impl Writer {
 
     fn take_record(&mut self, record: Record<'_>) -> Result<(), WriteError> {
         match record {
+            Record::Chunks { entry, of, chunks } => {
+                if self.entries > 0 || !of.is_below() {
+                    return Err(WriteError::Stream("chunks that have no place"));
+                }
+                self.compare(entry, &of, &chunks);
+                Ok(())
+            }
+            Record::Asked { chunks } => {
+                if chunks != self.compared.chunks {
+                    return Err(WriteError::Stream("another number of chunks"));
+                }
+                self.lacking = Some(std::mem::take(&mut self.compared.lacking));
+                Ok(())
+            }
             Record::Entry(entry) => {
                 if self.file.is_some() || !entry.is_below() || self.is_complete {
                     return Err(WriteError::Stream("an entry that has no place"));
@@ -146,11 +210,15 @@ impl Writer {
             Record::Data { entry, offset, bytes } => {
                 self.check(entry)?;
                 let Some(file) = &mut self.file else { return Ok(()) };
-                if !file.hash.add(offset, bytes) {
+                if offset < file.hash.position() {
                     return Err(WriteError::Stream("data that has come before"));
                 }
                 self.bytes += bytes.len() as u64;
-                if let Err(why) = file.file.write_all_at(bytes, offset) {
+                let written = file.hash_until(offset).and_then(|()| {
+                    file.hash.add(offset, bytes);
+                    file.file.write_all_at(bytes, offset)
+                });
+                if let Err(why) = written {
                     let target = file.target.clone();
                     self.file = None;
                     return self.allow(&target, Err(why));
@@ -207,6 +275,37 @@ impl Writer {
         }
     }
 
+    /// The files that may have chunks of another one: what it will replace, and what a copy that failed has left.
+    fn candidates(target: &Path) -> io::Result<[PathBuf; 2]> {
+        Ok([target.into(), part_of(target)?])
+    }
+
+    fn compare(&mut self, number: u32, entry: &Entry, chunks: &[Chunk]) {
+        let target = self.target(entry);
+        let compared = &mut self.compared;
+        if compared.last.as_ref().is_none_or(|(last, _)| *last != number) {
+            let mut known = KnownChunks::default();
+            for (place, path) in Self::candidates(&target).iter().flatten().enumerate() {
+                // What cannot be read has no chunks.
+                if path.symlink_metadata().is_ok_and(|there| there.is_file()) {
+                    let _ = File::open(path).and_then(|file| known.add(place, &file));
+                }
+            }
+            compared.last = Some((number, known));
+        }
+        let Some((_, known)) = &compared.last else { return };
+        let found = compared.found.entry(number).or_default();
+        for chunk in chunks {
+            match (known.place(chunk), compared.lacking.last_mut()) {
+                (Some(place), _) => found.chunks.push((found.end, place, chunk.length)),
+                (None, Some((_, end))) if *end == compared.chunks => *end += 1,
+                (None, _) => compared.lacking.push((compared.chunks, compared.chunks + 1)),
+            }
+            compared.chunks += 1;
+            found.end += u64::from(chunk.length);
+        }
+    }
+
     /// Where an entry goes.
     fn target(&self, entry: &Entry) -> PathBuf {
         if self.into {
@@ -245,7 +344,15 @@ impl Writer {
             return moved;
         }
         let mode = entry.mode & 0o777;
-        let open = |part: &Path| OpenOptions::new().write(true).create_new(true).mode(mode).open(part);
+        let found = self.compared.found.remove(&(self.entries - 1)).unwrap_or_default();
+        // The part of an earlier copy is read while the new one is written.
+        let here: Vec<Option<File>> = if found.chunks.is_empty() {
+            Vec::new()
+        } else {
+            Self::candidates(target)?.iter().map(|path| File::open(path).ok()).collect()
+        };
+        let open =
+            |part: &Path| OpenOptions::new().read(true).write(true).create_new(true).mode(mode).open(part);
         let file = make_anew(&part, open)?;
         let file = PartFile {
             file,
@@ -253,6 +360,8 @@ impl Writer {
             target: target.into(),
             entry,
             hash: FileHash::default(),
+            has_chunks: !found.chunks.is_empty(),
+            is_kept: self.writing.keeps_parts,
             is_complete: false,
         };
         // A full disk is known before the data comes, and the file system can lay the file out in one piece.
@@ -263,6 +372,13 @@ impl Writer {
                 Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {}
                 Err(error) => return Err(error.into()),
             }
+        }
+        let mut bytes = vec![0; if found.chunks.is_empty() { 0 } else { COPIED_BYTES }];
+        for (offset, (place, from), length) in found.chunks {
+            let source = here.get(place).and_then(Option::as_ref).ok_or(ErrorKind::NotFound)?;
+            let bytes = bytes.get_mut(..length as usize).ok_or(ErrorKind::InvalidInput)?;
+            source.read_exact_at(bytes, from)?;
+            file.file.write_all_at(bytes, offset)?;
         }
         self.file = Some(file);
         Ok(())
@@ -280,6 +396,7 @@ impl Writer {
 
     /// Moves a file to its name.
     fn complete(&mut self, mut file: PartFile, length: u64, hash: &Hash) -> io::Result<()> {
+        file.hash_until(length)?;
         let received = std::mem::take(&mut file.hash);
         // The file has another length if it was allocated and has become shorter since, or if a hole is at its end.
         let has_length = received.position() == length && file.entry.length() <= ALLOCATED_BYTES_MIN;

@@ -30,7 +30,7 @@ use crate::output::{emit, print_message, progress_bar};
   treecast cp image.sqsh node[01-64]:/scratch/
   treecast cp -r dataset/ --hosts-file hosts --shell 'ssh -o BatchMode=yes' :/data/
   treecast cp --slurm big.bin :/scratch/
-  treecast lab 4 --on 0 -- sh -c 'treecast cp --shell $TREECAST_LAB_AGENT FILE n[1-3]:/tmp/'
+  treecast lab 4 --on 0 -- sh -c 'treecast cp --shell $TREECAST_LAB_AGENT F n1,n2:/dev/shm/'
 
 A remote shell starts a receiver on each host: treecast where it is installed in this
 version, and otherwise a copy of this command, which is put there first and removed
@@ -78,6 +78,14 @@ pub struct Arguments {
     /// later)
     #[arg(long, value_name = "WAY", default_value = "replace", value_parser = existing)]
     existing: Existing,
+
+    /// Send only what a host lacks: parts of files that are there are found by what is in them
+    #[arg(long)]
+    delta: bool,
+
+    /// Go on with a copy that was interrupted: as --delta, and files that are not complete are kept
+    #[arg(long)]
+    resume: bool,
 
     /// A file with the hosts, a hostlist on each line; # begins a comment
     #[arg(long, value_name = "FILE", conflicts_with = "slurm")]
@@ -216,7 +224,12 @@ fn settings(arguments: &Arguments, to: Destination) -> anyhow::Result<CopySettin
     Ok(CopySettings {
         hosts,
         to,
-        writing: Writing { preserves: arguments.preserve, existing: arguments.existing },
+        writing: Writing {
+            preserves: arguments.preserve,
+            existing: arguments.existing,
+            keeps_parts: arguments.resume,
+        },
+        compares: arguments.delta || arguments.resume,
         shell: RemoteShell::new(&arguments.shell),
         program: std::env::current_exe().context("this command has no path")?,
         bind: arguments.bind,
@@ -271,6 +284,7 @@ impl Display {
     }
 
     fn show(&mut self, progress: &Progress<'_>) {
+        self.bar.set_length(progress.total);
         self.bar.set_position(progress.sent);
         let mut message = match progress.slowest() {
             Some((host, bytes)) if bytes < progress.total => {
