@@ -230,6 +230,19 @@ fn hosts_that_fail_are_named_and_the_others_have_everything() {
     assert!(!hosts.path("b/data/long").exists() && hosts.path("b/data/empty").exists());
 }
 
+#[test]
+fn hosts_that_fail_are_tried_again() {
+    // The first attempt on b fails.
+    let hosts =
+        Hosts::with_prologue(&["a", "b"], "[ $host != b ] || [ -e tried ] || { touch tried; exit 9; }");
+    make_tree(&hosts.path("data"));
+    let (status, said) = hosts.cp(&["--retry", "2", "-r", "data", "a,b:new"]);
+    assert!(status == 0 && said.contains("trying b again (1 of 2)"), "{said}");
+    assert!(said.contains("ended with exit status 9") && said.contains("to 2 hosts"), "{said}");
+    assert_same_tree(&hosts.path("data"), &hosts.path("b/new"));
+    assert!(!said.contains("(2 of 2)"), "{said}");
+}
+
 /// The command is put on hosts that do not have it, and is removed afterwards.
 #[test]
 fn a_host_without_treecast_gets_a_copy() {

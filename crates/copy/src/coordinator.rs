@@ -28,6 +28,8 @@ pub struct CopySettings {
     pub hosts: Vec<String>,
     /// Where files go on each of them.
     pub to: Destination,
+    /// Whether files go into the destination, as in an earlier copy; otherwise that follows from what is there.
+    pub into: Option<bool>,
     /// How they are written there.
     pub writing: Writing,
     /// Whether hosts are asked what they have, so that it is not sent: chunks of files that are replaced, and of parts.
@@ -94,7 +96,10 @@ pub fn copy(
 ) -> Result<Report, CopyError> {
     let since = Instant::now();
     let mut copy = Copy::start(settings)?;
-    let into = copy.settle_destination(sources, &settings.to)?;
+    let into = match settings.into {
+        Some(into) => into,
+        None => copy.settle_destination(sources, &settings.to)?,
+    };
     let mut sent = Sent::default();
     if copy.hosts.iter().any(Host::is_alive) {
         let (node, group) = copy.form_group(sources, settings, into)?;
@@ -114,6 +119,7 @@ pub fn copy(
         left_out,
         bytes: sent.bytes,
         duration: since.elapsed(),
+        into,
         hosts: copy.hosts.into_iter().map(Host::into_report).collect(),
     })
 }

@@ -14,6 +14,8 @@ pub struct Report {
     pub bytes: u64,
     /// From the start of the first receiver until the last one was done.
     pub duration: Duration,
+    /// Whether files went into the destination, and did not become it.
+    pub into: bool,
     /// In the order in which they were given.
     pub hosts: Vec<HostReport>,
 }
@@ -66,6 +68,27 @@ impl CopiedFile {
 }
 
 impl Report {
+    /// The hosts that do not have everything.
+    pub fn incomplete_hosts(&self) -> Vec<String> {
+        let incomplete = self.hosts.iter().filter(|host| host.outcome != Outcome::Complete);
+        incomplete.map(|host| host.host.clone()).collect()
+    }
+
+    /// Takes the outcomes of another copy of the same files to some of the hosts.
+    pub fn update(&mut self, later: Self) {
+        for new in later.hosts {
+            if let Some(old) = self.hosts.iter_mut().find(|old| old.host == new.host) {
+                *old = new;
+            }
+        }
+        if self.files.is_empty() {
+            self.files = later.files;
+        }
+        self.left_out = later.left_out;
+        self.bytes += later.bytes;
+        self.duration += later.duration;
+    }
+
     /// Whether all hosts have all that was to be copied.
     pub fn is_complete(&self) -> bool {
         self.left_out.is_empty() && self.hosts.iter().all(|host| host.outcome == Outcome::Complete)

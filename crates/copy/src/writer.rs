@@ -406,10 +406,6 @@ impl Writer {
         if !has_length {
             file.file.set_len(length)?;
         }
-        for attribute in &file.entry.attributes {
-            let name = OsStr::from_bytes(&attribute.name);
-            lsetxattr(&file.part, name, &attribute.value, XattrFlags::empty())?;
-        }
         if self.writing.preserves {
             if self.is_root {
                 let (user, group) = file.entry.owner;
@@ -418,27 +414,27 @@ impl Writer {
             rustix::fs::fchmod(&file.file, Mode::from_raw_mode(file.entry.mode))?;
             futimens(&file.file, &times(&file.entry))?;
         }
+        // After the owner, whose change takes capabilities away.
+        let attributes = set_attributes(&file.part, &file.entry);
         fs::rename(&file.part, &file.target)?;
         file.is_complete = true;
         self.files += 1;
-        Ok(())
+        attributes
     }
 
     fn finish_directory(&self, path: &Path, entry: &Entry) -> io::Result<()> {
-        for attribute in &entry.attributes {
-            let name = OsStr::from_bytes(&attribute.name);
-            lsetxattr(path, name, &attribute.value, XattrFlags::empty())?;
-        }
         let mode = Mode::from_raw_mode(entry.mode);
         if !self.writing.preserves {
-            return Ok(rustix::fs::chmod(path, mode.difference(self.umask))?);
+            rustix::fs::chmod(path, mode.difference(self.umask))?;
+            return set_attributes(path, entry);
         }
         if self.is_root {
             let (user, group) = entry.owner;
             rustix::fs::chown(path, Some(Uid::from_raw(user)), Some(Gid::from_raw(group)))?;
         }
         rustix::fs::chmod(path, mode)?;
-        Ok(utimensat(CWD, path, &times(entry), AtFlags::empty())?)
+        utimensat(CWD, path, &times(entry), AtFlags::empty())?;
+        set_attributes(path, entry)
     }
 
     /// A link has no mode of its own.
@@ -466,6 +462,21 @@ fn make_anew<T>(part: &Path, make: impl Fn(&Path) -> io::Result<T>) -> io::Resul
     }
 }
 
+/// Sets all extended attributes that can be set. Returns the first error.
+fn set_attributes(path: &Path, entry: &Entry) -> io::Result<()> {
+    let mut done = Ok(());
+    for attribute in &entry.attributes {
+        let name = OsStr::from_bytes(&attribute.name);
+        if let Err(error) = lsetxattr(path, name, &attribute.value, XattrFlags::empty())
+            && done.is_ok()
+        {
+            let why = described(&error.into());
+            done = Err(io::Error::other(format!("extended attribute {}: {why}", name.display())));
+        }
+    }
+    done
+}
+
 /// The time of the last access becomes that of the last modification.
 fn times(entry: &Entry) -> Timestamps {
     let (tv_sec, nanoseconds) = entry.modified;
@@ -480,4 +491,117 @@ fn part_of(target: &Path) -> io::Result<PathBuf> {
     part.push(OsStr::from_bytes(&name[..name.len().min(NAME_BYTES_MAX - 1 - PART.len())]));
     part.push(PART);
     Ok(target.with_file_name(part))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::entry::Attribute;
+
+    fn entry(path: &str) -> Entry {
+        Entry {
+            path: path.into(),
+            kind: Kind::File { length: 3, is_sparse: false },
+            mode: 0o640,
+            owner: (0, 0),
+            modified: (1_000_000_000, 7),
+            attributes: Vec::new(),
+        }
+    }
+
+    fn written(records: &[Record<'_>]) -> (tempfile::TempDir, Writer, Result<(), WriteError>) {
+        let directory = tempfile::tempdir().unwrap();
+        let mut writer = Writer::new(directory.path().into(), true, Writing::default());
+        let mut message = Vec::new();
+        for record in records {
+            stream::append(&mut message, record);
+        }
+        let taken = writer.take(&message);
+        (directory, writer, taken)
+    }
+
+    fn names(directory: &tempfile::TempDir) -> Vec<OsString> {
+        fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name()).collect()
+    }
+
+    fn end(entry: u32) -> Record<'static> {
+        Record::End { entry, length: 3, hash: blake3::hash(b"abc").into() }
+    }
+
+    const DATA: Record<'static> = Record::Data { entry: 0, offset: 0, bytes: b"abc" };
+
+    #[test]
+    fn a_file_has_its_name_when_it_is_complete() {
+        let (directory, mut writer, taken) = written(&[Record::Entry(entry("file")), DATA]);
+        taken.unwrap();
+        assert_eq!(names(&directory), [".file.treecast-part"]);
+        let mut rest = Vec::new();
+        stream::append(&mut rest, &end(0));
+        stream::append(&mut rest, &Record::Complete { entries: 1 });
+        writer.take(&rest).unwrap();
+        assert!(writer.finish() && writer.files == 1);
+        assert_eq!(names(&directory), ["file"]);
+    }
+
+    #[test]
+    fn a_file_with_another_hash_does_not_get_its_name() {
+        let other = Record::Data { entry: 0, offset: 0, bytes: b"abd" };
+        let (directory, writer, taken) = written(&[Record::Entry(entry("file")), other, end(0)]);
+        taken.unwrap();
+        assert!(writer.failures[0].ends_with("the hashes differ"), "{:?}", writer.failures);
+        assert!(names(&directory).is_empty());
+    }
+
+    #[test]
+    fn nothing_is_written_beside_the_destination() {
+        for path in ["../file", "/tmp/file", "a/../../file"] {
+            let (_directory, _writer, taken) = written(&[Record::Entry(entry(path)), DATA, end(0)]);
+            assert!(matches!(taken, Err(WriteError::Stream(_))), "{path}");
+        }
+    }
+
+    #[test]
+    fn records_out_of_place_are_errors_and_leave_nothing() {
+        let first = || Record::Entry(entry("file"));
+        let chunks = Record::Chunks { entry: 0, of: entry("file"), chunks: Vec::new() };
+        let cases: [Vec<Record<'_>>; 7] = [
+            vec![DATA],
+            vec![first(), first()],
+            vec![first(), Record::Data { entry: 1, offset: 0, bytes: b"" }],
+            vec![first(), DATA, DATA],
+            vec![first(), Record::Complete { entries: 1 }],
+            vec![first(), DATA, end(0), Record::Complete { entries: 2 }],
+            vec![first(), DATA, end(0), chunks],
+        ];
+        for (number, records) in cases.iter().enumerate() {
+            let (directory, writer, taken) = written(records);
+            assert!(matches!(taken, Err(WriteError::Stream(_))), "case {number}");
+            drop(writer);
+            assert!(!names(&directory).contains(&".file.treecast-part".into()), "case {number}");
+        }
+    }
+
+    #[test]
+    fn extended_attributes_are_set_as_far_as_they_can_be() {
+        let mut entry = entry("file");
+        let attribute = |name: &[u8]| Attribute { name: name.into(), value: b"value".into() };
+        entry.attributes = vec![attribute(b"nonsense.name"), attribute(b"user.comment")];
+        let (directory, writer, taken) = written(&[Record::Entry(entry), DATA, end(0)]);
+        taken.unwrap();
+        assert!(writer.failures[0].contains("extended attribute nonsense.name: "), "{:?}", writer.failures);
+        assert_eq!(names(&directory), ["file"]);
+        let mut value = [0; 16];
+        // Not all file systems have attributes of users.
+        if let Ok(length) = rustix::fs::getxattr(directory.path().join("file"), "user.comment", &mut value) {
+            assert_eq!(&value[..length], b"value");
+        }
+    }
+
+    #[test]
+    fn a_long_name_has_a_part() {
+        let name = "n".repeat(255);
+        let (directory, writer, taken) = written(&[Record::Entry(entry(&name)), DATA, end(0)]);
+        taken.unwrap();
+        assert_eq!((writer.files, names(&directory)), (1, vec![name.into()]));
+    }
 }

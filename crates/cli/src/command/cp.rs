@@ -3,6 +3,7 @@
 use std::io::{self, BufReader, IsTerminal};
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
@@ -10,14 +11,14 @@ use clap::Args;
 use indicatif::{DecimalBytes, ProgressBar};
 use serde_json::json;
 use treecast_copy::{
-    CopySettings, Destination, Existing, HELLO, HostReport, Outcome, Progress, Report, SourceSettings,
-    Sources, Stopper, Writing, copy,
+    CopyError, CopySettings, Destination, Existing, HELLO, HostReport, Outcome, Progress, Report,
+    SourceSettings, Sources, Stopper, Writing, copy,
 };
 use treecast_node::GroupSettings;
 use treecast_remote::RemoteShell;
 use treecast_terms::{Keyed, parse_rate};
 
-use crate::arguments::{Hostlist, SLURM, read_file};
+use crate::arguments::{Hostlist, SLURM, read_file, whole_number};
 use crate::open_files::allow_open_files;
 use crate::output::{emit, print_message, progress_bar};
 
@@ -86,6 +87,11 @@ pub struct Arguments {
     /// Go on with a copy that was interrupted: as --delta, and files that are not complete are kept
     #[arg(long)]
     resume: bool,
+
+    /// How often hosts that do not have everything in the end are tried again
+    #[arg(long, value_name = "TIMES", default_value_t = 0)]
+    #[arg(value_parser = whole_number::<u32>(0, 100), allow_negative_numbers = true)]
+    retry: u32,
 
     /// A file with the hosts, a hostlist on each line; # begins a comment
     #[arg(long, value_name = "FILE", conflicts_with = "slurm")]
@@ -180,7 +186,8 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     let stopper = Stopper::default();
     stop_on_signals(&stopper)?;
     let mut display = Display::new(arguments, sources.bytes);
-    let copied = copy(&sources, &settings, &stopper, &mut |progress| display.show(progress));
+    let mut tell = |progress: &Progress<'_>| display.show(progress);
+    let copied = copy_and_retry(&sources, settings, &stopper, arguments.retry, &mut tell);
     display.end();
     if stopper.is_stopped() {
         print_message("interrupted: what was not complete has been removed");
@@ -200,6 +207,32 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
         emit(None, &report.files.iter().map(line).collect::<String>())?;
     }
     Ok(if report.is_complete() { 0 } else { INCOMPLETE })
+}
+
+/// How long a host has to recover before it is tried again.
+const RETRY_DELAY: Duration = Duration::from_secs(1);
+
+/// Copies, and then tries the hosts that do not have everything again.
+fn copy_and_retry(
+    sources: &Sources,
+    mut settings: CopySettings,
+    stopper: &Stopper,
+    retries: u32,
+    tell: &mut dyn FnMut(&Progress<'_>),
+) -> Result<Report, CopyError> {
+    let mut report = copy(sources, &settings, stopper, tell)?;
+    for number in 1..=retries {
+        let hosts = report.incomplete_hosts();
+        if hosts.is_empty() {
+            break;
+        }
+        print_failures(&report);
+        print_message(&format!("trying {} again ({number} of {retries})", hosts.join(", ")));
+        thread::sleep(RETRY_DELAY);
+        settings = CopySettings { hosts, into: Some(report.into), ..settings };
+        report.update(copy(sources, &settings, stopper, tell)?);
+    }
+    Ok(report)
 }
 
 fn settings(arguments: &Arguments, to: Destination) -> anyhow::Result<CopySettings> {
@@ -224,6 +257,7 @@ fn settings(arguments: &Arguments, to: Destination) -> anyhow::Result<CopySettin
     Ok(CopySettings {
         hosts,
         to,
+        into: None,
         writing: Writing {
             preserves: arguments.preserve,
             existing: arguments.existing,
@@ -275,6 +309,7 @@ impl Display {
             "{decimal_bytes} of {decimal_total_bytes} {wide_bar} {decimal_bytes_per_sec}, ETA {eta}{msg}";
         let is_shown = !arguments.quiet && io::stderr().is_terminal();
         let bar = if is_shown { progress_bar(Some(total), template) } else { ProgressBar::hidden() };
+        bar.set_message("; starting receivers");
         Self {
             is_quiet: arguments.quiet,
             is_verbose: arguments.verbose,
