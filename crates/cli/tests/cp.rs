@@ -392,7 +392,10 @@ fn losses_a_death_and_a_full_disk_delay_nobody_else() {
         "mkdir /dev/shm/full && mount -t tmpfs -o size=2m tmpfs /dev/shm/full && mkdir /dev/shm/full/x && ln -s full/x /dev/shm/x",
     );
     assert!(full.status.success(), "{}", text(&full));
-    let line = format!("{TREECAST} cp --shell $TREECAST_LAB_AGENT {} n[1-4]:/dev/shm/x/", file.display());
+    let line = format!(
+        "{TREECAST} cp --rate 20mbit --shell $TREECAST_LAB_AGENT {} n[1-4]:/dev/shm/x/",
+        file.display()
+    );
     let mut command = lab.command(0, "sh").unwrap();
     let running = command
         .args(["-c", &line])
@@ -401,11 +404,12 @@ fn losses_a_death_and_a_full_disk_delay_nobody_else() {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // Its process is found by the file that it has open.
-    let kill = "until p=$(ls -l /proc/[0-9]*/fd 2>/dev/null | grep -c '/dev/shm/x/.file.treecast-part'); [ \"$p\" -gt 0 ]; do sleep 0.05; done; \
-                for fd in /proc/[0-9]*/fd/*; do [ \"$(readlink $fd)\" = /dev/shm/x/.file.treecast-part ] && \
-                [ \"$(readlink ${fd%/fd/*}/ns/uts)\" = \"$(readlink /proc/self/ns/uts)\" ] && { p=${fd%/fd/*}; kill -9 ${p#/proc/}; exit 0; }; done; exit 1";
-    let killed = on(&lab, 2, &format!("timeout 20 sh -c '{}'", kill.replace('\'', "'\\''")));
+    // The receiver of host 2 is found by the file that it has open; all hosts see the processes of all.
+    let kill = "own=$(readlink /proc/self/ns/uts); while :; do \
+                for fd in $(find /proc/[0-9]*/fd -lname /dev/shm/x/.file.treecast-part 2>/dev/null); do process=${fd%/fd/*}; \
+                [ \"$(readlink $process/ns/uts)\" != \"$own\" ] || { kill -9 ${process#/proc/}; exit 0; }; done; done";
+    let mut killer = lab.command(2, "timeout").unwrap();
+    let killed = killer.args(["20", "sh", "-c", kill]).stdin(Stdio::null()).output().unwrap();
     assert!(killed.status.success(), "{}", text(&killed));
     let output = running.wait_with_output().unwrap();
     let said = text(&output);
