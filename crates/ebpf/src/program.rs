@@ -129,6 +129,7 @@ impl Program {
             .iter()
             .find(|(slot_bytes, _)| payload_bytes <= *slot_bytes)
             .ok_or(EbpfError::TooLong { payload_bytes, slot_bytes: VARIANTS[VARIANTS.len() - 1].0 })?;
+        let _blocked = SignalsBlocked::new();
         let tables = crc_tables();
         let groups_max = settings.groups_max;
         let has_test_clock = u32::from(settings.has_test_clock);
@@ -283,10 +284,28 @@ fn map(ebpf: &mut Ebpf, name: &str, bytes: usize) -> Result<Mapping, EbpfError> 
     mapped(&data, bytes)
 }
 
-/// Loads a program into the kernel. The verifier stops when this thread gets a signal, as a profiler sends many times a second, so that
-/// signals are blocked meanwhile. SIGSTOP cannot be blocked; the program is then loaded again.
+/// This thread gets no signals, until it is dropped. The verifier stops when a thread gets one, as a profiler sends many times a second; a
+/// small program that the loader tries, to find out what the kernel can do, is then taken for one that the kernel cannot run.
+struct SignalsBlocked {
+    before: Option<SigSet>,
+}
+
+impl SignalsBlocked {
+    fn new() -> Self {
+        Self { before: SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK).ok() }
+    }
+}
+
+impl Drop for SignalsBlocked {
+    fn drop(&mut self) {
+        if let Some(before) = self.before {
+            let _ = before.thread_set_mask();
+        }
+    }
+}
+
+/// Loads a program into the kernel. SIGSTOP cannot be blocked, and interrupts the verifier; the program is then loaded again.
 fn load(program: &mut SchedClassifier) -> Result<(), EbpfError> {
-    let blocked = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK);
     let mut attempt = 1;
     let loaded = loop {
         match program.load() {
@@ -298,9 +317,6 @@ fn load(program: &mut SchedClassifier) -> Result<(), EbpfError> {
             loaded => break loaded,
         }
     };
-    if let Ok(before) = blocked {
-        let _ = before.thread_set_mask();
-    }
     loaded.map_err(|error| match error {
         ProgramError::LoadError { io_error, verifier_log } => {
             EbpfError::Load { why: format!("{io_error}; {}", last_lines(&verifier_log.to_string())) }
