@@ -155,20 +155,8 @@ impl<'a> Sender<'a> {
             // A file that grows while it is read has the length that it had at the end.
             Ok(Ok(if is_sparse { file.metadata()?.len().max(position) } else { position }))
         });
-        let record = match read {
-            Ok(length) => {
-                let length = length?;
-                let hash = hash.finish(length);
-                self.files.push(CopiedFile { source: source.path.clone(), length, hash });
-                Record::End { entry: number, length, hash }
-            }
-            Err(error) => {
-                let why = format!("could not be read: {}", described(&error));
-                self.left_out.push((source.path.clone(), why));
-                Record::Unreadable { entry: number }
-            }
-        };
-        self.add(&record)
+        let with_hash = |length: u64| (length, hash.finish(length));
+        self.end_file(number, source, read.map(|length| length.map(with_hash)))
     }
 
     /// Parts of a file whose hash is known.
@@ -195,9 +183,19 @@ impl<'a> Sender<'a> {
             Ok(Ok(()))
         });
         let &Chunks { length, hash, .. } = chunks;
+        self.end_file(number, source, read.map(|sent| sent.map(|()| (length, hash))))
+    }
+
+    /// Says that all of a file has been sent, with its length and hash, or that it could not be read.
+    fn end_file(
+        &mut self,
+        number: u32,
+        source: &Source,
+        read: io::Result<Result<(u64, Hash), Stopped>>,
+    ) -> Result<(), Stopped> {
         let record = match read {
             Ok(sent) => {
-                sent?;
+                let (length, hash) = sent?;
                 self.files.push(CopiedFile { source: source.path.clone(), length, hash });
                 Record::End { entry: number, length, hash }
             }
