@@ -117,7 +117,7 @@ fn write_all(
         for message in queue {
             writer.take(&message)?;
             if let Some(ranges) = writer.lacking.take() {
-                // If nobody hears it, the copy ends.
+                // A write error means that the coordinator is gone: its end of the input aborts the group.
                 let _ = answer(&Response::Lacking { ranges });
             }
             written_bytes.store(writer.bytes, Ordering::Relaxed);

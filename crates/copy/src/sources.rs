@@ -38,7 +38,8 @@ pub(crate) struct Source {
 pub struct SourceSettings {
     /// Whether directories are copied, with all that is in them.
     pub is_recursive: bool,
-    /// Patterns of what is left out: with a slash of whole paths that begin with the source's name, without one of names.
+    /// Glob patterns of files and directories that are left out. A pattern with a slash is matched against the whole path, which begins
+    /// with the source's name; one without a slash is matched against names.
     pub exclude: Vec<String>,
     /// Whether extended attributes are copied.
     pub attributes: bool,

@@ -30,7 +30,7 @@ pub(crate) struct Worker {
 
 impl Worker {
     /// Starts a receiver on a host: by the program at the same path as this one, or in the search path, if that is of the same version, and
-    /// otherwise by a copy of this one, which is removed when it has started.
+    /// otherwise by a copy of this one, which is removed when it ends.
     pub fn start(host: &str, shell: &RemoteShell, program: &Path, open: &Request) -> Result<Self, String> {
         let of_shell = |why: io::Error| format!("the remote shell '{shell}': {}", described(&why));
         let length = program.metadata().map_err(|why| format!("{}: {why}", program.display()))?.len();
@@ -139,7 +139,7 @@ fn script(program: &Path, length: u64) -> String {
     format!(
         "exec sh -c 'for program in {here} treecast; do \
          if [ \"$($program {RECEIVER} {ASK} 2>/dev/null)\" = \"{HELLO}\" ]; then exec $program {RECEIVER}; fi; done; \
-         umask 077; copy=$(mktemp \"${{TMPDIR:-/tmp}}/treecast.XXXXXX\") || exit; echo \"\\\"Missing\\\"\"; \
-         head -c {length} > $copy && chmod 700 $copy && {{ $copy {RECEIVER}; status=$?; rm -f $copy; exit $status; }}; rm -f $copy; exit 1'"
+         umask 077; copy=$(mktemp \"${{TMPDIR:-/tmp}}/treecast.XXXXXX\") || exit; trap \"rm -f $copy\" EXIT; trap \"exit 1\" HUP INT TERM; echo \"\\\"Missing\\\"\"; \
+         head -c {length} > $copy && chmod 700 $copy && $copy {RECEIVER}'"
     )
 }

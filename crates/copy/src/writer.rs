@@ -585,10 +585,10 @@ mod tests {
     fn extended_attributes_are_set_as_far_as_they_can_be() {
         let mut entry = entry("file");
         let attribute = |name: &[u8]| Attribute { name: name.into(), value: b"value".into() };
-        entry.attributes = vec![attribute(b"nonsense.name"), attribute(b"user.comment")];
+        entry.attributes = vec![attribute(b"unknown.name"), attribute(b"user.comment")];
         let (directory, writer, taken) = written(&[Record::Entry(entry), DATA, end(0)]);
         taken.unwrap();
-        assert!(writer.failures[0].contains("extended attribute nonsense.name: "), "{:?}", writer.failures);
+        assert!(writer.failures[0].contains("extended attribute unknown.name: "), "{:?}", writer.failures);
         assert_eq!(names(&directory), ["file"]);
         let mut value = [0; 16];
         // Not all file systems have attributes of users.
