@@ -1,37 +1,24 @@
 //! Writing what comes: files under another name until they are complete.
 
-use std::collections::BTreeMap;
-use std::ffi::{OsStr, OsString};
-use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
-use std::io::{self, ErrorKind};
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, symlink};
+mod attributes;
+mod comparison;
+mod part_file;
+mod write_behind;
+
+use std::fs::{self, DirBuilder, Metadata};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{
-    AtFlags, CWD, FallocateFlags, Gid, Mode, Timespec, Timestamps, Uid, XattrFlags, chownat, fallocate,
-    futimens, lsetxattr, utimensat,
-};
 use rustix::io::Errno;
 
-use crate::chunks::{Chunk, KnownChunks};
+use self::attributes::Attributes;
+use self::comparison::Comparison;
+use self::part_file::{PartFile, make_anew, part_of};
 use crate::control::{Existing, Writing};
-use crate::sender::FileHash;
 use crate::sources::described;
-use crate::stream::{self, Hash, Record};
+use crate::stream::{self, Record};
 use crate::{Entry, Kind};
-
-/// The end of the name of a file that is not complete.
-const PART: &str = ".treecast-part";
-
-/// The longest name of a file, in bytes (`NAME_MAX` of limits.h).
-const NAME_BYTES_MAX: usize = 255;
-
-/// Files that are longer, in bytes, have their blocks allocated before their data comes.
-const ALLOCATED_BYTES_MIN: u64 = 256 << 10;
-
-/// What is copied at a time of a file that is here: the longest chunk.
-const COPIED_BYTES: usize = 256 << 10;
 
 /// How many failures are listed.
 const FAILURES_MAX: usize = 20;
@@ -55,13 +42,11 @@ pub(crate) struct Writer {
     /// Whether entries are written into the destination, and not as the destination.
     into: bool,
     writing: Writing,
-    /// Whether this process may give files to other users.
-    is_root: bool,
-    umask: Mode,
+    attributes: Attributes,
     /// The number of entries so far.
     entries: u32,
     compared: Comparison,
-    /// The answer of a comparison, once it is known: ranges of the numbers of chunks that are not here.
+    /// The answer of a comparison, once it is known.
     pub lacking: Option<Vec<(u32, u32)>>,
     /// The file that is written.
     file: Option<PartFile>,
@@ -79,75 +64,14 @@ pub(crate) struct Writer {
     pub failure_count: u64,
 }
 
-/// A file under another name; removed unless it is completed.
-struct PartFile {
-    file: File,
-    part: PathBuf,
-    target: PathBuf,
-    entry: Entry,
-    hash: FileHash,
-    /// Whether chunks were copied into it that were here already.
-    has_chunks: bool,
-    /// Whether it stays if it is not completed.
-    is_kept: bool,
-    is_complete: bool,
-}
-
-impl Drop for PartFile {
-    fn drop(&mut self) {
-        if !self.is_complete && !self.is_kept {
-            let _ = fs::remove_file(&self.part);
-        }
-    }
-}
-
-impl PartFile {
-    /// Hashes what does not come: holes, or chunks that were here already.
-    fn hash_until(&mut self, end: u64) -> io::Result<()> {
-        let mut bytes = vec![0; if self.has_chunks { COPIED_BYTES } else { 0 }];
-        while self.has_chunks && self.hash.position() < end {
-            let offset = self.hash.position();
-            let length = (end - offset).min(COPIED_BYTES as u64) as usize;
-            self.file.read_exact_at(&mut bytes[..length], offset)?;
-            self.hash.add(offset, &bytes[..length]);
-        }
-        Ok(())
-    }
-}
-
-/// What of the chunks of files is here.
-#[derive(Default)]
-struct Comparison {
-    /// The number of chunks so far.
-    chunks: u32,
-    /// Ranges of those that are not here.
-    lacking: Vec<(u32, u32)>,
-    /// The entry of the last chunks, and the chunks of the files here that may have some of it.
-    last: Option<(u32, KnownChunks)>,
-    /// The chunks that are here, by entry.
-    found: BTreeMap<u32, FoundChunks>,
-}
-
-/// Chunks of a file that are here.
-#[derive(Default)]
-struct FoundChunks {
-    /// The end of the chunks that were asked for.
-    end: u64,
-    /// Where they are in the file, where they lie here ([`Writer::candidates`]), and their lengths.
-    chunks: Vec<(u64, (usize, u64), u32)>,
-}
-
 impl Writer {
     pub fn new(destination: PathBuf, into: bool, writing: Writing) -> Self {
-        // The mask can be read only by setting it.
-        let umask = rustix::process::umask(Mode::from_raw_mode(0o077));
-        rustix::process::umask(umask);
+        let attributes = Attributes::new(writing.preserves);
         Self {
             destination,
             into,
             writing,
-            is_root: rustix::process::geteuid().is_root(),
-            umask,
+            attributes,
             entries: 0,
             compared: Comparison::default(),
             lacking: None,
@@ -175,7 +99,7 @@ impl Writer {
     /// Whether all has come and is written; then directories get their modes and times.
     pub fn finish(&mut self) -> bool {
         for (path, entry) in std::mem::take(&mut self.directories).into_iter().rev() {
-            if let Err(error) = self.finish_directory(&path, &entry) {
+            if let Err(error) = self.attributes.set_of_directory(&path, &entry) {
                 self.fail(&path, &error);
             }
         }
@@ -188,14 +112,12 @@ impl Writer {
                 if self.entries > 0 || !of.is_below() {
                     return Err(WriteError::Stream("chunks that have no place"));
                 }
-                self.compare(entry, &of, &chunks);
+                self.compared.look_for(entry, &self.target(&of), &chunks);
                 Ok(())
             }
             Record::Asked { chunks } => {
-                if chunks != self.compared.chunks {
-                    return Err(WriteError::Stream("another number of chunks"));
-                }
-                self.lacking = Some(std::mem::take(&mut self.compared.lacking));
+                let answer = self.compared.answer(chunks);
+                self.lacking = Some(answer.ok_or(WriteError::Stream("another number of chunks"))?);
                 Ok(())
             }
             Record::Entry(entry) => {
@@ -210,15 +132,11 @@ impl Writer {
             Record::Data { entry, offset, bytes } => {
                 self.check(entry)?;
                 let Some(file) = &mut self.file else { return Ok(()) };
-                if offset < file.hash.position() {
+                if offset < file.position() {
                     return Err(WriteError::Stream("data that has come before"));
                 }
                 self.bytes += bytes.len() as u64;
-                let written = file.hash_until(offset).and_then(|()| {
-                    file.hash.add(offset, bytes);
-                    file.file.write_all_at(bytes, offset)
-                });
-                if let Err(why) = written {
+                if let Err(why) = file.write(offset, bytes) {
                     let target = file.target.clone();
                     self.file = None;
                     return self.allow(&target, Err(why));
@@ -229,8 +147,9 @@ impl Writer {
                 self.check(entry)?;
                 let Some(file) = self.file.take() else { return Ok(()) };
                 let target = file.target.clone();
-                let completed = self.complete(file, length, &hash);
-                self.allow(&target, completed)
+                let completed = file.complete(length, &hash, &self.attributes);
+                self.files += u64::from(completed.is_ok());
+                self.allow(&target, completed.and_then(|extended| extended))
             }
             Record::Unreadable { entry } => {
                 self.check(entry)?;
@@ -275,37 +194,6 @@ impl Writer {
         }
     }
 
-    /// The files that may have chunks of another one: what it will replace, and what a copy that failed has left.
-    fn candidates(target: &Path) -> io::Result<[PathBuf; 2]> {
-        Ok([target.into(), part_of(target)?])
-    }
-
-    fn compare(&mut self, number: u32, entry: &Entry, chunks: &[Chunk]) {
-        let target = self.target(entry);
-        let compared = &mut self.compared;
-        if compared.last.as_ref().is_none_or(|(last, _)| *last != number) {
-            let mut known = KnownChunks::default();
-            for (place, path) in Self::candidates(&target).iter().flatten().enumerate() {
-                // What cannot be read has no chunks.
-                if path.symlink_metadata().is_ok_and(|there| there.is_file()) {
-                    let _ = File::open(path).and_then(|file| known.add(place, &file));
-                }
-            }
-            compared.last = Some((number, known));
-        }
-        let Some((_, known)) = &compared.last else { return };
-        let found = compared.found.entry(number).or_default();
-        for chunk in chunks {
-            match (known.place(chunk), compared.lacking.last_mut()) {
-                (Some(place), _) => found.chunks.push((found.end, place, chunk.length)),
-                (None, Some((_, end))) if *end == compared.chunks => *end += 1,
-                (None, _) => compared.lacking.push((compared.chunks, compared.chunks + 1)),
-            }
-            compared.chunks += 1;
-            found.end += u64::from(chunk.length);
-        }
-    }
-
     /// Where an entry goes.
     fn target(&self, entry: &Entry) -> PathBuf {
         if self.into {
@@ -333,54 +221,18 @@ impl Writer {
             self.kept += 1;
             return Ok(());
         }
-        let part = part_of(target)?;
         if let Kind::Link(to) = &entry.kind {
+            let part = part_of(target)?;
             make_anew(&part, |part| symlink(to, part))?;
-            let moved = self.preserve_link(&part, &entry).and_then(|()| fs::rename(&part, target));
+            let moved = self.attributes.set_of_link(&part, &entry).and_then(|()| fs::rename(&part, target));
             if moved.is_err() {
                 let _ = fs::remove_file(&part);
             }
             self.files += u64::from(moved.is_ok());
             return moved;
         }
-        let mode = entry.mode & 0o777;
-        let found = self.compared.found.remove(&(self.entries - 1)).unwrap_or_default();
-        // The part of an earlier copy is read while the new one is written.
-        let here: Vec<Option<File>> = if found.chunks.is_empty() {
-            Vec::new()
-        } else {
-            Self::candidates(target)?.iter().map(|path| File::open(path).ok()).collect()
-        };
-        let open =
-            |part: &Path| OpenOptions::new().read(true).write(true).create_new(true).mode(mode).open(part);
-        let file = make_anew(&part, open)?;
-        let file = PartFile {
-            file,
-            part,
-            target: target.into(),
-            entry,
-            hash: FileHash::default(),
-            has_chunks: !found.chunks.is_empty(),
-            is_kept: self.writing.keeps_parts,
-            is_complete: false,
-        };
-        // A full disk is known before the data comes, and the file system can lay the file out in one piece.
-        if let Kind::File { length, is_sparse: false } = file.entry.kind
-            && length > ALLOCATED_BYTES_MIN
-        {
-            match fallocate(&file.file, FallocateFlags::empty(), 0, length) {
-                Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-        let mut bytes = vec![0; if found.chunks.is_empty() { 0 } else { COPIED_BYTES }];
-        for (offset, (place, from), length) in found.chunks {
-            let source = here.get(place).and_then(Option::as_ref).ok_or(ErrorKind::NotFound)?;
-            let bytes = bytes.get_mut(..length as usize).ok_or(ErrorKind::InvalidInput)?;
-            source.read_exact_at(bytes, from)?;
-            file.file.write_all_at(bytes, offset)?;
-        }
-        self.file = Some(file);
+        let found = self.compared.take(self.entries - 1, target)?;
+        self.file = Some(PartFile::new(target, entry, &found, self.writing.keeps_parts)?);
         Ok(())
     }
 
@@ -394,107 +246,12 @@ impl Writer {
         }
     }
 
-    /// Moves a file to its name.
-    fn complete(&mut self, mut file: PartFile, length: u64, hash: &Hash) -> io::Result<()> {
-        file.hash_until(length)?;
-        let received = std::mem::take(&mut file.hash);
-        // The file has another length if it was allocated and has become shorter since, or if a hole is at its end.
-        let has_length = received.position() == length && file.entry.length() <= ALLOCATED_BYTES_MIN;
-        if received.finish(length) != *hash {
-            return Err(io::Error::other("what has come differs from what was sent: the hashes differ"));
-        }
-        if !has_length {
-            file.file.set_len(length)?;
-        }
-        if self.writing.preserves {
-            if self.is_root {
-                let (user, group) = file.entry.owner;
-                rustix::fs::fchown(&file.file, Some(Uid::from_raw(user)), Some(Gid::from_raw(group)))?;
-            }
-            rustix::fs::fchmod(&file.file, Mode::from_raw_mode(file.entry.mode))?;
-            futimens(&file.file, &times(&file.entry))?;
-        }
-        // After the owner, whose change takes capabilities away.
-        let attributes = set_attributes(&file.part, &file.entry);
-        fs::rename(&file.part, &file.target)?;
-        file.is_complete = true;
-        self.files += 1;
-        attributes
-    }
-
-    fn finish_directory(&self, path: &Path, entry: &Entry) -> io::Result<()> {
-        let mode = Mode::from_raw_mode(entry.mode);
-        if !self.writing.preserves {
-            rustix::fs::chmod(path, mode.difference(self.umask))?;
-            return set_attributes(path, entry);
-        }
-        if self.is_root {
-            let (user, group) = entry.owner;
-            rustix::fs::chown(path, Some(Uid::from_raw(user)), Some(Gid::from_raw(group)))?;
-        }
-        rustix::fs::chmod(path, mode)?;
-        utimensat(CWD, path, &times(entry), AtFlags::empty())?;
-        set_attributes(path, entry)
-    }
-
-    /// A link has no mode of its own.
-    fn preserve_link(&self, path: &Path, entry: &Entry) -> io::Result<()> {
-        if !self.writing.preserves {
-            return Ok(());
-        }
-        if self.is_root {
-            let (user, group) = entry.owner;
-            let (user, group) = (Uid::from_raw(user), Gid::from_raw(group));
-            chownat(CWD, path, Some(user), Some(group), AtFlags::SYMLINK_NOFOLLOW)?;
-        }
-        Ok(utimensat(CWD, path, &times(entry), AtFlags::SYMLINK_NOFOLLOW)?)
-    }
-}
-
-/// Makes a file that is not there; what an earlier copy has left under its name is removed.
-fn make_anew<T>(part: &Path, make: impl Fn(&Path) -> io::Result<T>) -> io::Result<T> {
-    match make(part) {
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-            fs::remove_file(part)?;
-            make(part)
-        }
-        made => made,
-    }
-}
-
-/// Sets all extended attributes that can be set. Returns the first error.
-fn set_attributes(path: &Path, entry: &Entry) -> io::Result<()> {
-    let mut done = Ok(());
-    for attribute in &entry.attributes {
-        let name = OsStr::from_bytes(&attribute.name);
-        if let Err(error) = lsetxattr(path, name, &attribute.value, XattrFlags::empty())
-            && done.is_ok()
-        {
-            let why = described(&error.into());
-            done = Err(io::Error::other(format!("extended attribute {}: {why}", name.display())));
-        }
-    }
-    done
-}
-
-/// The time of the last access becomes that of the last modification.
-fn times(entry: &Entry) -> Timestamps {
-    let (tv_sec, nanoseconds) = entry.modified;
-    let time = Timespec { tv_sec, tv_nsec: nanoseconds.into() };
-    Timestamps { last_access: time, last_modification: time }
-}
-
-/// `.NAME.treecast-part` in the same directory; a long name is cut.
-fn part_of(target: &Path) -> io::Result<PathBuf> {
-    let name = target.file_name().ok_or(ErrorKind::InvalidFilename)?.as_bytes();
-    let mut part = OsString::from(".");
-    part.push(OsStr::from_bytes(&name[..name.len().min(NAME_BYTES_MAX - 1 - PART.len())]));
-    part.push(PART);
-    Ok(target.with_file_name(part))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsString;
+
     use super::*;
     use crate::entry::Attribute;
 
