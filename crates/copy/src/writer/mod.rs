@@ -245,7 +245,6 @@ impl Writer {
             }
         }
     }
-
 }
 
 #[cfg(test)]

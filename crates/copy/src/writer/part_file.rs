@@ -120,7 +120,12 @@ impl PartFile {
     }
 
     /// Moves the file to its name. Returns the first error of an extended attribute, which does not prevent that.
-    pub fn complete(mut self, length: u64, hash: &Hash, attributes: &Attributes) -> io::Result<io::Result<()>> {
+    pub fn complete(
+        mut self,
+        length: u64,
+        hash: &Hash,
+        attributes: &Attributes,
+    ) -> io::Result<io::Result<()>> {
         self.hash_until(length)?;
         let received = std::mem::take(&mut self.hash);
         // The file has another length if it was allocated and has become shorter since, or if a hole is at its end.
