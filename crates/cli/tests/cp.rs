@@ -286,10 +286,37 @@ fn nothing_incomplete_is_left_after_an_interrupt() {
 
 /// Bytes that were sent, as the report says.
 fn sent_bytes(hosts: &Hosts, arguments: &[&str]) -> u64 {
+    report(hosts, arguments)["bytes"].as_u64().unwrap()
+}
+
+fn report(hosts: &Hosts, arguments: &[&str]) -> Value {
     let output = hosts.command(arguments).arg("--json").output().unwrap();
     assert!(output.status.success(), "{}", text(&output));
-    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
-    report["bytes"].as_u64().unwrap()
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[test]
+fn messages_are_compressed_on_request() {
+    let hosts = Hosts::new(&["a"]);
+    let text: Vec<u8> = (0..200_000).flat_map(|line| format!("line {line}\n").into_bytes()).collect();
+    let files = [("text", text), ("noise", noise(1_000_000, 6))];
+    for (name, content) in &files {
+        fs::write(hosts.path(name), content).unwrap();
+        let stream_bytes =
+            |arguments: &[&str]| report(&hosts, arguments)["stream_bytes"].as_u64().unwrap() as usize;
+        let plain = stream_bytes(&[name, "a:plain"]);
+        let compressed = stream_bytes(&["--compress", name, "a:compressed"]);
+        let shorter = stream_bytes(&["--compress=19", name, "a:shorter"]);
+        assert!(plain > content.len() && plain < content.len() + 1_000, "{name}: {plain}");
+        match *name {
+            "text" => assert!(shorter < compressed && compressed < plain / 3, "{compressed}, {shorter}"),
+            _ => assert_eq!((compressed, shorter), (plain, plain)),
+        }
+        for copy in ["a/plain", "a/compressed", "a/shorter"] {
+            assert_eq!(&fs::read(hosts.path(copy)).unwrap(), content);
+        }
+    }
+    assert!(hosts.cp(&["--compress=20", "text", "a:x"]).1.contains("a whole number from 1 to 19"));
 }
 
 #[test]

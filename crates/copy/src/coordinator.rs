@@ -14,6 +14,7 @@ use treecast_node::{Group, GroupId, GroupSettings, Lost, Node, NodeError, NodeSe
 use treecast_remote::RemoteShell;
 
 use crate::chunks::Compared;
+use crate::compression::Compressor;
 use crate::control::{Request, Response, Writing};
 use crate::receiver::local_address;
 use crate::sender::Sender;
@@ -34,6 +35,8 @@ pub struct CopySettings {
     pub writing: Writing,
     /// Whether hosts are asked what they have, so that it is not sent: chunks of files that are replaced, and of parts.
     pub compares: bool,
+    /// The level of zstd, one of [`LEVELS`](crate::LEVELS), if messages are compressed.
+    pub compression: Option<i32>,
     /// What starts the receivers.
     pub shell: RemoteShell,
     /// The path of the command that is a receiver with the argument `copy-receiver`, and then calls [`receive`](crate::receive).
@@ -104,7 +107,7 @@ pub fn copy(
     if copy.hosts.iter().any(Host::is_alive) {
         let (node, group) = copy.form_group(sources, settings, into)?;
         stopper.watch(&group);
-        sent = copy.send(&group, sources, settings.compares, tell)?;
+        sent = copy.send(&group, sources, settings, tell)?;
         copy.wait_for_all(sent.bytes, tell);
         drop(group);
         drop(node);
@@ -118,6 +121,7 @@ pub fn copy(
         files: sent.files,
         left_out,
         bytes: sent.bytes,
+        stream_bytes: copy.stream_bytes,
         duration: since.elapsed(),
         into,
         hosts: copy.hosts.into_iter().map(Host::into_report).collect(),
@@ -201,6 +205,8 @@ struct Copy {
     own: IpAddr,
     news: Receiver<News>,
     news_sender: ChannelSender<News>,
+    /// The bytes of messages that were sent.
+    stream_bytes: u64,
 }
 
 impl Copy {
@@ -237,7 +243,7 @@ impl Copy {
             (None, None) => Ipv4Addr::LOCALHOST.into(),
         };
         let (news_sender, news) = channel();
-        Ok(Self { hosts, own, news, news_sender })
+        Ok(Self { hosts, own, news, news_sender, stream_bytes: 0 })
     }
 
     /// Whether files go into the destination, or become it: the same on all hosts.
@@ -324,18 +330,23 @@ impl Copy {
         &mut self,
         group: &Group,
         sources: &Sources,
-        compares: bool,
+        settings: &CopySettings,
         tell: &mut dyn FnMut(&Progress<'_>),
     ) -> Result<Sent, CopyError> {
         self.hear_losses(&group.wait_until_ready(None)?);
+        let compressor = || {
+            let failed = |source| NodeError::System { what: "cannot prepare compression", source };
+            settings.compression.map(Compressor::new).transpose().map_err(failed)
+        };
         let mut compared = Compared::default();
-        if compares {
-            let (asked, _) = self.stream(group, 0, tell, |sender| sender.ask(&sources.all).ok())?;
+        if settings.compares {
+            let (asked, _) =
+                self.stream(group, 0, compressor()?, tell, |sender| sender.ask(&sources.all).ok())?;
             compared = asked.unwrap_or_default();
             self.hear_lacking(group, &mut compared, tell);
         }
         let total = sources.bytes.saturating_sub(compared.bytes_spared());
-        let ((files, left_out), bytes) = self.stream(group, total, tell, |sender| {
+        let ((files, left_out), bytes) = self.stream(group, total, compressor()?, tell, |sender| {
             let _ = sender.send(&sources.all, &compared);
             (std::mem::take(&mut sender.files), std::mem::take(&mut sender.left_out))
         })?;
@@ -348,6 +359,7 @@ impl Copy {
         &mut self,
         group: &Group,
         total: u64,
+        compressor: Option<Compressor>,
         tell: &mut dyn FnMut(&Progress<'_>),
         read: impl FnOnce(&mut Sender<'_>) -> T + Send,
     ) -> Result<(T, u64), CopyError> {
@@ -359,7 +371,7 @@ impl Copy {
                     messages.send((message, bytes)).ok()?;
                     Some(emptied.try_recv().unwrap_or_default())
                 };
-                read(&mut Sender::new(&mut take))
+                read(&mut Sender::new(&mut take, compressor))
             });
             let sent = self.send_messages(group, queue, &empty, total, tell);
             let read = reader.join().unwrap_or_default();
@@ -380,6 +392,7 @@ impl Copy {
         for (mut message, bytes) in queue {
             group.send(&message)?;
             sent += bytes;
+            self.stream_bytes += message.len() as u64;
             message.clear();
             let _ = empty.try_send(message);
             if told.elapsed() >= PROGRESS_INTERVAL {

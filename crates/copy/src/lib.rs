@@ -5,6 +5,7 @@
 //! receiver: it writes files under other names, verifies each by BLAKE3, and renames it when it is complete.
 
 mod chunks;
+mod compression;
 mod control;
 mod coordinator;
 mod destination;
@@ -20,6 +21,7 @@ mod worker;
 mod writer;
 
 pub use chunks::Chunk;
+pub use compression::LEVELS;
 pub use control::{Existing, HELLO, Writing};
 pub use coordinator::{CopySettings, Progress, copy};
 pub use destination::Destination;

@@ -12,6 +12,8 @@ pub struct Report {
     pub left_out: Vec<(PathBuf, String)>,
     /// The bytes of all files that were sent.
     pub bytes: u64,
+    /// The bytes of the stream with them, after compression.
+    pub stream_bytes: u64,
     /// From the start of the first receiver until the last one was done.
     pub duration: Duration,
     /// Whether files went into the destination, and did not become it.
@@ -86,6 +88,7 @@ impl Report {
         }
         self.left_out = later.left_out;
         self.bytes += later.bytes;
+        self.stream_bytes += later.stream_bytes;
         self.duration += later.duration;
     }
 

@@ -8,6 +8,7 @@ use std::os::unix::fs::FileExt;
 use rustix::fs::{Advice, SeekFrom, fadvise, seek};
 
 use crate::chunks::{COMPARED_BYTES_MIN, Chunks, Compared};
+use crate::compression::Compressor;
 use crate::sources::{Source, described};
 use crate::stream::{DATA_BYTES_MAX, Hash, MESSAGE_BYTES_MAX, Record, append};
 use crate::{CopiedFile, Kind};
@@ -69,6 +70,7 @@ pub(crate) struct Sender<'a> {
     /// Takes a message with the number of bytes of files in it, and gives an empty one; none, if nothing more is wanted.
     take: &'a mut dyn FnMut(Vec<u8>, u64) -> Option<Vec<u8>>,
     message: Vec<u8>,
+    compressor: Option<Compressor>,
     /// Where data is read to.
     read: Vec<u8>,
     /// The bytes of files in the message.
@@ -82,10 +84,13 @@ pub(crate) struct Sender<'a> {
 pub(crate) struct Stopped;
 
 impl<'a> Sender<'a> {
-    pub fn new(take: &'a mut dyn FnMut(Vec<u8>, u64) -> Option<Vec<u8>>) -> Self {
+    pub fn new(
+        take: &'a mut dyn FnMut(Vec<u8>, u64) -> Option<Vec<u8>>,
+        compressor: Option<Compressor>,
+    ) -> Self {
         let message = Vec::with_capacity(MESSAGE_BYTES_MAX);
         let read = vec![0; DATA_BYTES_MAX];
-        Self { take, message, read, file_bytes: 0, files: Vec::new(), left_out: Vec::new() }
+        Self { take, message, compressor, read, file_bytes: 0, files: Vec::new(), left_out: Vec::new() }
     }
 
     /// Reads the files that are long enough to be compared, and asks which of their chunks hosts lack.
@@ -244,7 +249,10 @@ impl<'a> Sender<'a> {
     }
 
     fn flush(&mut self) -> Result<(), Stopped> {
-        let message = std::mem::take(&mut self.message);
+        let mut message = std::mem::take(&mut self.message);
+        if let Some(compressor) = &mut self.compressor {
+            compressor.compress(&mut message);
+        }
         self.message = (self.take)(message, std::mem::take(&mut self.file_bytes)).ok_or(Stopped)?;
         Ok(())
     }

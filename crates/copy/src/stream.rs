@@ -60,6 +60,14 @@ pub enum Record<'a> {
         /// The number of the entry.
         entry: u32,
     },
+    /// All records of the message, compressed; the message has no other.
+    Compressed {
+        /// The bytes that they have.
+        length: u32,
+        /// A frame of zstd (RFC 8878).
+        #[serde(borrow)]
+        bytes: &'a [u8],
+    },
     /// This is all.
     Complete {
         /// The number of entries.
@@ -116,6 +124,7 @@ mod tests {
             Record::Data { entry: 0, offset: 1 << 40, bytes: b"abc" },
             Record::End { entry: 0, length: 3, hash: [7; 32] },
             Record::Unreadable { entry: 1 },
+            Record::Compressed { length: 4, bytes: b"abcd" },
             Record::Complete { entries: 2 },
         ];
         let mut message = Vec::new();

@@ -88,6 +88,12 @@ pub struct Arguments {
     #[arg(long)]
     resume: bool,
 
+    /// Compress with zstd, at a level from 1 (fast) to 19 (short); for networks that are slower than this
+    /// host compresses
+    #[arg(long, value_name = "LEVEL", num_args = 0..=1, require_equals = true, default_missing_value = "3")]
+    #[arg(value_parser = whole_number::<i32>(1, 19))]
+    compress: Option<i32>,
+
     /// How often hosts that do not have everything in the end are tried again
     #[arg(long, value_name = "TIMES", default_value_t = 0)]
     #[arg(value_parser = whole_number::<u32>(0, 100), allow_negative_numbers = true)]
@@ -264,6 +270,7 @@ fn settings(arguments: &Arguments, to: Destination) -> anyhow::Result<CopySettin
             keeps_parts: arguments.resume,
         },
         compares: arguments.delta || arguments.resume,
+        compression: arguments.compress,
         shell: RemoteShell::new(&arguments.shell),
         program: std::env::current_exe().context("this command has no path")?,
         bind: arguments.bind,
@@ -380,13 +387,18 @@ fn summary(report: &Report) -> String {
     let rate = report.bytes as f64 / seconds / 1e6;
     let kept: u64 = report.hosts.iter().map(|host| host.kept).sum();
     format!(
-        "{files} file{}, {}, to {} in {seconds:.1} s: {rate:.1} MB/s{}",
+        "{files} file{}, {}, to {} in {seconds:.1} s: {rate:.1} MB/s{}{}",
         if files == 1 { "" } else { "s" },
         DecimalBytes(report.bytes),
         if complete == hosts {
             format!("{hosts} host{}", if hosts == 1 { "" } else { "s" })
         } else {
             format!("{complete} of {hosts} hosts")
+        },
+        if report.stream_bytes < report.bytes {
+            format!("; compressed to {}", DecimalBytes(report.stream_bytes))
+        } else {
+            String::new()
         },
         if kept > 0 { format!("; {kept} were there and kept") } else { String::new() }
     )
@@ -412,6 +424,7 @@ fn in_json(report: &Report) -> serde_json::Value {
     json!({
         "complete": report.is_complete(),
         "bytes": report.bytes,
+        "stream_bytes": report.stream_bytes,
         "seconds": report.duration.as_secs_f64(),
         "files": files.collect::<Vec<_>>(),
         "left_out": left_out.collect::<Vec<_>>(),

@@ -15,6 +15,7 @@ use rustix::io::Errno;
 use self::attributes::Attributes;
 use self::comparison::Comparison;
 use self::part_file::{PartFile, make_anew, part_of};
+use crate::compression::decompress;
 use crate::control::{Existing, Writing};
 use crate::sources::described;
 use crate::stream::{self, Record};
@@ -88,7 +89,18 @@ impl Writer {
 
     /// Writes what a message brings.
     pub fn take(&mut self, message: &[u8]) -> Result<(), WriteError> {
-        let mut rest = message;
+        if let Some((Record::Compressed { length, bytes }, after)) = stream::next(message)? {
+            if !after.is_empty() {
+                return Err(WriteError::Stream("records after a compressed message"));
+            }
+            let plain = decompress(bytes, length).map_err(WriteError::Stream)?;
+            return self.take_records(&plain);
+        }
+        self.take_records(message)
+    }
+
+    fn take_records(&mut self, records: &[u8]) -> Result<(), WriteError> {
+        let mut rest = records;
         while let Some((record, after)) = stream::next(rest)? {
             self.take_record(record)?;
             rest = after;
@@ -156,6 +168,7 @@ impl Writer {
                 self.file = None;
                 Ok(())
             }
+            Record::Compressed { .. } => Err(WriteError::Stream("a compressed message that has no place")),
             Record::Complete { entries } => {
                 if self.file.is_some() || entries != self.entries {
                     return Err(WriteError::Stream("an end before all has come"));
@@ -351,6 +364,35 @@ mod tests {
         if let Ok(length) = rustix::fs::getxattr(directory.path().join("file"), "user.comment", &mut value) {
             assert_eq!(&value[..length], b"value");
         }
+    }
+
+    #[test]
+    fn a_compressed_message_is_taken_for_what_it_says_and_once() {
+        let compressed = |message: &[u8]| {
+            let frame = zstd::bulk::compress(message, 1).unwrap();
+            let mut compressed = Vec::new();
+            stream::append(
+                &mut compressed,
+                &Record::Compressed { length: message.len() as u32, bytes: &frame },
+            );
+            compressed
+        };
+        let mut message = Vec::new();
+        for record in [Record::Entry(entry("file")), DATA, end(0), Record::Complete { entries: 1 }] {
+            stream::append(&mut message, &record);
+        }
+        let writer =
+            |directory: &tempfile::TempDir| Writer::new(directory.path().into(), true, Writing::default());
+        let directory = tempfile::tempdir().unwrap();
+        let mut taken = writer(&directory);
+        taken.take(&compressed(&message)).unwrap();
+        assert!(taken.finish() && names(&directory) == ["file"]);
+        let directory = tempfile::tempdir().unwrap();
+        let (twice, followed) = (compressed(&compressed(&message)), [compressed(&message), message].concat());
+        for wrong in [twice, followed] {
+            assert!(matches!(writer(&directory).take(&wrong), Err(WriteError::Stream(_))));
+        }
+        assert!(names(&directory).is_empty());
     }
 
     #[test]
