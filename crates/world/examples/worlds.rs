@@ -40,10 +40,14 @@ fn main() -> ExitCode {
         eprint!("{} of {} worlds, {violations} violations{line_end}", upto - first, end - first);
     }
     println!(
-        "{} worlds, {violations} violations: {} messages read, {} members lost, {} datagrams, {} steps",
+        "{} worlds: {} messages delivered, {} members lost, {} restarts, {} attacks that misled {} groups, \
+         {} packets, {} steps; {violations} violations",
         end - first,
         total.delivered_messages,
         total.lost_members,
+        total.restarts,
+        total.attacks,
+        total.misled_groups,
         total.datagrams,
         total.steps
     );

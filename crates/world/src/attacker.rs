@@ -21,11 +21,13 @@ pub struct Attacker {
 }
 
 /// A datagram between two hosts.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Packet {
     pub from: usize,
     pub to: usize,
     pub bytes: Vec<u8>,
+    /// The group of which it is authentic although no member has sent it.
+    pub forged: Option<u32>,
 }
 
 /// The number of recorded packets.
@@ -54,7 +56,7 @@ impl Attacker {
         if replayed == 0.0 && forged == 0.0 {
             return None;
         }
-        let packet = Packet { from, to, bytes: bytes.to_vec() };
+        let packet = Packet { from, to, bytes: bytes.to_vec(), forged: None };
         if self.recorded.len() < RECORDED_MAX {
             self.recorded.push(packet);
         } else {
@@ -79,7 +81,8 @@ impl Attacker {
     /// A recorded packet with some bytes changed, from its sender, from another member, or from a stranger.
     fn forge(&mut self) -> Packet {
         let mut packet = self.any().clone();
-        // Its keys, before it is changed.
+        // Its group and keys, before it is changed.
+        let group = View::new(&packet.bytes).ok().map(|view| view.group().0);
         let keys = if self.attacks.has_token { self.find_keys(&packet.bytes) } else { None };
         for _ in 0..self.random.random_range(1..=3) {
             let place = self.random.random_range(1..packet.bytes.len());
@@ -89,7 +92,8 @@ impl Attacker {
             packet.from = self.random.random_range(0..=self.hosts);
         }
         if let Some(keys) = keys {
-            seal(&mut packet.bytes, &keys);
+            // The keys of another group do not fit.
+            packet.forged = seal(&mut packet.bytes, &keys).filter(|&sealed| Some(sealed) == group);
         }
         packet
     }
@@ -104,18 +108,21 @@ impl Attacker {
     }
 }
 
-/// Gives a packet the checksum and the code that it needs, as far as its kind has them.
-fn seal(bytes: &mut [u8], keys: &treecast_wire::Keys) {
+/// Gives a packet the checksum and the code that it needs, as far as its kind has them; returns its group if it is authentic then.
+fn seal(bytes: &mut [u8], keys: &treecast_wire::Keys) -> Option<u32> {
     let write_code = |bytes: &mut [u8]| {
         let code = keys.header.mac(&bytes[..56]);
         bytes[56..HEADER_BYTES].copy_from_slice(&code.to_be_bytes());
     };
     if bytes.len() < HEADER_BYTES {
-        return;
+        return None;
     }
     write_code(bytes);
     if let Err(Malformed::Checksum { computed, .. }) = View::new(bytes).and_then(|view| view.check(keys)) {
         bytes[32..40].copy_from_slice(&computed.to_be_bytes());
         write_code(bytes);
     }
+    let view = View::new(bytes).ok()?;
+    view.check(keys).ok()?;
+    Some(view.group().0)
 }

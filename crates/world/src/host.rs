@@ -11,7 +11,8 @@ use treecast_proto::{
     TransmitPayload,
 };
 
-use crate::oracle::{Oracle, Participant, ReaderId};
+use crate::attacker::Packet;
+use crate::oracle::{EndedReader, Oracle, ReaderId};
 use crate::scenario::{GroupScenario, Scenario};
 
 /// A host.
@@ -143,12 +144,9 @@ impl Host {
         ReaderId { group, host: self.number, life: self.life, join }
     }
 
-    /// Its part in a group that it is a member of, or has asked to join.
-    /// `root_life` is the session of a root that is up.
-    pub fn participant(&self, group: u32, root_life: Option<u32>) -> Option<Participant> {
-        let &Application { joined_late, has_left, session, .. } = self.groups.get(&group)?;
-        let root_survived = root_life.is_some_and(|life| life == session.unwrap_or(0));
-        Some(Participant { reader: self.reader(group), joined_late, has_left, root_survived })
+    /// Its applications of all groups that it is a member of, or has asked to join.
+    pub fn participants(&self) -> impl Iterator<Item = ReaderId> {
+        self.groups.keys().map(|&group| self.reader(group))
     }
 
     pub fn unfinished(&self) -> impl Iterator<Item = u32> {
@@ -224,12 +222,19 @@ impl Host {
     }
 
     /// Asks to join a group; returns whether it was neither a member nor joining.
-    pub fn join(&mut self, now: Nanoseconds, group: u32, scenario: &Scenario) -> Result<bool, String> {
+    pub fn join(
+        &mut self,
+        now: Nanoseconds,
+        group: u32,
+        scenario: &Scenario,
+        oracle: &mut Oracle,
+    ) -> Result<bool, String> {
         let setting = &scenario.groups[group as usize];
         if setting.hosts.contains(&self.number) || self.groups.contains_key(&group) {
             return Ok(false);
         }
         self.groups.insert(group, Application::new(setting, false, true));
+        oracle.begin(self.reader(group));
         self.ask_to_join(now, group, scenario)?;
         Ok(true)
     }
@@ -241,23 +246,33 @@ impl Host {
     }
 
     /// Joins again after the session has ended without its root; returns whether it does.
-    fn join_again(&mut self, now: Nanoseconds, group: u32, scenario: &Scenario) -> Result<bool, String> {
+    fn join_again(
+        &mut self,
+        now: Nanoseconds,
+        group: u32,
+        scenario: &Scenario,
+        oracle: &mut Oracle,
+    ) -> Result<bool, String> {
         let setting = &scenario.groups[group as usize];
-        let Some(before) = self.groups.get(&group) else { return Ok(false) };
-        let is_without_root = matches!(before.ended, Some(Ending::RootSilent(_) | Ending::RootRestarted));
-        let join = before.join + 1;
-        if !is_without_root || !setting.is_repeated || before.is_root || before.has_left || join == JOINS_MAX
-        {
+        let Some(before) = self.groups.get(&group).filter(|before| before.joins_again(setting)) else {
             return Ok(false);
-        }
+        };
+        let join = before.join + 1;
         let application = Application::new(setting, false, before.joined_late);
         self.groups.insert(group, Application { join, ..application });
+        oracle.begin(self.reader(group));
         self.ask_to_join(now, group, scenario)?;
         Ok(true)
     }
 
     /// Creates or joins a group at the start of a life, if it is an initial member; returns whether it is.
-    pub fn enter(&mut self, now: Nanoseconds, group: u32, scenario: &Scenario) -> Result<bool, String> {
+    pub fn enter(
+        &mut self,
+        now: Nanoseconds,
+        group: u32,
+        scenario: &Scenario,
+        oracle: &mut Oracle,
+    ) -> Result<bool, String> {
         let setting = &scenario.groups[group as usize];
         let root_host = scenario.root_host(group);
         let is_member = setting.hosts.contains(&self.number);
@@ -268,7 +283,9 @@ impl Host {
         }
         let application = Application::new(setting, is_root, self.life > 0);
         self.groups.insert(group, Application { session: is_root.then_some(self.life), ..application });
+        oracle.begin(self.reader(group));
         if is_root {
+            oracle.create(group, self.life);
             let input = Input::CreateGroup(Box::new(CreateGroup {
                 group: GroupId(group),
                 key: group_key(scenario, group),
@@ -300,8 +317,7 @@ impl Host {
     pub fn datagram(
         &mut self,
         now: Nanoseconds,
-        from: usize,
-        bytes: &[u8],
+        &Packet { from, ref bytes, .. }: &Packet,
         scenario: &Scenario,
         oracle: &mut Oracle,
     ) -> Result<(), String> {
@@ -395,19 +411,25 @@ impl Host {
                     application.queued = start;
                     application.session = self.protocol.session(group).map(life_of);
                     application.start = start;
+                    let session = application.session.ok_or("a member has its place without a session")?;
+                    oracle.place(self.reader(group.0), session, member);
                 }
-                oracle.place(self.reader(group.0), member);
             }
             Event::Ready { .. } | Event::Joined { .. } => {}
             Event::MemberLost { group, member, loss, .. } => {
                 oracle.lose(scenario, self.life, group.0, member, loss)?;
             }
             Event::Ended { group, ending } => {
-                let reader = self.reader(group.0);
+                let (id, setting) = (self.reader(group.0), &scenario.groups[group.0 as usize]);
                 if let Some(application) = self.groups.get_mut(&group.0) {
                     application.ended = Some(ending);
-                    let begins_late = application.start != scenario.groups[group.0 as usize].start;
-                    oracle.end(scenario, reader, application.session, begins_late, ending)?;
+                    let &mut Application { session, joined_late, has_left, .. } = application;
+                    let begins_late = application.start != setting.start;
+                    if !application.joins_again(setting) {
+                        oracle.retire(id.group, id.host);
+                    }
+                    let ended = EndedReader { id, session, begins_late, joined_late, has_left };
+                    oracle.end(scenario, &ended, ending)?;
                 }
             }
         }
@@ -415,7 +437,7 @@ impl Host {
     }
 
     /// Checks the bounds of buffers.
-    pub fn check(&self, scenario: &Scenario) -> Result<(), String> {
+    pub fn check(&self, scenario: &Scenario, oracle: &Oracle) -> Result<(), String> {
         for (&group, application) in &self.groups {
             let slots = application.slots;
             if let Some((from, end)) = self.protocol.readable(GroupId(group))
@@ -427,7 +449,7 @@ impl Host {
                 ));
             }
             // An attacker that has the token can send a member a table with another number of slots.
-            if slots != scenario.groups[group as usize].slots && !scenario.attacks.has_token {
+            if slots != scenario.groups[group as usize].slots && !oracle.is_misled(group) {
                 return Err(format!("host {} has other slots in group {group}", self.number));
             }
         }
@@ -446,7 +468,7 @@ impl Host {
         let Some(application) = self.groups.get(&group) else { return Ok(None) };
         if application.ended.is_some() {
             let pause = Nanoseconds::from_ms(1);
-            return Ok(self.join_again(now, group, scenario)?.then_some(pause));
+            return Ok(self.join_again(now, group, scenario, oracle)?.then_some(pause));
         }
         let (is_root, queued) = (application.is_root, application.queued);
         if is_root {
@@ -582,5 +604,11 @@ impl Application {
             rest_until: Nanoseconds::ZERO,
             forwarded: setting.start,
         }
+    }
+    /// Whether it joins again: its session has ended without its root.
+    fn joins_again(&self, setting: &GroupScenario) -> bool {
+        let is_without_root = matches!(self.ended, Some(Ending::RootSilent(_) | Ending::RootRestarted));
+        let may_join = setting.is_repeated && !self.is_root && !self.has_left;
+        is_without_root && may_join && self.join + 1 < JOINS_MAX
     }
 }

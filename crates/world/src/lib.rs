@@ -56,11 +56,7 @@ struct ScheduledEvent {
 
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum EventKind {
-    Arrive {
-        to: usize,
-        from: usize,
-        bytes: Vec<u8>,
-    },
+    Arrive(Packet),
     Wake(usize),
     /// The application checks its group.
     Work {
@@ -78,6 +74,12 @@ pub struct Report {
     pub delivered_messages: u64,
     /// Members that were lost.
     pub lost_members: u64,
+    /// Groups that attackers with the token have misled, so that nothing is promised for them but an end.
+    pub misled_groups: u64,
+    /// Starts of hosts after a crash.
+    pub restarts: u64,
+    /// Packets that attackers have sent.
+    pub attacks: u64,
     /// Datagrams sent.
     pub datagrams: u64,
     /// Events processed.
@@ -91,6 +93,9 @@ impl AddAssign for Report {
     fn add_assign(&mut self, other: Self) {
         self.delivered_messages += other.delivered_messages;
         self.lost_members += other.lost_members;
+        self.misled_groups += other.misled_groups;
+        self.restarts += other.restarts;
+        self.attacks += other.attacks;
         self.datagrams += other.datagrams;
         self.steps += other.steps;
         self.ended_at = self.ended_at.max(other.ended_at);
@@ -196,6 +201,7 @@ impl World {
         }
         while let Some(Reverse(due)) = self.events.pop() {
             self.now = due.at;
+            self.oracle.now = due.at;
             self.steps += 1;
             if due.at > END || self.steps > STEPS_MAX {
                 let what = format!("not finished after {} steps: {}", self.steps, self.unfinished());
@@ -218,6 +224,9 @@ impl World {
         Ok(Report {
             delivered_messages: self.oracle.delivered_messages(),
             lost_members: self.oracle.lost_members(),
+            misled_groups: self.oracle.misled_groups(),
+            restarts: self.hosts.iter().map(|host| u64::from(host.life)).sum(),
+            attacks: self.network.attacks,
             datagrams: self.network.datagrams,
             steps: self.steps,
             ended_at: self.now,
@@ -225,13 +234,8 @@ impl World {
     }
 
     fn check_end(&self) -> Result<(), String> {
-        let participants = (0..self.scenario.groups.len() as u32).flat_map(|group| {
-            let root = &self.hosts[self.scenario.root_host(group)];
-            let root_life = root.is_up().then_some(root.life);
-            let hosts = self.hosts.iter().filter(|host| host.is_up());
-            hosts.filter_map(move |host| host.participant(group, root_life))
-        });
-        self.oracle.at_end(&self.scenario, participants)
+        let hosts = self.hosts.iter().filter(|host| host.is_up());
+        self.oracle.at_end(&self.scenario, hosts.flat_map(Host::participants))
     }
 
     fn violation(&self, what: String) -> Violation {
@@ -248,7 +252,7 @@ impl World {
 
     fn begin(&mut self, host: usize) -> Result<(), String> {
         for group in 0..self.scenario.groups.len() as u32 {
-            if self.hosts[host].enter(self.now, group, &self.scenario)? {
+            if self.hosts[host].enter(self.now, group, &self.scenario, &mut self.oracle)? {
                 let life = self.hosts[host].life;
                 self.schedule(self.now, EventKind::Work { host, group, life });
             }
@@ -258,13 +262,17 @@ impl World {
 
     fn step(&mut self, kind: EventKind) -> Result<(), String> {
         match kind {
-            EventKind::Arrive { to, from, bytes } => {
+            EventKind::Arrive(packet) => {
+                let to = packet.to;
                 if self.hosts[to].is_up() && !self.hosts[to].has_paused(self.now) {
-                    self.hosts[to].datagram(self.now, from, &bytes, &self.scenario, &mut self.oracle)?;
+                    if let Some(group) = packet.forged {
+                        self.oracle.mislead(group);
+                    }
+                    self.hosts[to].datagram(self.now, &packet, &self.scenario, &mut self.oracle)?;
                     return self.drain(to);
                 }
                 if let Some(until) = self.hosts[to].wait_for_room(self.now) {
-                    self.schedule(until, EventKind::Arrive { to, from, bytes });
+                    self.schedule(until, EventKind::Arrive(packet));
                 }
                 Ok(())
             }
@@ -312,19 +320,20 @@ impl World {
             match self.hosts[host].poll(now, &self.scenario, &mut self.oracle)? {
                 Action::Send { to, bytes } if to >= self.hosts.len() => {
                     // A hello that was sent again from another address is answered like any other.
-                    let is_handshake = View::new(&bytes).is_ok_and(|view| view.is_handshake());
-                    if !self.scenario.attacks.has_token && !is_handshake {
+                    let may_answer =
+                        |view: View<'_>| view.is_handshake() || self.oracle.is_misled(view.group().0);
+                    if !View::new(&bytes).is_ok_and(may_answer) {
                         return Err(format!("host {host} has answered a stranger without the token"));
                     }
                 }
                 Action::Multicast { bytes } => {
-                    for (at, Packet { from, to, bytes }) in self.network.send_multicast(now, host, &bytes) {
-                        self.schedule(at, EventKind::Arrive { to, from, bytes });
+                    for (at, packet) in self.network.send_multicast(now, host, &bytes) {
+                        self.schedule(at, EventKind::Arrive(packet));
                     }
                 }
                 Action::Send { to, bytes } => {
-                    for (at, Packet { from, to, bytes }) in self.network.send(now, host, to, &bytes) {
-                        self.schedule(at, EventKind::Arrive { to, from, bytes });
+                    for (at, packet) in self.network.send(now, host, to, &bytes) {
+                        self.schedule(at, EventKind::Arrive(packet));
                     }
                 }
                 Action::Wait(deadline) => {
@@ -340,7 +349,7 @@ impl World {
                 }
             }
         }
-        self.hosts[host].check(&self.scenario)
+        self.hosts[host].check(&self.scenario, &self.oracle)
     }
 
     fn fault(&mut self, number: usize) -> Result<(), String> {
@@ -357,7 +366,9 @@ impl World {
             Fault::BreakPath { from, to, span } => self.network.break_path(self.now, from, to, span),
             Fault::Partition { side, span } => self.network.partition(self.now, side, span),
             Fault::Join { host, group } => {
-                if self.hosts[host].is_up() && self.hosts[host].join(self.now, group, &self.scenario)? {
+                if self.hosts[host].is_up()
+                    && self.hosts[host].join(self.now, group, &self.scenario, &mut self.oracle)?
+                {
                     let life = self.hosts[host].life;
                     self.schedule(self.now, EventKind::Work { host, group, life });
                     return self.drain(host);
@@ -377,7 +388,7 @@ impl World {
 
 fn watch_step(now: Nanoseconds, kind: &EventKind, scenario: &Scenario, watch: &mut dyn FnMut(String)) {
     match kind {
-        EventKind::Arrive { to, from, bytes } => {
+        EventKind::Arrive(Packet { to, from, bytes, .. }) => {
             let meaning = View::new(bytes).and_then(View::read).map_or_else(
                 |malformed| malformed.to_string(),
                 |packet| {

@@ -20,6 +20,8 @@ pub struct Network {
     broken_paths: Vec<(usize, usize, Nanoseconds)>,
     attacker: Attacker,
     pub datagrams: u64,
+    /// The number of packets that attackers have sent.
+    pub attacks: u64,
 }
 
 impl Network {
@@ -35,6 +37,7 @@ impl Network {
             broken_paths: Vec::new(),
             attacker: Attacker::new(scenario),
             datagrams: 0,
+            attacks: 0,
         }
     }
 
@@ -84,7 +87,11 @@ impl Network {
             if is_apart { 0 } else { 1 + usize::from(self.random.random_bool(self.weather.duplicated)) };
         let arrivals: Vec<_> = (0..copies).filter_map(|_| self.copy(now, bytes)).collect();
         let attack = self.attacker.see(from, to, bytes).map(|(delay, packet)| (now + delay, packet));
-        arrivals.into_iter().map(move |(at, bytes)| (at, Packet { from, to, bytes })).chain(attack)
+        self.attacks += u64::from(attack.is_some());
+        arrivals
+            .into_iter()
+            .map(move |(at, bytes)| (at, Packet { from, to, bytes, forged: None }))
+            .chain(attack)
     }
 
     fn copy(&mut self, now: Nanoseconds, bytes: &[u8]) -> Option<(Nanoseconds, Vec<u8>)> {

@@ -2,28 +2,43 @@
 //!
 //! - The root's messages of a session are a sequence. A member reads those of one session in order, byte for byte: from the beginning,
 //!   or, if it joined late, from some message on.
-//! - A member is lost only if it has left, or if a fault at it or at the root lasts longer than the peer timeout.
-//! - A group that the root closes ends as closed at every member that is not lost, after the member has read all messages.
+//! - A root loses a member only if that has left, if its application is done with the group, or if a fault between the two in this
+//!   session lasts longer than the peer timeout.
+//! - A group ends at a member as closed only after the member has read all messages, and otherwise only for a reason that lies in the
+//!   past: a loss that the root has reported, a fault, or the root's restart.
+//! - A group that the root closes ends as closed at every member that is not lost.
+//!
+//! Nothing of that is promised for a group after attackers with its token have sent a member an authentic forgery, but an end. All other
+//! groups of the world, and this one before, are checked.
 //!
 //! The protocol is correct if every world agrees with this, whatever its faults.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use treecast_proto::{Ending, MemberId, MemberLoss, Piece};
+use treecast_proto::{Ending, MemberId, MemberLoss, Nanoseconds, Piece};
+use treecast_wire::Eviction;
 
 use crate::scenario::Scenario;
 
 /// What all members have read, and how they ended.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Oracle {
     seed: u64,
+    /// The time of the current event.
+    pub now: Nanoseconds,
     readers: BTreeMap<ReaderId, Reader>,
-    /// The hosts of members that joined late, by group and member number.
-    newcomers: BTreeMap<(u32, MemberId), usize>,
-    /// The readers whose node was a member.
-    placed: BTreeSet<ReaderId>,
-    /// The members that a root has reported as lost.
-    lost: BTreeSet<(u32, usize)>,
+    /// When the root created each session of a group.
+    sessions: BTreeMap<(u32, u32), Nanoseconds>,
+    /// The sessions of groups that have ended as closed at their roots.
+    closed: BTreeSet<(u32, u32)>,
+    /// The hosts that had a place, by group, session and member number.
+    hosts: BTreeMap<(u32, u32, MemberId), usize>,
+    /// The members that roots have reported as lost, by group, session and number.
+    lost: BTreeSet<(u32, u32, MemberId)>,
+    /// The hosts whose application does not join the group again.
+    retired: BTreeSet<(u32, usize)>,
+    /// The groups of which a node has received an authentic forgery.
+    misled: BTreeSet<u32>,
     delivered_messages: u64,
 }
 
@@ -38,33 +53,52 @@ pub struct ReaderId {
     pub join: u32,
 }
 
-/// What a host can say of a group at the end of a world.
+/// An application whose group has ended.
 #[derive(Debug, Clone, Copy)]
-pub struct Participant {
-    pub reader: ReaderId,
+pub struct EndedReader {
+    pub id: ReaderId,
+    /// Its session, if it had a place in one.
+    pub session: Option<u32>,
+    /// Whether it begins after the first packet.
+    pub begins_late: bool,
     /// Whether it asked to join after the group had been created.
     pub joined_late: bool,
     pub has_left: bool,
-    /// Whether the root of its session has run without a crash until now.
-    pub root_survived: bool,
 }
 
 /// How far a member has read.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 struct Reader {
+    began_at: Nanoseconds,
+    place: Option<(u32, MemberId)>,
+    has_read: bool,
     message: u32,
     offset: u64,
+    has_left: bool,
     ending: Option<Ending>,
+}
+
+impl Reader {
+    fn has_all(&self, scenario: &Scenario, ended: &EndedReader) -> bool {
+        let Some(session) = ended.session else { return false };
+        let messages = scenario.messages(ended.id.group, session).len();
+        // A member that joined after the last message has nothing to read.
+        (self.message as usize == messages && self.offset == 0) || (!self.has_read && ended.begins_late)
+    }
 }
 
 impl Oracle {
     pub fn new(scenario: &Scenario) -> Self {
         Self {
             seed: scenario.seed,
+            now: Nanoseconds::ZERO,
             readers: BTreeMap::new(),
-            newcomers: BTreeMap::new(),
-            placed: BTreeSet::new(),
+            sessions: BTreeMap::new(),
+            closed: BTreeSet::new(),
+            hosts: BTreeMap::new(),
             lost: BTreeSet::new(),
+            retired: BTreeSet::new(),
+            misled: BTreeSet::new(),
             delivered_messages: 0,
         }
     }
@@ -77,15 +111,45 @@ impl Oracle {
         self.lost.len() as u64
     }
 
+    pub fn misled_groups(&self) -> u64 {
+        self.misled.len() as u64
+    }
+
     /// The content of a byte of a message.
     pub fn byte(&self, group: u32, session: u32, message: u32, offset: u64) -> u8 {
         byte(self.seed, group, session, message, offset)
     }
 
+    /// A node has received an authentic packet of a group that no member has sent.
+    pub fn mislead(&mut self, group: u32) {
+        self.misled.insert(group);
+    }
+
+    /// Whether nothing is promised for a group any more but an end.
+    pub fn is_misled(&self, group: u32) -> bool {
+        self.misled.contains(&group)
+    }
+
+    /// A root creates a session of a group.
+    pub fn create(&mut self, group: u32, session: u32) {
+        self.sessions.insert((group, session), self.now);
+    }
+
+    /// An application asks to join a group, or creates it.
+    pub fn begin(&mut self, id: ReaderId) {
+        self.retired.remove(&(id.group, id.host));
+        self.readers.insert(id, Reader { began_at: self.now, ..Reader::default() });
+    }
+
+    /// The application of a group at a host will not join it again.
+    pub fn retire(&mut self, group: u32, host: usize) {
+        self.retired.insert((group, host));
+    }
+
     /// A node has become a member.
-    pub fn place(&mut self, reader: ReaderId, member: MemberId) {
-        self.newcomers.insert((reader.group, member), reader.host);
-        self.placed.insert(reader);
+    pub fn place(&mut self, id: ReaderId, session: u32, member: MemberId) {
+        self.hosts.insert((id.group, session, member), id.host);
+        self.readers.entry(id).or_default().place = Some((session, member));
     }
 
     /// A member reads a piece. It must be the next piece, with the bytes that the root has sent.
@@ -98,14 +162,17 @@ impl Oracle {
         piece: &Piece,
         bytes: &[u8],
     ) -> Result<(), String> {
-        if scenario.attacks.has_token {
+        let ReaderId { group, host, .. } = id;
+        if self.is_misled(group) {
             return Ok(());
         }
-        let ReaderId { group, host, .. } = id;
         let name = format_args!("host {host} in group {group}");
+        let reader = self.readers.entry(id).or_default();
         // A member that joined late may start at any message.
-        let first = if begins_late { piece.message } else { 0 };
-        let reader = self.readers.entry(id).or_insert(Reader { message: first, ..Reader::default() });
+        if !reader.has_read && begins_late {
+            reader.message = piece.message;
+        }
+        reader.has_read = true;
         if (piece.message, piece.offset) != (reader.message, reader.offset) {
             return Err(format!(
                 "{name} reads message {} at {} and should read message {} at {}",
@@ -142,72 +209,126 @@ impl Oracle {
         member: MemberId,
         loss: MemberLoss,
     ) -> Result<(), String> {
-        let members = &scenario.groups[group as usize].hosts;
-        let newcomer = self.newcomers.get(&(group, member));
-        let Some(&host) = members.get(member.0 as usize).or(newcomer) else {
+        let key = (group, session, member);
+        let is_repeated = !self.lost.insert(key);
+        if is_repeated && !self.is_misled(group) {
+            return Err(format!("group {group} has lost member {member} twice"));
+        }
+        let initial = scenario.groups[group as usize].hosts.get(member.index()).copied();
+        let Some(host) = initial.or_else(|| self.hosts.get(&key).copied()) else {
             // A late member that never completed its join: it, or the root, had ended before.
             return Ok(());
         };
-        self.lost.insert((group, host));
-        let has_reason = if loss == MemberLoss::Left {
-            scenario.leaves(host, group)
-        } else {
-            scenario.may_lose(host) || scenario.may_mislead(scenario.root_host(group))
+        let root = scenario.root_host(group);
+        let began_at = self.sessions.get(&(group, session)).copied().unwrap_or_default();
+        let has_reason = match loss {
+            MemberLoss::Left => scenario.leaves(host, group),
+            // The application has read all of an earlier session, was lost to it, or has left.
+            MemberLoss::Unreachable(_) if self.retired.contains(&(group, host)) => true,
+            _ => {
+                let within = began_at..=self.now;
+                scenario.may_separate(root, host, &within) || scenario.may_silence(root, &within)
+            }
         };
-        // Members of an earlier session may not have joined again.
-        if has_reason || session > 0 || scenario.attacks.has_token {
-            Ok(())
-        } else {
-            Err(format!("group {group} has lost member {member} at host {host} for no reason: {loss}"))
+        if has_reason || self.is_misled(group) {
+            return Ok(());
         }
+        Err(format!(
+            "session {session} of group {group} has lost member {member} at host {host} for no reason: {loss}"
+        ))
     }
 
-    /// A group has ended at a host. If it ended as closed, the host must have read everything.
-    pub fn end(
-        &mut self,
-        scenario: &Scenario,
-        id: ReaderId,
-        session: Option<u32>,
-        begins_late: bool,
-        ending: Ending,
-    ) -> Result<(), String> {
+    /// A group has ended at a host: as closed if the host has read everything, and otherwise for a reason.
+    pub fn end(&mut self, scenario: &Scenario, ended: &EndedReader, ending: Ending) -> Result<(), String> {
+        let EndedReader { id, session, has_left, .. } = *ended;
         let ReaderId { group, host, .. } = id;
-        let has_read = self.readers.contains_key(&id);
+        let is_root = host == scenario.root_host(group);
         let reader = self.readers.entry(id).or_default();
-        reader.ending = Some(ending);
-        let messages = scenario.messages(group, session.unwrap_or(0)).len();
-        // A member that joined after the last message has nothing to read.
-        let has_all =
-            (reader.message as usize == messages && reader.offset == 0) || (!has_read && begins_late);
-        let is_checked = host != scenario.root_host(group) && !scenario.attacks.has_token;
-        if ending == Ending::Closed && is_checked && !has_all {
-            return Err(format!(
-                "host {host} has ended group {group} after message {} of {messages}",
-                reader.message
-            ));
+        (reader.ending, reader.has_left) = (Some(ending), has_left);
+        let reader = *reader;
+        if is_root && let Some(session) = session {
+            self.closed.insert((group, session));
         }
-        Ok(())
+        let has_reason = match ending {
+            Ending::Closed => is_root || reader.has_all(scenario, ended),
+            _ if is_root => false,
+            Ending::RootRestarted => session.is_some_and(|session| Some(session) < self.last_session(group)),
+            Ending::Aborted | Ending::Evicted(Eviction::Left) => has_left,
+            Ending::Evicted(Eviction::Silent) => self.is_lost(scenario, id),
+            Ending::Evicted(Eviction::Closed) => {
+                self.is_lost(scenario, id) || (reader.place.is_none() && ended.joined_late)
+            }
+            Ending::Evicted(Eviction::Refused) => {
+                reader.place.is_none() && (ended.joined_late || self.is_lost(scenario, id))
+            }
+            Ending::RootSilent(_) => self.may_miss_root(scenario, id, &reader),
+            Ending::Evicted(Eviction::Aborted)
+            | Ending::Inconsistent(_)
+            | Ending::ContradictoryTables
+            | Ending::TooMuchMemory { .. } => false,
+        };
+        if has_reason || self.is_misled(group) {
+            return Ok(());
+        }
+        let messages = scenario.messages(group, session.unwrap_or(0)).len();
+        Err(format!(
+            "group {group} has ended at host {host} after message {} of {messages} for no reason: {ending}",
+            reader.message
+        ))
     }
 
-    /// The world has ended: every group has ended everywhere, and as closed at every host without a fault to excuse it.
+    /// Whether a root has reported a host as lost: under the number that it has, or without a place under any that it had.
+    fn is_lost(&self, scenario: &Scenario, id: ReaderId) -> bool {
+        let ReaderId { group, host, .. } = id;
+        if let Some((session, member)) = self.readers.get(&id).and_then(|reader| reader.place) {
+            return self.lost.contains(&(group, session, member));
+        }
+        self.lost.iter().any(|key| {
+            let &(of, _, member) = key;
+            let initial = scenario.groups[group as usize].hosts.get(member.index());
+            of == group && initial.or_else(|| self.hosts.get(key)) == Some(&host)
+        })
+    }
+
+    /// Whether a member may hear nothing from its root: because of a fault, since the root has lost it, or because there is no session.
+    fn may_miss_root(&self, scenario: &Scenario, id: ReaderId, reader: &Reader) -> bool {
+        let ReaderId { group, host, .. } = id;
+        let root = scenario.root_host(group);
+        let within = reader.began_at..=self.now;
+        let last = self.last_session(group);
+        let is_over = reader.place.is_none()
+            && last.is_none_or(|session| {
+                let created_at = self.sessions[&(group, session)];
+                self.closed.contains(&(group, session)) || scenario.is_down(root, &(created_at..=self.now))
+            });
+        is_over
+            || self.is_lost(scenario, id)
+            || scenario.is_down(root, &within)
+            || scenario.may_separate(root, host, &within)
+            || scenario.may_silence(root, &within)
+    }
+
+    fn last_session(&self, group: u32) -> Option<u32> {
+        let sessions = self.sessions.range((group, 0)..=(group, u32::MAX));
+        sessions.map(|(&(_, session), _)| session).next_back()
+    }
+
+    /// The world has ended, and with it every group at every host that is up: as closed at all members of a session that is closed at
+    /// its root but those that it has lost, or that have left.
     pub fn at_end(
         &self,
         scenario: &Scenario,
-        participants: impl Iterator<Item = Participant>,
+        participants: impl Iterator<Item = ReaderId>,
     ) -> Result<(), String> {
-        for Participant { reader: id, joined_late, has_left, root_survived } in participants {
+        for id in participants {
             let ReaderId { group, host, .. } = id;
-            let ending = self.readers.get(&id).and_then(|reader| reader.ending);
-            let is_excused = self.lost.contains(&(group, host))
-                || has_left
-                || !root_survived
-                || scenario.attacks.has_token
-                || scenario.may_lose(host)
-                || scenario.may_lose(scenario.root_host(group))
-                // The root refused it, or had ended the group when it asked.
-                || (joined_late && !self.placed.contains(&id));
-            if ending.is_none() || (ending != Some(Ending::Closed) && !is_excused) {
-                return Err(format!("group {group} has ended at host {host} by {ending:?}"));
+            let reader = self.readers.get(&id).copied().unwrap_or_default();
+            let is_served = reader.place.is_some_and(|(session, _)| self.closed.contains(&(group, session)))
+                && !reader.has_left
+                && !self.is_lost(scenario, id);
+            let must_be_closed = is_served && !self.is_misled(group);
+            if reader.ending.is_none() || (must_be_closed && reader.ending != Some(Ending::Closed)) {
+                return Err(format!("group {group} has ended at host {host} by {:?}", reader.ending));
             }
         }
         Ok(())
@@ -226,5 +347,75 @@ impl Scenario {
     pub fn root_host(&self, group: u32) -> usize {
         let group = &self.groups[group as usize];
         group.hosts[group.root.0 as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use treecast_proto::PayloadChecksum;
+
+    use super::*;
+    use crate::scenario::{Attacks, Fault};
+
+    /// A scenario with attackers that have the token, these faults, and a member beside the root of group 0; that member's number and host.
+    fn scenario(faults: impl Fn(usize) -> Vec<(Nanoseconds, Fault)>) -> (Scenario, MemberId, usize) {
+        let is_fit = |scenario: &Scenario| {
+            scenario.groups[0].hosts.len() > 1 && scenario.groups[0].messages.first().is_some_and(|&m| m > 0)
+        };
+        let mut scenario = (0..100).map(Scenario::random).find(is_fit).unwrap();
+        scenario.attacks = Attacks { replayed: 0.1, forged: 0.1, has_token: true };
+        scenario.faults = faults(scenario.root_host(0));
+        let member = (0..2).map(MemberId).find(|&member| member != scenario.groups[0].root).unwrap();
+        let host = scenario.groups[0].hosts[member.index()];
+        (scenario, member, host)
+    }
+
+    #[test]
+    fn a_wrong_byte_is_excused_only_after_an_authentic_forgery() {
+        let (scenario, _, host) = scenario(|_| Vec::new());
+        let mut oracle = Oracle::new(&scenario);
+        let id = ReaderId { group: 0, host, life: 0, join: 0 };
+        let wrong = [oracle.byte(0, 0, 0, 0) ^ 1];
+        let (message_length, checksum) = (scenario.messages(0, 0)[0], PayloadChecksum(0));
+        let piece = Piece { message: 0, offset: 0, length: 1, message_length, checksum };
+        let read = |oracle: &mut Oracle| oracle.read(&scenario, id, 0, false, &piece, &wrong);
+        assert!(read(&mut oracle).is_err());
+        oracle.mislead(1);
+        assert!(read(&mut oracle).is_err(), "the forgery was of another group");
+        oracle.mislead(0);
+        assert_eq!(read(&mut oracle), Ok(()));
+    }
+
+    #[test]
+    fn the_crash_of_a_root_excuses_no_loss_of_its_next_session() {
+        let ms = Nanoseconds::from_ms;
+        let crash = |root| vec![(ms(10), Fault::Crash(root)), (ms(20), Fault::Restart(root))];
+        let (scenario, member, host) = scenario(crash);
+        let mut oracle = Oracle::new(&scenario);
+        oracle.create(0, 0);
+        oracle.now = ms(20);
+        oracle.create(0, 1);
+        oracle.now = ms(6_000);
+        let loss = MemberLoss::Unreachable(ms(5_000));
+        let lose = |oracle: &mut Oracle| oracle.lose(&scenario, 1, 0, member, loss);
+        assert!(lose(&mut oracle.clone()).is_err());
+        oracle.retire(0, host);
+        assert_eq!(lose(&mut oracle), Ok(()), "its application is done with the group");
+    }
+
+    #[test]
+    fn a_fault_excuses_only_the_sessions_that_it_overlaps() {
+        let ms = Nanoseconds::from_ms;
+        let (mut scenario, member, host) = scenario(|_| Vec::new());
+        scenario.faults = vec![(ms(10), Fault::Pause { host, span: ms(1_000) })];
+        let lose = |created_at| {
+            let mut oracle = Oracle::new(&scenario);
+            oracle.now = created_at;
+            oracle.create(0, 0);
+            oracle.now = ms(5_000);
+            oracle.lose(&scenario, 0, 0, member, MemberLoss::Silent(ms(800)))
+        };
+        assert_eq!(lose(Nanoseconds::ZERO), Ok(()));
+        assert!(lose(ms(1_500)).is_err());
     }
 }

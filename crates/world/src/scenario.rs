@@ -50,7 +50,7 @@ pub struct Attacks {
     pub replayed: f64,
     /// A packet is sent with other bytes, from some address.
     pub forged: f64,
-    /// Whether they have the token, so that what they forge is authentic. Nothing is promised to readers then but an end.
+    /// Whether they have the token, so that what they forge is authentic.
     pub has_token: bool,
 }
 
@@ -73,6 +73,13 @@ pub struct MulticastWeather {
     pub lossy_links: Vec<(u64, f64)>,
     /// Hosts that it does not reach, from when and until when.
     pub unreached: Vec<(u64, Nanoseconds, Nanoseconds)>,
+}
+
+/// A time from its first to its last instant.
+pub type Span = std::ops::RangeInclusive<Nanoseconds>;
+
+fn overlaps(at: Nanoseconds, span: Nanoseconds, within: &Span) -> bool {
+    at <= *within.end() && *within.start() <= at + span
 }
 
 /// A fault, or a change of membership.
@@ -177,32 +184,40 @@ impl Scenario {
         self.faults.push((at, fault));
     }
 
-    /// Whether this host may be lost to others, or others to it, because of its faults.
-    pub fn may_lose(&self, host: usize) -> bool {
+    /// Whether a fault within a time may separate a host from a root so long that the root declares it lost.
+    pub fn may_separate(&self, root: usize, host: usize, within: &Span) -> bool {
         // With packet loss, a pause or partition of a quarter of the peer timeout may exceed it.
-        let is_long = |span: Nanoseconds| span > Nanoseconds::from_ms(200);
-        self.faults.iter().any(|(_, fault)| match *fault {
-            Fault::Crash(crashed) => crashed == host,
-            Fault::Pause { host: paused, span } => paused == host && is_long(span),
-            Fault::Partition { span, .. } => is_long(span),
-            // The root repairs a broken path between two other hosts.
-            Fault::BreakPath { from, to, span } => {
-                let is_root = |host| (0..self.groups.len() as u32).any(|group| self.root_host(group) == host);
-                is_long(span) && (is_root(from) || is_root(to)) && (from == host || to == host)
-            }
-            Fault::Restart(_) | Fault::StopReading { .. } | Fault::Leave { .. } | Fault::Join { .. } => false,
+        let is_long = |at, span| span > Nanoseconds::from_ms(200) && overlaps(at, span, within);
+        self.is_down(host, within)
+            || self.faults.iter().any(|&(at, fault)| match fault {
+                Fault::Pause { host: paused, span } => paused == host && is_long(at, span),
+                // The root repairs what is broken between two other hosts.
+                Fault::Partition { side, span } => {
+                    (side >> host & 1) != (side >> root & 1) && is_long(at, span)
+                }
+                Fault::BreakPath { from, to, span } => {
+                    [(root, host), (host, root)].contains(&(from, to)) && is_long(at, span)
+                }
+                _ => false,
+            })
+    }
+
+    /// Whether a host is down at some time within these.
+    pub fn is_down(&self, host: usize, within: &Span) -> bool {
+        self.faults.iter().any(|&(at, fault)| {
+            let restarts = self.faults.iter().filter(|&&(_, fault)| fault == Fault::Restart(host));
+            let restart = restarts.map(|&(restart, _)| restart).filter(|&restart| restart > at).min();
+            let span = restart.unwrap_or(Nanoseconds(u64::MAX)).since(at);
+            fault == Fault::Crash(host) && overlaps(at, span, within)
         })
     }
 
-    /// Whether a root at this host may lose members without a fault of their own. Pauses shorter than the peer timeout have no effect
-    /// on others, and a node detects its own pauses.
-    pub fn may_mislead(&self, root: usize) -> bool {
-        let paused_ns: u64 = self.faults.iter().map(|(_, fault)| fault.pause_of(root).0).sum();
-        let others = Self {
-            faults: self.faults.iter().copied().filter(|(_, fault)| fault.pause_of(root).0 == 0).collect(),
-            ..self.clone()
-        };
-        Nanoseconds(paused_ns) > Nanoseconds::from_ms(1_000) || others.may_lose(root)
+    /// Whether a root may seem dead to its members because of its pauses. Those shorter than the peer timeout have no effect on others,
+    /// and a node detects its own pauses.
+    pub fn may_silence(&self, root: usize, within: &Span) -> bool {
+        let pauses = self.faults.iter().filter(|&&(at, fault)| overlaps(at, fault.pause_of(root), within));
+        let paused_ns: u64 = pauses.map(|(_, fault)| fault.pause_of(root).0).sum();
+        paused_ns > Nanoseconds::from_ms(1_000).0
     }
 
     /// The lengths of the messages of a group in a session, in bytes.
