@@ -105,6 +105,9 @@ static void find(void)
 #define FIND(name) mpi.name = (__typeof__(MPI_##name) *)mpi_required("PMPI_" #name);
     MPI_FUNCTIONS(FIND)
 #undef FIND
+#define FIND(name) mpi.name = (__typeof__(MPI_##name) *)mpi_symbol("PMPI_" #name);
+    MPI_FUNCTIONS_OF_4(FIND)
+#undef FIND
 #define FIND(name) mpi.name = mpi_required(#name);
     MPI_VARIABLES(FIND)
 #undef FIND

@@ -20,6 +20,13 @@
     DO(Type_free) DO(Type_get_contents) DO(Type_get_envelope) DO(Type_get_extent_x)                            \
     DO(Type_get_true_extent_x) DO(Type_size_x) DO(Unpack)
 
+/* Those of version 4.0 of the standard, which an MPI that the shim runs with may lack: NULL then. */
+#if MPI_VERSION >= 4
+#define MPI_FUNCTIONS_OF_4(DO) DO(Type_get_contents_c) DO(Type_get_envelope_c)
+#else
+#define MPI_FUNCTIONS_OF_4(DO)
+#endif
+
 /* Open MPI's constants are the addresses of variables. */
 #ifdef OPEN_MPI
 #define MPI_VARIABLES(DO)                                                                                        \
@@ -34,6 +41,7 @@
 struct mpi_library {
 #define DECLARE(name) __typeof__(MPI_##name) *name;
     MPI_FUNCTIONS(DECLARE)
+    MPI_FUNCTIONS_OF_4(DECLARE)
 #undef DECLARE
 #define DECLARE(name) void *name;
     MPI_VARIABLES(DECLARE)

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "datatype.h"
+
 /* The longest message of Treecast: a longer broadcast is several. */
 #define MESSAGE_BYTES_MAX (1ull << 32)
 
@@ -212,47 +214,6 @@ static int await_group(struct stream *stream)
             return fail(stream->communicator, stream->groups);
         }
     }
-}
-
-/* Types that no program frees: named ones, and those of Fortran's kinds (MPI 4.1, section 5.1.13). */
-static bool is_predefined(int combiner)
-{
-    return combiner == MPI_COMBINER_NAMED || combiner == MPI_COMBINER_F90_REAL || combiner == MPI_COMBINER_F90_COMPLEX ||
-           combiner == MPI_COMBINER_F90_INTEGER;
-}
-
-/* Whether the elements of a type lie in memory as MPI packs them, one after another: a basic type without gaps, or copies of one. A type
- * of the right size may still have its parts in another order. */
-static bool is_dense(MPI_Datatype type)
-{
-    int integers, addresses, types, combiner;
-    MPI_Count lower, extent, true_lower, true_extent, size;
-    bool is_inner_dense;
-
-    if (mpi.Type_size_x(type, &size) != MPI_SUCCESS || mpi.Type_get_extent_x(type, &lower, &extent) != MPI_SUCCESS ||
-        mpi.Type_get_true_extent_x(type, &true_lower, &true_extent) != MPI_SUCCESS)
-        return false;
-    if (size != extent || size != true_extent || lower || true_lower)
-        return false;
-    if (mpi.Type_get_envelope(type, &integers, &addresses, &types, &combiner) != MPI_SUCCESS)
-        return false;
-    if (combiner == MPI_COMBINER_NAMED)
-        return true;
-    if (combiner != MPI_COMBINER_DUP && combiner != MPI_COMBINER_CONTIGUOUS && combiner != MPI_COMBINER_RESIZED)
-        return false;
-    {
-        int integer[1];
-        MPI_Aint address[2];
-        MPI_Datatype inner;
-
-        if (integers > 1 || addresses > 2 || types != 1 ||
-            mpi.Type_get_contents(type, integers, addresses, types, integer, address, &inner) != MPI_SUCCESS)
-            return false;
-        is_inner_dense = is_dense(inner);
-        if (mpi.Type_get_envelope(inner, &integers, &addresses, &types, &combiner) == MPI_SUCCESS && !is_predefined(combiner))
-            mpi.Type_free(&inner);
-    }
-    return is_inner_dense;
 }
 
 /* Elements that are packed or unpacked piece by piece. */
