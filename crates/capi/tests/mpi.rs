@@ -6,7 +6,6 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
-use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 use treecast_lab::{Lab, LabSettings};
@@ -59,6 +58,9 @@ impl Mpi {
 
 /// No program takes longer, in seconds: a hang is not to stop all tests.
 const TIMEOUT_S: &str = "180";
+
+/// The exit status of timeout(1) when the time is over.
+const TIMED_OUT: i32 = 124;
 
 /// Says directly what is skipped, because the test harness captures output.
 fn skip(what: &str) {
@@ -161,7 +163,8 @@ fn start(mpi: Mpi, lab: &LabSettings) -> Option<Lab> {
 
 fn broadcast_in(lab: &Lab, mpi: Mpi, ranks: u32, environment: &[(&str, &str)], parts: &[&str]) -> Ran {
     let built = Built::get();
-    let mut all = vec![("TREECAST_MPI_REPORT", "1")];
+    let mut all = vec![("TREECAST_MPI_REPORT", "1"), ("TREECAST_MPI_CHOICE", "always")];
+    all.retain(|(name, _)| environment.iter().all(|(given, _)| given != name));
     all.extend(environment);
     let line = mpi.launcher(lab.hosts().len() as u32, ranks, &built.shim(mpi), &all);
     let mut command = lab.command(0, "timeout").unwrap();
@@ -175,11 +178,22 @@ fn broadcast_in(lab: &Lab, mpi: Mpi, ranks: u32, environment: &[(&str, &str)], p
     Ran { output, taken }
 }
 
-/// Runs parts of the program, all of which are to be right.
+/// How often a program of Debian's MPICH 4.0 may hang in `MPI_Finalize`. Over UCX and TCP about one run in seven hangs
+/// there without the shim too, so a shim that always hangs still fails.
+const FINALIZE_TRIES: u32 = 5;
+
+/// Runs parts of the program, all of which are to be right, and which is to end with status 0.
 fn compare(mpi: Mpi, lab: &LabSettings, ranks: u32, parts: &[&str]) {
-    let Some(Ran { output, taken }) = broadcast(mpi, lab, ranks, &[], parts) else { return };
-    // Where MPI_Finalize of Debian's MPICH does not come back, its program ends without it, and the launcher with another status.
-    assert!(output.status.success() || mpi == Mpi::Mpich, "{mpi:?}: {}", text(&output));
+    let Some(lab) = start(mpi, lab) else { return };
+    let mut tries = if mpi == Mpi::Mpich { FINALIZE_TRIES } else { 1 };
+    let Ran { output, taken } = loop {
+        let ran = broadcast_in(&lab, mpi, ranks, &[], parts);
+        tries -= 1;
+        if tries == 0 || !text(&ran.output).contains("MPI_Finalize does not return") {
+            break ran;
+        }
+    };
+    assert!(output.status.success(), "{mpi:?}: {}: {}", output.status, text(&output));
     let lines = String::from_utf8_lossy(&output.stdout);
     for part in parts {
         assert!(
@@ -235,6 +249,11 @@ fn communicators_come_and_go() {
 }
 
 #[test]
+fn a_thousand_communicators_leave_no_descriptors_or_groups() {
+    compare(Mpi::OpenMpi, &LabSettings::new(2), 1, &["many"]);
+}
+
+#[test]
 fn broadcasts_are_in_order_without_barriers_and_beside_others() {
     for mpi in ALL {
         compare(mpi, &LabSettings::new(4), 1, &["back-to-back", "nonblocking", "threads", "progress"]);
@@ -264,15 +283,20 @@ fn lost_packets_are_sent_again() {
 #[test]
 fn a_rank_that_ends_does_not_leave_the_others_waiting() {
     for mpi in ALL {
-        let since = Instant::now();
         let Some(Ran { output, .. }) = broadcast(mpi, &LabSettings::new(3), 1, &[], &["killed"]) else {
-            return;
+            continue;
         };
-        assert!(!output.status.success(), "{mpi:?}");
-        if mpi == Mpi::Mpich {
-            assert!(text(&output).contains("Treecast: member 2 at 10.42.0.3:"), "{}", text(&output));
-        }
-        assert!(since.elapsed() < Duration::from_mins(1), "{mpi:?}: {:?}", since.elapsed());
+        let written = text(&output);
+        let is_named = written.contains("Treecast: member 2 at 10.42.0.3:");
+        // Open MPI's launcher ends the program when a process ends without MPI_Finalize.
+        let is_noticed = mpi == Mpi::OpenMpi && written.contains("exiting improperly");
+        assert!(is_named || is_noticed, "{mpi:?}: {}: {written}", output.status);
+        let code = output.status.code();
+        assert!(
+            code.is_some_and(|code| code != 0 && code != TIMED_OUT),
+            "{mpi:?}: {}: {written}",
+            output.status
+        );
     }
 }
 
@@ -297,6 +321,29 @@ fn what_is_not_taken_is_passed_on_and_reported() {
     assert!(taken == 8, "{report}");
     let (taken, report) = run(&hosts, 1, &[("TREECAST_MPI_MAX_BYTES", "much")]).unwrap();
     assert!(taken == 8 && report.contains("TREECAST_MPI_MAX_BYTES=much is ignored"), "{report}");
+}
+
+/// A broadcast of "mixed" has 48,000 bytes from most roots, and 24,000 from others: with the user engine the longer ones
+/// are faster than those of Open MPI.
+#[test]
+fn lengths_that_were_not_faster_are_passed_on() {
+    let engine = ("TREECAST_MPI_ENGINE", "user");
+    let default = [engine, ("TREECAST_MPI_CHOICE", "faster")];
+    let Some(Ran { output, taken }) = broadcast(Mpi::OpenMpi, &LabSettings::new(2), 1, &default, &["mixed"])
+    else {
+        return;
+    };
+    let report = text(&output);
+    assert!(output.status.success() && taken == 6, "{report}");
+    assert!(
+        report.contains("2 passed on to the MPI: this length was not faster with this engine"),
+        "{report}"
+    );
+    let unknown = [engine, ("TREECAST_MPI_CHOICE", "sometimes")];
+    let Ran { output, taken } =
+        broadcast(Mpi::OpenMpi, &LabSettings::new(2), 1, &unknown, &["mixed"]).unwrap();
+    let report = text(&output);
+    assert!(taken == 6 && report.contains("TREECAST_MPI_CHOICE=sometimes is ignored"), "{report}");
 }
 
 /// The nodes listen at addresses of one network, of which each host has a link of its own.
