@@ -100,6 +100,17 @@ tc_result tc_node_address(const tc_node *node,
                           size_t capacity);
 
 /*
+ Writes the engine of the node, "user" or "ebpf", as a zero-terminated string to `engine`, a buffer of `capacity` bytes; 8 are
+ sufficient. The engine of the daemon's node, or of a shared one, is named in the same way.
+
+ # Safety
+ `node` comes from `tc_node_new`; `engine` is valid for writing `capacity` bytes.
+ */
+tc_result tc_node_engine(const tc_node *node,
+                         char *engine,
+                         size_t capacity);
+
+/*
  Creates a group from a list of members. `members` are the addresses of all members, as host:port, separated by commas, the same at
  every member. The root is the first, unless `settings` says otherwise. `settings` is NULL, or key=value separated by spaces, such as
  "root=2 scheme=binomial offload=nic token=secret message_bytes=16384". With "plan=FILE" the root carries out the plan in a JSON file,

@@ -185,39 +185,49 @@ static bool is_one_host(const struct introduction *all, int size)
 }
 
 /* Joins the addresses by commas; false, if a rank has none. */
-static bool join_addresses(struct communicator *communicator, const char (*addresses)[ADDRESS_BYTES])
+static bool join_addresses(struct communicator *communicator, const struct endpoint *endpoints)
 {
     char *end = communicator->members = malloc((size_t)communicator->size * (ADDRESS_BYTES + 1));
     bool are_all = end != NULL;
     int rank;
 
     for (rank = 0; are_all && rank < communicator->size; rank++) {
-        are_all = *addresses[rank] != '\0';
-        end += sprintf(end, "%s%s", rank ? "," : "", addresses[rank]);
+        are_all = *endpoints[rank].address != '\0';
+        end += sprintf(end, "%s%s", rank ? "," : "", endpoints[rank].address);
     }
     return are_all;
 }
 
-/* Exchanges the addresses of the nodes. Without one of them, all ranks pass their broadcasts on. */
-static int exchange_addresses(struct communicator *communicator, const struct introduction *all)
+static enum engine common_engine(const struct endpoint *endpoints, int size)
 {
-    size_t size = (size_t)communicator->size;
-    char own[ADDRESS_BYTES] = "", (*addresses)[ADDRESS_BYTES] = calloc(size, sizeof *addresses);
+    int rank;
+
+    for (rank = 0; rank < size; rank++)
+        if (endpoints[rank].engine != ENGINE_EBPF)
+            return ENGINE_USER;
+    return ENGINE_EBPF;
+}
+
+/* Opens the nodes, and exchanges where they are. Without one of them, all ranks pass their broadcasts on. */
+static int exchange_endpoints(struct communicator *communicator, const struct introduction *all)
+{
+    struct endpoint own = {0}, *endpoints = calloc((size_t)communicator->size, sizeof *endpoints);
     int error = MPI_SUCCESS;
 
-    if (!open_node(all, communicator->size, communicator->rank, own)) {
-        *own = '\0';
+    if (!open_node(all, communicator->size, communicator->rank, &own)) {
+        own = (struct endpoint){0};
         snprintf(communicator->report.why, sizeof communicator->report.why, "%s", tc_error_message());
     }
-    if (!addresses)
+    if (!endpoints)
         return MPI_ERR_NO_MEM;
-    error = mpi.Allgather(own, ADDRESS_BYTES, MPI_BYTE, addresses, ADDRESS_BYTES, MPI_BYTE, communicator->private);
-    if (error == MPI_SUCCESS && !join_addresses(communicator, (const char (*)[ADDRESS_BYTES])addresses)) {
+    error = mpi.Allgather(&own, sizeof own, MPI_BYTE, endpoints, sizeof own, MPI_BYTE, communicator->private);
+    if (error == MPI_SUCCESS && !join_addresses(communicator, endpoints)) {
         communicator->outcome = NO_NODE;
         if (!*communicator->report.why)
             snprintf(communicator->report.why, sizeof communicator->report.why, "another rank has no node");
     }
-    free(addresses);
+    communicator->engine = common_engine(endpoints, communicator->size);
+    free(endpoints);
     return error;
 }
 
@@ -238,7 +248,7 @@ static int set_up(struct communicator *communicator)
         if (is_one_host(all, communicator->size))
             communicator->outcome = ONE_HOST;
         else
-            error = exchange_addresses(communicator, all);
+            error = exchange_endpoints(communicator, all);
     }
     free(all);
     return error;

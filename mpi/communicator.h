@@ -7,6 +7,7 @@
 
 #include <treecast.h>
 
+#include "choice.h"
 #include "library.h"
 #include "report.h"
 #include "settings.h"
@@ -36,6 +37,8 @@ struct communicator {
     /* The addresses of its ranks' nodes, as tc_group_new() takes them, and the groups' token. */
     char *members;
     char token[33];
+    /* The engine of its ranks' nodes; ENGINE_USER, if they differ. */
+    enum engine engine;
     /* The settings that its ranks have in common: those of rank 0. */
     uint64_t bytes_min, bytes_max;
     int roots_max;

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "choice.h"
 #include "communicator.h"
 #include "library.h"
 #include "report.h"
@@ -55,7 +56,9 @@ static enum outcome judge(MPI_Comm comm, int root, uint64_t bytes)
     if (comm == MPI_COMM_NULL || mpi.Comm_test_inter(comm, &is_intercommunicator) != MPI_SUCCESS || is_intercommunicator)
         return INTERCOMMUNICATOR;
     mpi.Comm_size(comm, &size);
-    return size == 1 || root < 0 || root >= size ? ONE_RANK : TAKEN;
+    if (size == 1 || root < 0 || root >= size)
+        return ONE_RANK;
+    return may_be_faster(bytes) ? TAKEN : SLOWER;
 }
 
 static uint64_t bytes_of(MPI_Count count, MPI_Datatype type)
@@ -84,6 +87,8 @@ static int take(const struct buffer *buffer, int root, MPI_Comm comm, enum outco
         return error;
     if (communicator->outcome == TAKEN && (buffer->bytes < communicator->bytes_min || buffer->bytes > communicator->bytes_max))
         *outcome = OTHER_BYTES;
+    else if (communicator->outcome == TAKEN && !is_faster(communicator->engine, buffer->bytes))
+        *outcome = SLOWER;
     else if (communicator->outcome == TAKEN)
         error = find_root(communicator, root, is_long(buffer->bytes), &groups);
     if (error == MPI_SUCCESS && *outcome == TAKEN && communicator->outcome == TAKEN && !groups)

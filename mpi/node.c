@@ -14,6 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "choice.h"
 #include "settings.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -233,15 +234,20 @@ static tc_result open_at(const struct candidate *candidate, const char *share)
     return result;
 }
 
-bool open_node(const struct introduction *all, int size, int rank, char address[ADDRESS_BYTES])
+bool open_node(const struct introduction *all, int size, int rank, struct endpoint *endpoint)
 {
     tc_result result = TC_OK;
+    char engine[8];
 
     pthread_mutex_lock(&lock);
     if (!node)
         result = open_at(choose(all, size, rank), choose_share(all, size, rank));
     if (result == TC_OK)
-        result = tc_node_address(node, address, ADDRESS_BYTES);
+        result = tc_node_address(node, endpoint->address, ADDRESS_BYTES);
+    if (result == TC_OK)
+        result = tc_node_engine(node, engine, sizeof engine);
+    if (result == TC_OK)
+        endpoint->engine = strcmp(engine, "ebpf") ? ENGINE_USER : ENGINE_EBPF;
     pthread_mutex_unlock(&lock);
     return result == TC_OK;
 }

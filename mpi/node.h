@@ -36,10 +36,18 @@ struct introduction {
 
 void introduce(struct introduction *introduction);
 
+/* What a rank tells the others of its open node. */
+struct endpoint {
+    /* Empty: it has none. */
+    char address[ADDRESS_BYTES];
+    /* Of enum engine. */
+    uint32_t engine;
+};
+
 /* Opens this process's node, unless it is open, at one of its addresses: one in a network that all ranks are in, as far as there is one.
- * `all` are the introductions of the ranks of a communicator, in which this process has the number `rank`. Writes the node's address;
- * false after an error, which tc_error_message() says. */
-bool open_node(const struct introduction *all, int size, int rank, char address[ADDRESS_BYTES]);
+ * `all` are the introductions of the ranks of a communicator, in which this process has the number `rank`. Writes where the
+ * node is; false after an error, which tc_error_message() says. */
+bool open_node(const struct introduction *all, int size, int rank, struct endpoint *endpoint);
 
 /* The node, after open_node(). */
 const tc_node *opened_node(void);

@@ -13,6 +13,7 @@ static const char *const REASONS[OUTCOMES] = {
     [ONE_RANK] = "a single rank",
     [INTERCOMMUNICATOR] = "an intercommunicator",
     [NO_BYTES] = "no bytes",
+    [SLOWER] = "this length was not faster with this engine (TREECAST_MPI_CHOICE=always takes it)",
     [ONE_HOST] = "all ranks on one host",
     [OTHER_BYTES] = "shorter or longer than set",
     [NO_NODE] = "a rank has no node",

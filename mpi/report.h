@@ -15,6 +15,7 @@ enum outcome {
     ONE_RANK,
     INTERCOMMUNICATOR,
     NO_BYTES,
+    SLOWER,
     ONE_HOST,
     OTHER_BYTES,
     NO_NODE,

@@ -45,6 +45,15 @@ static void read_switch(const char *name, bool *setting)
         invalid(name, value, "on or off");
 }
 
+static void read_choice(void)
+{
+    const char *value = variable("TREECAST_MPI_CHOICE");
+
+    if (value && strcasecmp(value, "always") != 0 && strcasecmp(value, "faster") != 0)
+        invalid("TREECAST_MPI_CHOICE", value, "faster or always");
+    values.takes_all_lengths = value && !strcasecmp(value, "always");
+}
+
 /* A number with the suffix K, M or G, of powers of 1024. */
 static void read_bytes(const char *name, uint64_t *setting)
 {
@@ -100,6 +109,7 @@ static void read_all(void)
 {
     read_switch("TREECAST_MPI", &values.is_on);
     read_switch("TREECAST_MPI_REPORT", &values.reports);
+    read_choice();
     read_bytes("TREECAST_MPI_MIN_BYTES", &values.bytes_min);
     read_bytes("TREECAST_MPI_MAX_BYTES", &values.bytes_max);
     read_roots();

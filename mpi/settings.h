@@ -11,6 +11,8 @@ enum { ROOTS_MAX = 64 };
 
 struct settings {
     bool is_on;
+    /* Whether broadcasts are taken whose lengths were not faster with the engine at hand (choice.h). */
+    bool takes_all_lengths;
     /* Whether rank 0 prints a report at MPI_Finalize. */
     bool reports;
     /* The least and the most bytes of a broadcast that is taken. */

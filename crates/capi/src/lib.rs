@@ -238,6 +238,25 @@ pub unsafe extern "C" fn tc_node_address(
     })
 }
 
+/// Writes the engine of the node, "user" or "ebpf", as a zero-terminated string to `engine`, a buffer of `capacity` bytes; 8 are
+/// sufficient. The engine of the daemon's node, or of a shared one, is named in the same way.
+///
+/// # Safety
+/// `node` comes from `tc_node_new`; `engine` is valid for writing `capacity` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tc_node_engine(
+    node: *const tc_node,
+    engine: *mut c_char,
+    capacity: usize,
+) -> tc_result {
+    result_of(|| {
+        // SAFETY: as the caller promises.
+        let text = unsafe { handle(node, "node") }?.engine().kind().to_string();
+        // SAFETY: as the caller promises.
+        unsafe { write_text(&text, engine, capacity, "the engine") }
+    })
+}
+
 /// Writes a text and a zero to a buffer of `capacity` bytes.
 ///
 /// # Safety

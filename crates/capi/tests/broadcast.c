@@ -55,9 +55,13 @@ static void listen_and_join(void) {
     tc_group *group;
     thrd_t others[MEMBERS - 1];
     int64_t wanted[MEMBERS - 1] = {-1, 2};
+    char engine[8];
     /* A free port: that of a closed node. */
     expect(tc_node_new("127.0.0.1:0", NULL, &node), TC_OK, "tc_node_new");
     expect(tc_node_address(node, root_address, sizeof root_address), TC_OK, "tc_node_address");
+    expect(tc_node_engine(node, engine, sizeof engine), TC_OK, "tc_node_engine");
+    assert(!strcmp(engine, "user") || !strcmp(engine, "ebpf"));
+    expect(tc_node_engine(node, engine, 4), TC_INVALID_ARGUMENT, "tc_node_engine without room");
     tc_node_free(node);
 
     expect(tc_node_new("0.0.0.0:0", "spin_us=20 peer_timeout_ms=400", &node), TC_OK, "tc_node_new");

@@ -46,6 +46,15 @@ impl RunningEngine {
     pub const fn is_shared(&self) -> bool {
         matches!(self, Self::Daemon { .. } | Self::Shared { .. })
     }
+
+    /// Which engine it is, whichever process has it: [`EngineChoice::User`] or [`EngineChoice::Ebpf`].
+    pub const fn kind(&self) -> EngineChoice {
+        match self {
+            Self::User => EngineChoice::User,
+            Self::Ebpf => EngineChoice::Ebpf,
+            Self::Daemon { engine, .. } | Self::Shared { engine, .. } => *engine,
+        }
+    }
 }
 
 impl fmt::Display for RunningEngine {
