@@ -71,6 +71,12 @@ impl Audit {
         }
     }
 
+    /// Whether no span goes on: a new value would admit the same lines. Writes how many lines were suppressed.
+    pub fn is_idle(&mut self, now: Nanoseconds) -> bool {
+        self.report_suppressed(now);
+        self.limits.iter().all(|limit| limit.lines == 0 || limit.is_over(now))
+    }
+
     /// Writes a line about a datagram that belongs to no group.
     pub fn on_stray(&mut self, now: Nanoseconds, source: SocketAddr, stray: Stray) {
         let kind = match stray.kind {

@@ -5,6 +5,7 @@
 
 mod client;
 mod client_link;
+mod connections;
 mod discovery;
 mod listening;
 mod messages;

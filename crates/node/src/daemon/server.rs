@@ -3,7 +3,6 @@
 #![expect(unsafe_code, reason = "SO_PEERGROUPS")]
 
 use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -18,6 +17,7 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 use rustix::time::Timespec;
 
 use super::client_link::ClientWaker;
+use super::connections::Connections;
 use super::listening::ListeningSocket;
 use super::messages::{DaemonMessage, VERSION};
 use super::policy::{PeerCredentials, Policy};
@@ -31,9 +31,8 @@ use treecast_proto::StrayCounters;
 
 use crate::{NodeError, NodeSettings};
 
-/// The most clients, in total and per user.
-const CLIENTS_MAX: usize = 1_024;
-const CLIENTS_PER_USER_MAX: usize = 256;
+/// The most descriptors that the daemon has for a group: its memory, its maps, and its multicast.
+const DESCRIPTORS_PER_GROUP: u64 = 8;
 
 /// The lanes of the node's socket: one for datagrams of no group, and the others for users, who share them if they are more.
 const LANES: usize = 16;
@@ -53,8 +52,9 @@ const END_TIMEOUT: Duration = Duration::from_secs(10);
 pub struct Daemon {
     node: Node,
     shared: Arc<Shared>,
-    /// The users that have, or had, clients.
+    /// The users of which the daemon has anything ([`User::is_known`]).
     users: BTreeMap<u32, Arc<User>>,
+    connections: Connections,
     listener: ListeningSocket,
     watch: OwnedFd,
     clients: u64,
@@ -140,6 +140,10 @@ impl Daemon {
             node,
             shared: Arc::new(Shared::new(engine, policy, Arc::new(stop), settings.protocol.join_timeout)),
             users: BTreeMap::new(),
+            connections: Connections::new(
+                getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX),
+                DESCRIPTORS_PER_GROUP * settings.protocol.groups_max as u64,
+            ),
             listener,
             watch,
             clients: 0,
@@ -245,18 +249,13 @@ impl Daemon {
             return Err(format!("the daemon's policy has no rule for {peer}"));
         };
         let overload = |error| format!("the daemon cannot serve another client, {peer}: {error}");
-        let user = match self.users.entry(peer.user) {
-            Entry::Occupied(user) => user.into_mut(),
-            Entry::Vacant(place) => {
-                place.insert(Arc::new(User::new(peer.user, &self.shared, rule).map_err(overload)?))
-            }
-        };
-        let (clients, of_user) = (self.shared.clients.load(Ordering::SeqCst), user.client_count());
-        if clients >= CLIENTS_MAX || of_user >= CLIENTS_PER_USER_MAX {
-            return Err(format!(
-                "the daemon has {clients} clients, {of_user} of them of the user of {peer}, and accepts no more"
-            ));
-        }
+        self.users.retain(|_, user| user.is_known());
+        let counts = self.users.iter().map(|(&user, known)| (user, known.client_count()));
+        self.connections
+            .admit(peer.user, counts)
+            .map_err(|reason| format!("the daemon accepts no connection of {peer}: {reason}"))?;
+        let new = || Arc::new(User::new(peer.user, &self.shared, rule));
+        let user = Arc::clone(self.users.entry(peer.user).or_insert_with(new));
         let session = new_session(&self.node, socket, peer.clone(), index).map_err(overload)?;
         tracing::info!(client = %peer, rule = rule.name(), "a client has connected");
         user.serve(session).map_err(overload)?;

@@ -85,16 +85,21 @@ pub(super) struct User {
     /// Whether its applications have written or read, and the engine does not know of it.
     has_progress: AtomicBool,
     arrivals: Mutex<Arrivals>,
-    /// Wakes its thread for arrivals.
-    waker: OwnedFd,
 }
 
 /// Clients that were admitted and that the user's thread has not taken yet; and this thread.
 #[derive(Debug, Default)]
 struct Arrivals {
     sessions: Vec<Session>,
-    is_served: bool,
-    thread: Option<JoinHandle<()>>,
+    /// None while the user has no clients: then it has no descriptor either.
+    thread: Option<UserThread>,
+}
+
+#[derive(Debug)]
+struct UserThread {
+    handle: JoinHandle<()>,
+    /// Wakes it for arrivals.
+    waker: Arc<OwnedFd>,
 }
 
 impl Shared {
@@ -130,10 +135,10 @@ impl Drop for Entering<'_> {
 }
 
 impl User {
-    pub fn new(user: u32, shared: &Arc<Shared>, rule: &Rule) -> io::Result<Self> {
+    pub fn new(user: u32, shared: &Arc<Shared>, rule: &Rule) -> Self {
         let (rule, bytes_max) = (rule.name().into(), rule.memory_max());
         let budget = Budget { user, rule, bytes_max, bytes: AtomicU64::new(0) };
-        Ok(Self {
+        Self {
             shared: Arc::clone(shared),
             budget: Arc::new(budget),
             audit: Mutex::default(),
@@ -143,8 +148,16 @@ impl User {
             clients: AtomicUsize::new(0),
             has_progress: AtomicBool::new(false),
             arrivals: Mutex::default(),
-            waker: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
-        })
+        }
+    }
+
+    /// Whether the daemon has anything of it: clients, groups that have not been freed, charged memory, or a limit of its audit lines.
+    pub fn is_known(&self) -> bool {
+        self.client_count() > 0
+            || lock(&self.arrivals).thread.is_some()
+            || lock(&self.groups).iter().any(|group| group.strong_count() > 0)
+            || self.budget.bytes.load(Ordering::SeqCst) > 0
+            || !lock(&self.audit).is_idle(clock::now())
     }
 
     /// The number of its clients.
@@ -240,14 +253,14 @@ impl User {
     /// Those of the system: the client is not served.
     pub fn serve(self: &Arc<Self>, session: Session) -> io::Result<()> {
         let mut arrivals = lock(&self.arrivals);
-        if arrivals.is_served {
-            rustix::io::write(&self.waker, &1_u64.to_ne_bytes())?;
-        } else {
+        if arrivals.thread.is_none() {
             let server = UserServer::new(self)?;
+            let waker = Arc::clone(&server.waker);
             let thread = thread::Builder::new().name("treecast-user".into());
-            arrivals.thread = Some(thread.spawn(move || server.run())?);
-            arrivals.is_served = true;
-            rustix::io::write(&self.waker, &1_u64.to_ne_bytes())?;
+            arrivals.thread = Some(UserThread { handle: thread.spawn(move || server.run())?, waker });
+        }
+        if let Some(thread) = &arrivals.thread {
+            rustix::io::write(&*thread.waker, &1_u64.to_ne_bytes())?;
         }
         arrivals.sessions.push(session);
         self.clients.fetch_add(1, Ordering::SeqCst);
@@ -259,7 +272,7 @@ impl User {
     pub fn join(&self) {
         let thread = lock(&self.arrivals).thread.take();
         if let Some(thread) = thread {
-            let _ = thread.join();
+            let _ = thread.handle.join();
         }
     }
 }
@@ -288,6 +301,7 @@ impl Duty {
 struct UserServer {
     user: Arc<User>,
     watch: OwnedFd,
+    waker: Arc<OwnedFd>,
     sessions: BTreeMap<u64, Session>,
     next: u64,
     /// Limits its share of a processor.
@@ -297,12 +311,14 @@ struct UserServer {
 impl UserServer {
     fn new(user: &Arc<User>) -> io::Result<Self> {
         let watch = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        for (descriptor, number) in [(&*user.shared.stop, STOP), (&user.waker, ARRIVALS)] {
+        let waker = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        for (descriptor, number) in [(&*user.shared.stop, STOP), (&*waker, ARRIVALS)] {
             epoll::add(&watch, descriptor, epoll::EventData::new_u64(number), epoll::EventFlags::IN)?;
         }
         Ok(Self {
             user: Arc::clone(user),
             watch,
+            waker,
             sessions: BTreeMap::new(),
             next: FIRST_CLIENT,
             duty: Duty::default(),
@@ -351,7 +367,7 @@ impl UserServer {
     }
 
     fn take_arrivals(&mut self) {
-        let _ = rustix::io::read(&self.user.waker, &mut [0; 8]);
+        let _ = rustix::io::read(&*self.waker, &mut [0; 8]);
         let arrived = std::mem::take(&mut lock(&self.user.arrivals).sessions);
         for session in arrived {
             let number = self.next;
@@ -399,8 +415,12 @@ impl UserServer {
     /// Ends the thread, unless another client has arrived.
     fn retire(&self) -> bool {
         let mut arrivals = lock(&self.user.arrivals);
-        arrivals.is_served = !arrivals.sessions.is_empty();
-        !arrivals.is_served
+        if !arrivals.sessions.is_empty() {
+            return false;
+        }
+        // Nobody joins it: it has nothing of the daemon's any more.
+        arrivals.thread = None;
+        true
     }
 
     /// Ends all sessions. Clients see that their connections close.
