@@ -247,12 +247,14 @@ fn hosts_that_fail_are_tried_again() {
 #[test]
 fn a_host_without_treecast_gets_a_copy() {
     let prologue = format!(
-        "command=$(printf %s \"$command\" | sed 's#{TREECAST} treecast;#/nowhere/treecast;#')\nexport TMPDIR=$PWD/tmp; mkdir -p tmp"
+        "command=$(printf %s \"$command\" | sed 's#{TREECAST} treecast;#/nowhere/treecast;#')\nexport TMPDIR=$PWD/tmp; mkdir -p tmp; umask 027"
     );
     let hosts = Hosts::with_prologue(&["a", "b"], &prologue);
-    fs::write(hosts.path("file"), "contents").unwrap();
-    hosts.cp_right(&["file", "a,b:"]);
-    assert_eq!(hosts.list("b"), ["file", "tmp"]);
+    make_tree(&hosts.path("data"));
+    hosts.cp_right(&["-r", "data/sub", "a,b:"]);
+    assert_eq!(hosts.list("b/tmp"), [""; 0]);
+    let mode = |path: &str| hosts.path(path).metadata().unwrap().mode() & 0o7777;
+    assert_eq!((mode("b/sub"), mode("b/sub/run me")), (0o750, 0o750), "the umask is the host's");
 }
 
 #[test]

@@ -139,7 +139,7 @@ fn script(program: &Path, length: u64) -> String {
     format!(
         "exec sh -c 'for program in {here} treecast; do \
          if [ \"$($program {RECEIVER} {ASK} 2>/dev/null)\" = \"{HELLO}\" ]; then exec $program {RECEIVER}; fi; done; \
-         umask 077; copy=$(mktemp \"${{TMPDIR:-/tmp}}/treecast.XXXXXX\") || exit; trap \"rm -f $copy\" EXIT; trap \"exit 1\" HUP INT TERM; echo \"\\\"Missing\\\"\"; \
+         copy=$(mktemp \"${{TMPDIR:-/tmp}}/treecast.XXXXXX\") || exit; trap \"rm -f $copy\" EXIT; trap \"exit 1\" HUP INT TERM; echo \"\\\"Missing\\\"\"; \
          head -c {length} > $copy && chmod 700 $copy && $copy {RECEIVER}'"
     )
 }
