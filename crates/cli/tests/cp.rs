@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -73,6 +73,24 @@ impl Hosts {
         names.sort();
         names
     }
+}
+
+/// The first part in a directory.
+fn part(directory: &Path) -> Option<PathBuf> {
+    let paths = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    paths.into_iter().find(|path| path.to_string_lossy().ends_with(".treecast-part"))
+}
+
+/// Waits until a copy has begun to write into a directory.
+fn wait_for_part(directory: &Path) -> PathBuf {
+    let until = Instant::now() + Duration::from_secs(20);
+    while Instant::now() < until {
+        if let Some(part) = part(directory) {
+            return part;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("no copy has begun in {}", directory.display());
 }
 
 fn text(output: &Output) -> String {
@@ -168,8 +186,10 @@ fn files_that_exist_are_replaced_whole_or_kept() {
     let hosts = Hosts::new(&["a", "b"]);
     fs::write(hosts.path("new"), noise(100_000, 2)).unwrap();
     fs::write(hosts.path("a/new"), "old").unwrap();
-    // What an earlier copy has left is no hindrance.
-    fs::write(hosts.path("a/.new.treecast-part"), "rest").unwrap();
+    // What another host may be writing, and what only looks like a part, stays.
+    let foreign = ".new.0123456789abcdef01234567.treecast-part";
+    fs::write(hosts.path("a").join(foreign), "part").unwrap();
+    fs::write(hosts.path("a/.new.treecast-part"), "the user's own").unwrap();
     let said = hosts.cp_right(&["--existing", "keep", "new", "a,b:"]);
     assert!(said.contains("; 1 were there and kept"), "{said}");
     assert_eq!(fs::read(hosts.path("a/new")).unwrap(), b"old");
@@ -178,7 +198,7 @@ fn files_that_exist_are_replaced_whole_or_kept() {
     assert!(said.contains("; 2 were there and kept"), "copies are newer: {said}");
     hosts.cp_right(&["new", "a,b:"]);
     assert_eq!(fs::read(hosts.path("a/new")).unwrap(), noise(100_000, 2));
-    assert_eq!(hosts.list("a"), ["new"]);
+    assert_eq!(hosts.list("a"), [foreign, ".new.treecast-part", "new"]);
 }
 
 #[test]
@@ -271,12 +291,7 @@ fn nothing_incomplete_is_left_after_an_interrupt() {
     fs::write(hosts.path("long"), noise(8_000_000, 3)).unwrap();
     let mut command = hosts.command(&["--rate", "16mbit", "long", "a,b:"]);
     let mut running = command.stderr(Stdio::piped()).spawn().unwrap();
-    let part = hosts.path("a/.long.treecast-part");
-    let until = Instant::now() + Duration::from_secs(20);
-    while !part.exists() && Instant::now() < until {
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    assert!(part.exists(), "the copy has begun");
+    wait_for_part(&hosts.path("a"));
     assert!(Command::new("kill").arg(running.id().to_string()).status().unwrap().success());
     let mut said = String::new();
     running.stderr.take().unwrap().read_to_string(&mut said).unwrap();
@@ -284,6 +299,98 @@ fn nothing_incomplete_is_left_after_an_interrupt() {
     assert!(said.contains("interrupted"), "{said}");
     assert_eq!(hosts.list("a"), [""; 0]);
     assert_eq!(hosts.list("b"), [""; 0]);
+}
+
+/// A link that somebody has put in the destination leads a copy nowhere else, and gives nothing away.
+#[test]
+fn a_link_in_the_destination_is_not_followed() {
+    let hosts = Hosts::new(&["a"]);
+    make_tree(&hosts.path("data"));
+    fs::create_dir_all(hosts.path("victim/sub")).unwrap();
+    fs::set_permissions(hosts.path("victim"), fs::Permissions::from_mode(0o700)).unwrap();
+    symlink("../victim", hosts.path("a/data")).unwrap();
+    let (status, said) = hosts.cp(&["-r", "-p", "data", "a:"]);
+    assert!(status == 5 && said.contains("./data: data is a symbolic link, which is not followed"), "{said}");
+    assert_eq!(hosts.list("victim"), ["sub"]);
+    assert_eq!(hosts.path("victim").metadata().unwrap().mode() & 0o7777, 0o700);
+    fs::remove_file(hosts.path("a/data")).unwrap();
+    fs::create_dir(hosts.path("a/data")).unwrap();
+    symlink("../../victim", hosts.path("a/data/sub")).unwrap();
+    let (status, said) = hosts.cp(&["-r", "-p", "data", "a:"]);
+    assert!(status == 5 && said.contains("./data/sub/run me: sub is a symbolic link"), "{said}");
+    assert_eq!(hosts.list("victim"), ["sub"]);
+    assert_eq!(fs::read(hosts.path("a/data/long")).unwrap(), noise(3_000_000, 1), "the others are copied");
+    // The destination itself is the user's own path.
+    symlink("../victim", hosts.path("a/chosen")).unwrap();
+    hosts.cp_right(&["data/long", "a:chosen/"]);
+    assert_eq!(hosts.list("victim"), ["long", "sub"]);
+}
+
+#[test]
+fn pipes_and_sockets_at_the_destination_stay() {
+    let hosts = Hosts::new(&["a"]);
+    make_tree(&hosts.path("data"));
+    fs::create_dir(hosts.path("a/data")).unwrap();
+    let made = Command::new("mkfifo").args([hosts.path("a/pipe"), hosts.path("a/data/empty")]).status();
+    assert!(made.unwrap().success());
+    let _socket = std::os::unix::net::UnixListener::bind(hosts.path("a/data/long")).unwrap();
+    symlink("pipe", hosts.path("a/link")).unwrap();
+    for name in ["pipe", "link"] {
+        let (status, said) = hosts.cp(&["data/long", &format!("a:{name}")]);
+        assert!(status == 5 && said.contains("is a device, a pipe or a socket"), "{said}");
+    }
+    let (status, said) = hosts.cp(&["-r", "--delta", "data", "a:"]);
+    for name in ["long", "empty"] {
+        let why = format!("./data/{name}: is a device, a pipe or a socket, which is not replaced");
+        assert!(status == 5 && said.contains(&why), "{said}");
+    }
+    let of = |path: &str| hosts.path(path).symlink_metadata().unwrap().file_type();
+    assert!(of("a/pipe").is_fifo() && of("a/data/empty").is_fifo() && of("a/data/long").is_socket());
+    assert!(hosts.path("a/data/sub/run me").exists());
+}
+
+/// Whichever ends last has its file there, whole, and both end well.
+#[test]
+fn copies_to_one_path_do_not_touch_each_other() {
+    let hosts = Hosts::new(&["a"]);
+    symlink("a", hosts.path("b")).unwrap();
+    let contents = [noise(2_000_000, 7), noise(1_000_000, 8)];
+    for (name, content) in ["one", "two"].iter().zip(&contents) {
+        fs::write(hosts.path(name), content).unwrap();
+    }
+    for _ in 0..3 {
+        // Two hosts that have the same directory, and two copies at the same time.
+        let copies = ["one", "two"].map(|name| {
+            let arguments = ["--rate", "16mbit", name, "a,b:file"];
+            hosts.command(&arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+        });
+        for copy in copies {
+            let output = copy.wait_with_output().unwrap();
+            assert!(output.status.success(), "{}", text(&output));
+        }
+        let copied = fs::read(hosts.path("a/file")).unwrap();
+        assert!(contents.contains(&copied), "{} bytes", copied.len());
+        assert_eq!(hosts.list("a"), ["file"]);
+    }
+}
+
+/// A receiver that is killed leaves a part, which the next copy on the same host removes.
+#[test]
+fn a_copy_after_one_that_was_killed_is_right() {
+    let hosts = Hosts::with_prologue(&["a"], "echo $$ > ../receiver");
+    let content = noise(8_000_000, 9);
+    fs::write(hosts.path("long"), &content).unwrap();
+    let mut command = hosts.command(&["--rate", "16mbit", "long", "a:"]);
+    let mut running = command.stderr(Stdio::null()).spawn().unwrap();
+    wait_for_part(&hosts.path("a"));
+    let receiver = fs::read_to_string(hosts.path("receiver")).unwrap();
+    assert!(Command::new("kill").args(["-9", receiver.trim()]).status().unwrap().success());
+    running.kill().unwrap();
+    running.wait().unwrap();
+    assert!(part(&hosts.path("a")).is_some());
+    hosts.cp_right(&["long", "a:"]);
+    assert_eq!(hosts.list("a"), ["long"]);
+    assert_eq!(fs::read(hosts.path("a/long")).unwrap(), content);
 }
 
 /// Bytes that were sent, as the report says.
@@ -350,17 +457,11 @@ fn a_copy_that_was_interrupted_goes_on() {
     fs::write(hosts.path("long"), noise(8_000_000, 6)).unwrap();
     let mut command = hosts.command(&["--resume", "--rate", "32mbit", "long", "a,b:"]);
     let mut running = command.stderr(Stdio::null()).spawn().unwrap();
-    let part = hosts.path("b/.long.treecast-part");
-    let until = Instant::now() + Duration::from_secs(20);
-    let blocks = || part.metadata().map_or(0, |part| part.blocks());
-    while !part.exists() && Instant::now() < until {
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    assert!(blocks() > 0, "the copy has begun");
+    wait_for_part(&hosts.path("b"));
     std::thread::sleep(Duration::from_secs(1));
     assert!(Command::new("kill").arg(running.id().to_string()).status().unwrap().success());
     assert_eq!(running.wait().unwrap().code(), Some(5));
-    assert_eq!(hosts.list("b"), [".long.treecast-part"]);
+    assert!(part(&hosts.path("b")).is_some() && hosts.list("b").len() == 1, "{:?}", hosts.list("b"));
     let sent = sent_bytes(&hosts, &["--resume", "long", "a,b:"]);
     assert!(sent > 0 && sent < 7_000_000, "{sent}");
     for host in ["a", "b"] {
@@ -435,7 +536,7 @@ fn losses_a_death_and_a_full_disk_delay_nobody_else() {
         .unwrap();
     // The receiver of host 2 is found by the file that it has open; all hosts see the processes of all.
     let kill = "own=$(readlink /proc/self/ns/uts); while :; do \
-                for fd in $(find /proc/[0-9]*/fd -lname /dev/shm/x/.file.treecast-part 2>/dev/null); do process=${fd%/fd/*}; \
+                for fd in $(find /proc/[0-9]*/fd -lname '/dev/shm/x/.file.*treecast-part' 2>/dev/null); do process=${fd%/fd/*}; \
                 [ \"$(readlink $process/ns/uts)\" != \"$own\" ] || { kill -9 ${process#/proc/}; exit 0; }; done; done";
     let mut killer = lab.command(2, "timeout").unwrap();
     let killed = killer.args(["20", "sh", "-c", kill]).stdin(Stdio::null()).output().unwrap();

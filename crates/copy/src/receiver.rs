@@ -113,7 +113,7 @@ fn write_all(
     });
     let (messages, queue) = sync_channel::<Vec<u8>>(QUEUED_MESSAGES);
     let writer = thread::spawn(move || {
-        let mut writer = Writer::new(destination, into, writing);
+        let mut writer = Writer::new(destination, into, writing)?;
         for message in queue {
             writer.take(&message)?;
             if let Some(ranges) = writer.lacking.take() {
@@ -173,6 +173,9 @@ fn request(input: &mut impl BufRead) -> Result<Request, String> {
 /// Whether the destination is a directory; none if it does not exist.
 fn look_at(destination: &Path) -> Result<Option<bool>, String> {
     match destination.metadata() {
+        Ok(there) if !there.is_dir() && !there.is_file() => {
+            Err(format!("{}: is a device, a pipe or a socket, which is not replaced", destination.display()))
+        }
         Ok(there) => Ok(Some(there.is_dir())),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(format!("{}: {}", destination.display(), described(&error))),

@@ -42,7 +42,7 @@ PATH is as for cp: in a directory files keep their names; another path is the ne
 a single source. With a slash at its end it is a directory, which is created if it is
 missing. A relative path begins where the remote shell does, in the home directory.
 A file has another name until it is complete and its BLAKE3 hash is right:
-.NAME.treecast-part in the same directory.
+.NAME.ID.treecast-part in the same directory, with an ID that no other copy has.
 
 Hosts that fail delay the others no longer than it takes to notice; they are named at the
 end with the reason. Exit status: 0 if everything is on all hosts, 5 if it is not, 2 for

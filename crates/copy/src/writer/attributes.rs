@@ -3,16 +3,21 @@
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
 
 use rustix::fs::{
-    AtFlags, CWD, Gid, Mode, Timespec, Timestamps, Uid, XattrFlags, chmod, chown, chownat, fchmod, fchown,
-    futimens, lsetxattr, utimensat,
+    AtFlags, Gid, Mode, Timespec, Timestamps, Uid, XattrFlags, chmodat, chownat, fchmod, fchown, fsetxattr,
+    futimens, utimensat,
 };
+use rustix::io::Errno;
 
+use super::directory::Directory;
 use crate::Entry;
 use crate::sources::described;
+
+/// Bits that the mode of each part has: its owner recognises whether somebody writes it.
+pub(super) const PART_MODE: u32 = 0o600;
 
 /// Which of the sources' attributes are set.
 pub(super) struct Attributes {
@@ -37,8 +42,8 @@ impl Attributes {
         (self.preserves && self.is_root).then(|| (Some(Uid::from_raw(user)), Some(Gid::from_raw(group))))
     }
 
-    /// A file was made with the source's mode without the bits of the umask. Extended attributes come last: a change of the owner takes
-    /// capabilities away.
+    /// A file was made with the source's mode and [`PART_MODE`], without the bits of the umask. Extended
+    /// attributes come last: a change of the owner takes capabilities away.
     pub fn set_of_file(&self, file: &File, entry: &Entry) -> io::Result<()> {
         if let Some((user, group)) = self.owner(entry) {
             fchown(file, user, group)?;
@@ -46,40 +51,49 @@ impl Attributes {
         if self.preserves {
             fchmod(file, Mode::from_raw_mode(entry.mode))?;
             futimens(file, &times(entry))?;
+        } else if entry.mode & PART_MODE != PART_MODE {
+            fchmod(file, Mode::from_raw_mode(entry.mode & 0o777).difference(self.umask))?;
         }
         Ok(())
     }
 
-    pub fn set_of_directory(&self, path: &Path, entry: &Entry) -> io::Result<()> {
+    /// `.` is the directory itself: a descriptor with `O_PATH` takes no attributes directly.
+    pub fn set_of_directory(&self, directory: &Directory, entry: &Entry) -> io::Result<()> {
         let mode = Mode::from_raw_mode(entry.mode);
+        let (own, flags) = (c".", AtFlags::empty());
         if let Some((user, group)) = self.owner(entry) {
-            chown(path, user, group)?;
+            chownat(directory, own, user, group, flags)?;
         }
-        chmod(path, if self.preserves { mode } else { mode.difference(self.umask) })?;
+        let mode = if self.preserves { mode } else { mode.difference(self.umask) };
+        chmodat(directory, own, mode, flags)?;
         if self.preserves {
-            utimensat(CWD, path, &times(entry), AtFlags::empty())?;
+            utimensat(directory, own, &times(entry), flags)?;
         }
-        set_extended(path, entry)
+        if entry.attributes.is_empty() { Ok(()) } else { set_extended(directory.readable()?, entry) }
     }
 
     /// A link has no mode of its own.
-    pub fn set_of_link(&self, path: &Path, entry: &Entry) -> io::Result<()> {
+    pub fn set_of_link(&self, link: &OwnedFd, entry: &Entry) -> io::Result<()> {
         if let Some((user, group)) = self.owner(entry) {
-            chownat(CWD, path, user, group, AtFlags::SYMLINK_NOFOLLOW)?;
+            chownat(link, c"", user, group, AtFlags::EMPTY_PATH)?;
         }
         if self.preserves {
-            utimensat(CWD, path, &times(entry), AtFlags::SYMLINK_NOFOLLOW)?;
+            match utimensat(link, c"", &times(entry), AtFlags::EMPTY_PATH) {
+                // Kernels before 5.8 set no times of a link by its descriptor.
+                Ok(()) | Err(Errno::INVAL) => {}
+                Err(error) => return Err(error.into()),
+            }
         }
         Ok(())
     }
 }
 
 /// Sets all extended attributes that can be set. Returns the first error.
-pub(super) fn set_extended(path: &Path, entry: &Entry) -> io::Result<()> {
+pub(super) fn set_extended(of: impl AsFd, entry: &Entry) -> io::Result<()> {
     let mut done = Ok(());
     for attribute in &entry.attributes {
         let name = OsStr::from_bytes(&attribute.name);
-        if let Err(error) = lsetxattr(path, name, &attribute.value, XattrFlags::empty())
+        if let Err(error) = fsetxattr(&of, name, &attribute.value, XattrFlags::empty())
             && done.is_ok()
         {
             let why = described(&error.into());

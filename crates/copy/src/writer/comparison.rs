@@ -1,16 +1,21 @@
 //! What is here already of the files that will come.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
 
-use super::part_file::part_of;
+use rustix::fs::OFlags;
+
+use super::place::Place;
 use crate::chunks::{Chunk, KnownChunks};
 
 /// What is copied at a time of a file that is here: the longest chunk.
 pub(super) const COPIED_BYTES: usize = 256 << 10;
+
+/// The most parts of a file that are searched for chunks.
+const PARTS_MAX: usize = 8;
 
 /// What of the chunks of files is here.
 #[derive(Default)]
@@ -27,16 +32,16 @@ pub(super) struct Comparison {
 
 impl Comparison {
     /// Looks for the next chunks of an entry in the files that may have some of them.
-    pub fn look_for(&mut self, number: u32, target: &Path, chunks: &[Chunk]) {
+    pub fn look_for(&mut self, number: u32, place: Option<&Place>, chunks: &[Chunk]) {
         if self.last.as_ref().is_none_or(|(last, _)| *last != number) {
             let mut known = KnownChunks::default();
-            for (place, path) in candidates(target).iter().flatten().enumerate() {
-                // What cannot be read has no chunks.
-                if path.symlink_metadata().is_ok_and(|there| there.is_file()) {
-                    let _ = File::open(path).and_then(|file| known.add(place, &file));
-                }
+            let candidates = place.map(candidates).unwrap_or_default();
+            for (at, file) in open_all(place, &candidates).iter().enumerate() {
+                // A file that cannot be read has no chunks.
+                let _ = file.as_ref().map(|file| known.add(at, file));
             }
             self.last = Some((number, known));
+            self.found.insert(number, FoundChunks { candidates, ..FoundChunks::default() });
         }
         let Some((_, known)) = &self.last else { return };
         let found = self.found.entry(number).or_default();
@@ -56,14 +61,13 @@ impl Comparison {
         (chunks == self.chunks).then(|| std::mem::take(&mut self.lacking))
     }
 
-    /// The chunks that are here of an entry that is written next. The files with them are opened first: the part of an earlier copy is read
-    /// while a new one takes its name.
-    pub fn take(&mut self, number: u32, target: &Path) -> io::Result<FoundChunks> {
+    /// The chunks that are here of an entry that is written next, with the files that have them.
+    pub fn take(&mut self, number: u32, place: &Place) -> FoundChunks {
         let mut found = self.found.remove(&number).unwrap_or_default();
         if !found.chunks.is_empty() {
-            found.files = candidates(target)?.iter().map(|path| File::open(path).ok()).collect();
+            found.files = open_all(Some(place), &found.candidates);
         }
-        Ok(found)
+        found
     }
 }
 
@@ -74,7 +78,9 @@ pub(super) struct FoundChunks {
     end: u64,
     /// Where they are in the file, where they lie here (a number of a file and an offset), and their lengths.
     chunks: Vec<(u64, (usize, u64), u32)>,
-    /// The files with them.
+    /// The names of the files that may have them.
+    candidates: Vec<OsString>,
+    /// The files, while the chunks are copied.
     files: Vec<Option<File>>,
 }
 
@@ -96,7 +102,13 @@ impl FoundChunks {
     }
 }
 
-/// The files that may have chunks of another one: what it will replace, and what a copy that failed has left.
-fn candidates(target: &Path) -> io::Result<[PathBuf; 2]> {
-    Ok([target.into(), part_of(target)?])
+/// The names of files that may have chunks of another one: what it will replace, and what copies that
+/// failed have left.
+fn candidates(place: &Place) -> Vec<OsString> {
+    std::iter::once(&place.name).chain(place.parts().iter().take(PARTS_MAX)).cloned().collect()
+}
+
+fn open_all(place: Option<&Place>, names: &[OsString]) -> Vec<Option<File>> {
+    let open = |name: &OsString| place?.directory.open_file(name, OFlags::RDONLY).ok();
+    names.iter().map(open).collect()
 }

@@ -2,19 +2,22 @@
 
 mod attributes;
 mod comparison;
+mod directory;
 mod part_file;
+mod parts;
+mod place;
 mod write_behind;
 
-use std::fs::{self, DirBuilder, Metadata};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::Stat;
 use rustix::io::Errno;
 
 use self::attributes::Attributes;
 use self::comparison::Comparison;
-use self::part_file::{PartFile, make_anew, part_of};
+use self::part_file::PartFile;
+use self::place::{Place, Places};
 use crate::compression::decompress;
 use crate::control::{Existing, Writing};
 use crate::sources::described;
@@ -39,9 +42,7 @@ pub(crate) enum WriteError {
 
 /// Writes entries below a destination.
 pub(crate) struct Writer {
-    destination: PathBuf,
-    /// Whether entries are written into the destination, and not as the destination.
-    into: bool,
+    places: Places,
     writing: Writing,
     attributes: Attributes,
     /// The number of entries so far.
@@ -52,7 +53,7 @@ pub(crate) struct Writer {
     /// The file that is written.
     file: Option<PartFile>,
     /// Directories, whose modes and times change when all is in them.
-    directories: Vec<(PathBuf, Entry)>,
+    directories: Vec<WrittenDirectory>,
     /// Whether all has come.
     is_complete: bool,
     pub files: u64,
@@ -65,12 +66,24 @@ pub(crate) struct Writer {
     pub failure_count: u64,
 }
 
+/// A directory that gets its attributes when all is in it.
+struct WrittenDirectory {
+    entry: Entry,
+    /// Which directory it is: another one that somebody puts in its place gets no attributes.
+    identity: (u64, u64),
+}
+
 impl Writer {
-    pub fn new(destination: PathBuf, into: bool, writing: Writing) -> Self {
+    /// Opens the destination, and writes into it, or the first entry as it.
+    ///
+    /// # Errors
+    /// The destination, or the directory that it is in, cannot be opened.
+    pub fn new(destination: PathBuf, into: bool, writing: Writing) -> Result<Self, WriteError> {
+        let path = destination.clone();
+        let places = Places::new(destination, into).map_err(|why| WriteError::Host { path, why })?;
         let attributes = Attributes::new(writing.preserves);
-        Self {
-            destination,
-            into,
+        Ok(Self {
+            places,
             writing,
             attributes,
             entries: 0,
@@ -84,7 +97,7 @@ impl Writer {
             bytes: 0,
             failures: Vec::new(),
             failure_count: 0,
-        }
+        })
     }
 
     /// Writes what a message brings.
@@ -110,12 +123,21 @@ impl Writer {
 
     /// Whether all has come and is written; then directories get their modes and times.
     pub fn finish(&mut self) -> bool {
-        for (path, entry) in std::mem::take(&mut self.directories).into_iter().rev() {
-            if let Err(error) = self.attributes.set_of_directory(&path, &entry) {
-                self.fail(&path, &error);
+        for written in std::mem::take(&mut self.directories).into_iter().rev() {
+            if let Err(error) = self.finish_directory(&written) {
+                self.fail(&self.places.path(&written.entry), &error);
             }
         }
         self.is_complete
+    }
+
+    fn finish_directory(&mut self, written: &WrittenDirectory) -> io::Result<()> {
+        let place = self.places.place(&written.entry)?;
+        let directory = place.directory.below(Path::new(&place.name))?;
+        if directory.identity()? != written.identity {
+            return Err(io::Error::other("another directory has been put in its place"));
+        }
+        self.attributes.set_of_directory(&directory, &written.entry)
     }
 
     fn take_record(&mut self, record: Record<'_>) -> Result<(), WriteError> {
@@ -124,7 +146,9 @@ impl Writer {
                 if self.entries > 0 || !of.is_below() {
                     return Err(WriteError::Stream("chunks that have no place"));
                 }
-                self.compared.look_for(entry, &self.target(&of), &chunks);
+                // Nothing is there of an entry whose directory does not exist yet.
+                let place = self.places.place(&of).ok();
+                self.compared.look_for(entry, place.as_ref(), &chunks);
                 Ok(())
             }
             Record::Asked { chunks } => {
@@ -137,9 +161,9 @@ impl Writer {
                     return Err(WriteError::Stream("an entry that has no place"));
                 }
                 self.entries += 1;
-                let target = self.target(&entry);
-                let made = self.begin(&target, entry);
-                self.allow(&target, made)
+                let path = self.places.path(&entry);
+                let made = self.begin(entry);
+                self.allow(&path, made)
             }
             Record::Data { entry, offset, bytes } => {
                 self.check(entry)?;
@@ -149,19 +173,19 @@ impl Writer {
                 }
                 self.bytes += bytes.len() as u64;
                 if let Err(why) = file.write(offset, bytes) {
-                    let target = file.target.clone();
+                    let path = file.place.path.clone();
                     self.file = None;
-                    return self.allow(&target, Err(why));
+                    return self.allow(&path, Err(why));
                 }
                 Ok(())
             }
             Record::End { entry, length, hash } => {
                 self.check(entry)?;
                 let Some(file) = self.file.take() else { return Ok(()) };
-                let target = file.target.clone();
+                let path = file.place.path.clone();
                 let completed = file.complete(length, &hash, &self.attributes);
                 self.files += u64::from(completed.is_ok());
-                self.allow(&target, completed.and_then(|extended| extended))
+                self.allow(&path, completed.and_then(|extended| extended))
             }
             Record::Unreadable { entry } => {
                 self.check(entry)?;
@@ -207,54 +231,59 @@ impl Writer {
         }
     }
 
-    /// Where an entry goes.
-    fn target(&self, entry: &Entry) -> PathBuf {
-        if self.into {
-            return self.destination.join(&entry.path);
+    fn begin(&mut self, entry: Entry) -> io::Result<()> {
+        let place = self.places.place(&entry)?;
+        match &entry.kind {
+            Kind::Directory => self.make_directory(&place, entry),
+            _ if self.is_kept(&place, &entry) => {
+                self.kept += 1;
+                Ok(())
+            }
+            Kind::Link(to) => self.make_link(&place, to, &entry),
+            Kind::File { .. } => {
+                place.directory.check_replaceable(&place.name)?;
+                let found = self.compared.take(self.entries - 1, &place);
+                self.file = Some(PartFile::new(place, entry, &found, self.writing.keeps_parts)?);
+                Ok(())
+            }
         }
-        let below: PathBuf = entry.path.iter().skip(1).collect();
-        if below.as_os_str().is_empty() { self.destination.clone() } else { self.destination.join(below) }
     }
 
-    fn begin(&mut self, target: &Path, entry: Entry) -> io::Result<()> {
-        if entry.kind == Kind::Directory {
-            let made = DirBuilder::new().mode(entry.mode | 0o700).create(target);
-            // One that exists keeps its mode, unless modes are preserved.
-            let is_new = made.is_ok();
-            made.or_else(|error| if target.is_dir() { Ok(()) } else { Err(error) })?;
-            if is_new || self.writing.preserves {
-                self.directories.push((target.into(), entry));
-            }
-            return Ok(());
+    fn make_directory(&mut self, place: &Place, entry: Entry) -> io::Result<()> {
+        let (made, is_new) = place.directory.create_directory(&place.name, entry.mode | 0o700)?;
+        // One that exists keeps its mode, unless modes are preserved.
+        if is_new || self.writing.preserves {
+            self.directories.push(WrittenDirectory { entry, identity: made.identity()? });
         }
-        if self.writing.existing != Existing::Replace
-            && let Ok(there) = fs::symlink_metadata(target)
-            && self.is_kept(&there, &entry)
-        {
-            self.kept += 1;
-            return Ok(());
-        }
-        if let Kind::Link(to) = &entry.kind {
-            let part = part_of(target)?;
-            make_anew(&part, |part| symlink(to, part))?;
-            let moved = self.attributes.set_of_link(&part, &entry).and_then(|()| fs::rename(&part, target));
-            if moved.is_err() {
-                let _ = fs::remove_file(&part);
-            }
-            self.files += u64::from(moved.is_ok());
-            return moved;
-        }
-        let found = self.compared.take(self.entries - 1, target)?;
-        self.file = Some(PartFile::new(target, entry, &found, self.writing.keeps_parts)?);
         Ok(())
     }
 
-    fn is_kept(&self, there: &Metadata, entry: &Entry) -> bool {
+    fn make_link(&mut self, place: &Place, to: &Path, entry: &Entry) -> io::Result<()> {
+        let directory = &place.directory;
+        let (part, ()) = parts::make(&place.name, |part| directory.create_link(part, to))?;
+        if let Ok(there) = directory.status(&part) {
+            place.remove_abandoned(there.st_ctime);
+        }
+        let link = directory.open_link(&part);
+        let moved = link
+            .and_then(|link| self.attributes.set_of_link(&link, entry))
+            .and_then(|()| directory.replace(&part, &place.name));
+        if moved.is_err() {
+            let _ = directory.remove(&part);
+        }
+        self.files += u64::from(moved.is_ok());
+        moved
+    }
+
+    /// Whether what has the name already is kept.
+    fn is_kept(&self, place: &Place, entry: &Entry) -> bool {
+        let modified = |there: Stat| (there.st_mtime, there.st_mtime_nsec);
+        let there = || place.directory.status(&place.name).ok();
         match self.writing.existing {
             Existing::Replace => false,
-            Existing::Keep => true,
+            Existing::Keep => there().is_some(),
             Existing::Newer => {
-                (there.mtime(), there.mtime_nsec()) >= (entry.modified.0, entry.modified.1.into())
+                there().is_some_and(|there| modified(there) >= (entry.modified.0, entry.modified.1.into()))
             }
         }
     }
@@ -262,7 +291,12 @@ impl Writer {
 
 #[cfg(test)]
 mod tests {
-    use std::ffi::OsString;
+    use std::ffi::{OsStr, OsString};
+    use std::fs::{self, DirBuilder};
+    use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt, symlink};
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use rustix::fs::{CWD, RenameFlags, renameat_with};
 
     use super::*;
     use crate::entry::Attribute;
@@ -280,7 +314,7 @@ mod tests {
 
     fn written(records: &[Record<'_>]) -> (tempfile::TempDir, Writer, Result<(), WriteError>) {
         let directory = tempfile::tempdir().unwrap();
-        let mut writer = Writer::new(directory.path().into(), true, Writing::default());
+        let mut writer = Writer::new(directory.path().into(), true, Writing::default()).unwrap();
         let mut message = Vec::new();
         for record in records {
             stream::append(&mut message, record);
@@ -293,6 +327,10 @@ mod tests {
         fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name()).collect()
     }
 
+    fn is_part(name: &OsStr) -> bool {
+        name.to_string_lossy().ends_with(".treecast-part")
+    }
+
     fn end(entry: u32) -> Record<'static> {
         Record::End { entry, length: 3, hash: blake3::hash(b"abc").into() }
     }
@@ -303,7 +341,7 @@ mod tests {
     fn a_file_has_its_name_when_it_is_complete() {
         let (directory, mut writer, taken) = written(&[Record::Entry(entry("file")), DATA]);
         taken.unwrap();
-        assert_eq!(names(&directory), [".file.treecast-part"]);
+        assert!(is_part(&names(&directory)[0]));
         let mut rest = Vec::new();
         stream::append(&mut rest, &end(0));
         stream::append(&mut rest, &Record::Complete { entries: 1 });
@@ -329,6 +367,102 @@ mod tests {
         }
     }
 
+    fn directory_entry(path: &str) -> Entry {
+        Entry { kind: Kind::Directory, mode: 0o755, ..entry(path) }
+    }
+
+    /// A directory and a link to another one change places all the time: all files are in the
+    /// first one, or are reported.
+    #[test]
+    fn nothing_is_written_through_a_link_that_comes_and_goes() {
+        let directory = tempfile::tempdir().unwrap();
+        let [there, victim] = ["there", "victim"].map(|name| directory.path().join(name));
+        fs::create_dir_all(there.join("sub")).unwrap();
+        fs::create_dir(&victim).unwrap();
+        symlink(&victim, there.join("link")).unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions();
+        let before = mode(&victim);
+        let (sub, link) = (there.join("sub"), there.join("link"));
+        let is_done = AtomicBool::new(false);
+        let (files, failures) = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_done.load(Ordering::Relaxed) {
+                    renameat_with(CWD, &sub, CWD, &link, RenameFlags::EXCHANGE).unwrap();
+                }
+            });
+            let mut counts = (0, 0);
+            for _ in 0..300 {
+                let preserves = Writing { preserves: true, ..Writing::default() };
+                let mut writer = Writer::new(there.clone(), true, preserves).unwrap();
+                let deep = Entry { mode: 0o777, ..directory_entry("sub") };
+                let mut message = Vec::new();
+                for record in [
+                    Record::Entry(deep),
+                    Record::Entry(entry("sub/file")),
+                    Record::Data { entry: 1, offset: 0, bytes: b"abc" },
+                    end(1),
+                    Record::Complete { entries: 2 },
+                ] {
+                    stream::append(&mut message, &record);
+                }
+                writer.take(&message).unwrap();
+                writer.finish();
+                counts = (counts.0 + writer.files, counts.1 + writer.failure_count);
+            }
+            is_done.store(true, Ordering::Relaxed);
+            counts
+        });
+        assert!(files > 0 && failures > 0, "{files} files, {failures} failures");
+        assert_eq!((fs::read_dir(&victim).unwrap().count(), mode(&victim)), (0, before));
+    }
+
+    #[test]
+    fn a_directory_that_was_replaced_gets_no_attributes() {
+        let (directory, mut writer, taken) = written(&[Record::Entry(directory_entry("made"))]);
+        taken.unwrap();
+        let made = directory.path().join("made");
+        fs::rename(&made, directory.path().join("moved")).unwrap();
+        DirBuilder::new().mode(0o700).create(&made).unwrap();
+        writer.finish();
+        assert!(writer.failures[0].ends_with("another directory has been put in its place"));
+        assert_eq!(fs::metadata(&made).unwrap().permissions().mode() & 0o777, 0o700);
+    }
+
+    #[test]
+    fn the_attributes_of_links_are_their_own() {
+        let directory = tempfile::tempdir().unwrap();
+        fs::write(directory.path().join("to"), "").unwrap();
+        let preserves = Writing { preserves: true, ..Writing::default() };
+        let mut writer = Writer::new(directory.path().into(), true, preserves).unwrap();
+        let link = Entry { kind: Kind::Link("to".into()), ..entry("link") };
+        let mut message = Vec::new();
+        stream::append(&mut message, &Record::Entry(link));
+        writer.take(&message).unwrap();
+        assert_eq!((writer.files, &writer.failures), (1, &Vec::new()));
+        let modified = |name| fs::symlink_metadata(directory.path().join(name)).unwrap().mtime();
+        assert_eq!(modified("link"), 1_000_000_000);
+        assert_ne!(modified("to"), 1_000_000_000);
+    }
+
+    /// What a device is, is not tried with one of this machine's.
+    #[test]
+    fn a_device_is_not_replaced() {
+        let directory = tempfile::tempdir().unwrap();
+        let node = directory.path().join("null");
+        let made = std::process::Command::new("mknod").arg(&node).args(["c", "1", "3"]).output();
+        if !made.is_ok_and(|made| made.status.success()) {
+            return;
+        }
+        let mut writer = Writer::new(node.clone(), false, Writing::default()).unwrap();
+        let mut message = Vec::new();
+        for record in [Record::Entry(entry("file")), DATA, end(0), Record::Complete { entries: 1 }] {
+            stream::append(&mut message, &record);
+        }
+        writer.take(&message).unwrap();
+        assert!(writer.finish() && writer.failures[0].ends_with("which is not replaced"));
+        assert!(fs::symlink_metadata(&node).unwrap().file_type().is_char_device());
+    }
+
     #[test]
     fn records_out_of_place_are_errors_and_leave_nothing() {
         let first = || Record::Entry(entry("file"));
@@ -346,7 +480,7 @@ mod tests {
             let (directory, writer, taken) = written(records);
             assert!(matches!(taken, Err(WriteError::Stream(_))), "case {number}");
             drop(writer);
-            assert!(!names(&directory).contains(&".file.treecast-part".into()), "case {number}");
+            assert!(!names(&directory).iter().any(|name| is_part(name)), "case {number}");
         }
     }
 
@@ -381,8 +515,9 @@ mod tests {
         for record in [Record::Entry(entry("file")), DATA, end(0), Record::Complete { entries: 1 }] {
             stream::append(&mut message, &record);
         }
-        let writer =
-            |directory: &tempfile::TempDir| Writer::new(directory.path().into(), true, Writing::default());
+        let writer = |directory: &tempfile::TempDir| {
+            Writer::new(directory.path().into(), true, Writing::default()).unwrap()
+        };
         let directory = tempfile::tempdir().unwrap();
         let mut taken = writer(&directory);
         taken.take(&compressed(&message)).unwrap();

@@ -1,27 +1,21 @@
 //! A file under another name, until it is complete.
 
 use std::ffi::{OsStr, OsString};
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, ErrorKind};
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt};
 
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
 
-use super::attributes::{Attributes, set_extended};
+use super::attributes::{Attributes, PART_MODE, set_extended};
 use super::comparison::{COPIED_BYTES, FoundChunks};
+use super::parts;
+use super::place::Place;
 use super::write_behind::{WINDOW_BYTES, WriteBehind};
 use crate::sender::FileHash;
 use crate::stream::Hash;
 use crate::{Entry, Kind};
-
-/// The end of the name of a file that is not complete.
-const PART: &str = ".treecast-part";
-
-/// The longest name of a file, in bytes (`NAME_MAX` of limits.h).
-const NAME_BYTES_MAX: usize = 255;
 
 /// Files that are longer, in bytes, have their blocks allocated before their data comes.
 const ALLOCATED_BYTES_MIN: u64 = 256 << 10;
@@ -29,8 +23,8 @@ const ALLOCATED_BYTES_MIN: u64 = 256 << 10;
 /// A file under another name; removed unless it is completed.
 pub(super) struct PartFile {
     file: File,
-    part: PathBuf,
-    pub target: PathBuf,
+    part: OsString,
+    pub place: Place,
     entry: Entry,
     hash: FileHash,
     /// For a file that is longer than a window.
@@ -45,23 +39,25 @@ pub(super) struct PartFile {
 impl Drop for PartFile {
     fn drop(&mut self) {
         if !self.is_complete && !self.is_kept {
-            let _ = fs::remove_file(&self.part);
+            let _ = self.place.directory.remove(&self.part);
         }
     }
 }
 
 impl PartFile {
     /// Makes the file, with the chunks of it that are here.
-    pub fn new(target: &Path, entry: Entry, found: &FoundChunks, is_kept: bool) -> io::Result<Self> {
-        let part = part_of(target)?;
-        let mode = entry.mode & 0o777;
-        let open =
-            |part: &Path| OpenOptions::new().read(true).write(true).create_new(true).mode(mode).open(part);
-        let file = make_anew(&part, open)?;
+    pub fn new(place: Place, entry: Entry, found: &FoundChunks, is_kept: bool) -> io::Result<Self> {
+        let mode = entry.mode & 0o777 | PART_MODE;
+        let create = |part: &OsStr| {
+            let file = place.directory.create_file(part, mode)?;
+            parts::lock(&file).map(|()| file)
+        };
+        let (part, file) = parts::make(&place.name, create)?;
+        let now_seconds = file.metadata()?.ctime();
         let mut file = Self {
             file,
             part,
-            target: target.into(),
+            place,
             entry,
             hash: FileHash::default(),
             behind: None,
@@ -74,6 +70,8 @@ impl PartFile {
         }
         file.allocate()?;
         found.copy_to(&file.file)?;
+        // What earlier copies have left is in this one.
+        file.place.remove_abandoned(now_seconds);
         Ok(file)
     }
 
@@ -137,32 +135,12 @@ impl PartFile {
             self.file.set_len(length)?;
         }
         attributes.set_of_file(&self.file, &self.entry)?;
-        let extended = set_extended(&self.part, &self.entry);
+        let extended = set_extended(&self.file, &self.entry);
         if let Some(behind) = self.behind.take() {
             behind.finish()?;
         }
-        fs::rename(&self.part, &self.target)?;
+        self.place.directory.replace(&self.part, &self.place.name)?;
         self.is_complete = true;
         Ok(extended)
     }
-}
-
-/// Makes a file that is not there; what an earlier copy has left under its name is removed.
-pub(super) fn make_anew<T>(part: &Path, make: impl Fn(&Path) -> io::Result<T>) -> io::Result<T> {
-    match make(part) {
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-            fs::remove_file(part)?;
-            make(part)
-        }
-        made => made,
-    }
-}
-
-/// `.NAME.treecast-part` in the same directory; a long name is cut.
-pub(super) fn part_of(target: &Path) -> io::Result<PathBuf> {
-    let name = target.file_name().ok_or(ErrorKind::InvalidFilename)?.as_bytes();
-    let mut part = OsString::from(".");
-    part.push(OsStr::from_bytes(&name[..name.len().min(NAME_BYTES_MAX - 1 - PART.len())]));
-    part.push(PART);
-    Ok(target.with_file_name(part))
 }
