@@ -614,6 +614,9 @@ impl Trial {
                 (Body::Nak(acknowledgment, missing), vec![])
             }
             AnyBody::Probe if life & 4 != 0 => (Body::Heartbeat, vec![]),
+            AnyBody::Probe if life & 8 != 0 => {
+                (Body::PathProbe { length: (*life).into() }, vec![0; usize::from(*life)])
+            }
             AnyBody::Probe => (Body::Probe, vec![]),
             ref step @ (AnyBody::Invite(_) | AnyBody::Hello | AnyBody::Welcome(_)) => {
                 keys = key().handshake_keys();

@@ -119,7 +119,7 @@ const MEMBER_RECORD: [Edge; 12] = [
     ("suspected", "settled", "it answers the root's probe"),
     ("suspected", "moved", "the tree changes"),
     ("suspected", "gone", "it does not answer the root's probes"),
-    ("settled", "gone", "it leaves, or was restarted"),
+    ("settled", "gone", "it leaves, was restarted, or accepts nothing"),
 ];
 
 const GROUP_AT_ROOT: [Edge; 12] = [

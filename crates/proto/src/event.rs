@@ -70,6 +70,15 @@ pub enum MemberLoss {
     /// It stopped answering.
     #[error("silent for {0}")]
     Silent(Nanoseconds),
+    /// Datagrams of this length, with their IP headers, do not arrive there, although shorter ones do.
+    #[error("datagrams of {datagram_bytes} bytes do not arrive there")]
+    PathTooSmall {
+        /// The length in bytes.
+        datagram_bytes: u32,
+    },
+    /// It answered, and accepted nothing of what was sent to it again and again for this time.
+    #[error("accepted nothing for {0}")]
+    AcceptsNothing(Nanoseconds),
     /// It was restarted and has lost its memory; it may join again.
     #[error("restarted")]
     Restarted,
@@ -118,6 +127,8 @@ const fn eviction_text(why: Eviction) -> &'static str {
         Eviction::Left => "this member has left",
         Eviction::Refused => "the group admits no late members",
         Eviction::Aborted => "the root aborted the group",
+        Eviction::PathTooSmall => "datagrams as long as the group's do not reach this member",
+        Eviction::AcceptsNothing => "this member accepted no packet for too long",
         Eviction::Closed => "the group is closed, and this member has not received all messages",
     }
 }

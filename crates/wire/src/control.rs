@@ -19,7 +19,7 @@ pub enum Control {
     /// Member to root: acknowledges the table of this epoch, and says which processes of a shared node are there; the root asks by sending
     /// the table again.
     TableAck(Option<Readers>),
-    /// Member to root: this neighbour has been silent for too long.
+    /// Member to root: this neighbour has been silent for too long, or this child accepts nothing.
     Suspect(MemberId),
     /// Member to root: this child has lost what it had accepted.
     StateLost(MemberId),
@@ -56,6 +56,10 @@ pub enum Eviction {
     Aborted,
     /// The group is closed, and every member has everything.
     Closed,
+    /// Datagrams as long as the group's do not arrive there, although shorter ones do.
+    PathTooSmall,
+    /// It answered, and accepted no packet for too long.
+    AcceptsNothing,
 }
 
 /// A member's place in the tree: its line of the group table.
@@ -222,7 +226,15 @@ impl Control {
 
 impl Eviction {
     /// All reasons in the order of their numbers.
-    const ALL: [Self; 5] = [Self::Silent, Self::Left, Self::Refused, Self::Aborted, Self::Closed];
+    const ALL: [Self; 7] = [
+        Self::Silent,
+        Self::Left,
+        Self::Refused,
+        Self::Aborted,
+        Self::Closed,
+        Self::PathTooSmall,
+        Self::AcceptsNothing,
+    ];
 }
 
 impl RootLoss {

@@ -1,10 +1,10 @@
 //! Packets: the checked view of their bytes, and their meaning.
 
-use zerocopy::{FromBytes, IntoBytes};
+use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use crate::layout::{
-    AUTHENTIC_BYTES, AcknowledgmentLayout, BODY_BYTES, ControlLayout, DataLayout, Layout, ack_flag, flag,
-    kind,
+    AUTHENTIC_BYTES, AcknowledgmentLayout, BODY_BYTES, ControlLayout, DataLayout, Layout, PathProbeLayout,
+    ack_flag, flag, kind,
 };
 use crate::{
     GroupId, HEADER_BYTES, Keys, MESSAGE_BYTES_MAX, MacKey, Malformed, MemberId, Nonce, PayloadChecksum,
@@ -60,7 +60,11 @@ impl<'a> View<'a> {
             Body::Control(header) | Body::Handshake(header) => {
                 Some((header.checksum, keys.control_checksum(payload)))
             }
-            Body::Acknowledgment(_) | Body::Nak(..) | Body::Probe | Body::Heartbeat => None,
+            Body::Acknowledgment(_)
+            | Body::Nak(..)
+            | Body::Probe
+            | Body::PathProbe { .. }
+            | Body::Heartbeat => None,
         };
         if let Some((given, computed)) = checksums
             && given != computed
@@ -132,6 +136,12 @@ pub enum Body {
     Nak(Acknowledgment, Missing),
     /// Requests an acknowledgment.
     Probe,
+    /// The same in a datagram as long as one of data, to find out whether the path carries such datagrams (RFC 8899). The payload is
+    /// padding: zeros.
+    PathProbe {
+        /// The length of the padding in bytes, at most [`PAYLOAD_BYTES_MAX`](crate::PAYLOAD_BYTES_MAX).
+        length: u32,
+    },
     /// A control message: the payload is for [`crate::Control::read`].
     Control(ControlHeader),
     /// A step of a handshake: the payload is for [`crate::Handshake::read`].
@@ -297,6 +307,7 @@ impl Body {
                 expect_length(0, payload)?;
                 if layout.body == [0; BODY_BYTES] { Ok(Self::Probe) } else { Err(Malformed::Reserved) }
             }
+            kind::PATH_PROBE => read_path_probe(layout, payload),
             kind::HEARTBEAT => {
                 expect_length(0, payload)?;
                 if layout.body == [0; BODY_BYTES] { Ok(Self::Heartbeat) } else { Err(Malformed::Reserved) }
@@ -328,6 +339,10 @@ impl Body {
                 (kind::NAK, acknowledgment.flags(), write_acknowledgment(acknowledgment, missing))
             }
             Self::Probe => (kind::PROBE, 0, [0; BODY_BYTES]),
+            Self::PathProbe { length } => {
+                let body = PathProbeLayout { length: length.into(), ..PathProbeLayout::new_zeroed() };
+                (kind::PATH_PROBE, 0, zerocopy::transmute!(body))
+            }
             Self::Heartbeat => (kind::HEARTBEAT, 0, [0; BODY_BYTES]),
             Self::Control(header) => (kind::CONTROL, 0, write_control(header)),
             Self::Handshake(header) => (kind::HANDSHAKE, 0, write_control(header)),
@@ -360,6 +375,15 @@ fn read_data(layout: &Layout, payload: &[u8]) -> Result<Data, Malformed> {
             && (length > 0 || message_length == 0)
     };
     if is_valid { Ok(data) } else { Err(Malformed::Piece { offset, length, message_length }) }
+}
+
+fn read_path_probe(layout: &Layout, payload: &[u8]) -> Result<Body, Malformed> {
+    let body = PathProbeLayout::ref_from_bytes(&layout.body).expect("every body has this length");
+    let length = body.length.get();
+    expect_length(length, payload)?;
+    let is_zero =
+        body.reserved == [0; 12] && body.reserved_after == [0; 12] && payload.iter().all(|&byte| byte == 0);
+    if is_zero { Ok(Body::PathProbe { length }) } else { Err(Malformed::Reserved) }
 }
 
 fn read_control(layout: &Layout, payload: &[u8]) -> Result<ControlHeader, Malformed> {

@@ -44,6 +44,15 @@ pub struct DataLayout {
     pub message_length: U64,
 }
 
+/// The body of a path probe, which has the length of data in the place where data has it.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+pub struct PathProbeLayout {
+    pub reserved: [u8; 12],
+    pub length: U32,
+    pub reserved_after: [u8; 12],
+}
+
 /// The body of both acknowledgments.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -75,6 +84,7 @@ pub mod kind {
     pub const CONTROL: u8 = 5;
     pub const HANDSHAKE: u8 = 6;
     pub const HEARTBEAT: u8 = 7;
+    pub const PATH_PROBE: u8 = 8;
 }
 
 /// The flags of data.

@@ -87,6 +87,7 @@ fn packets() -> impl Strategy<Value = (Header, Vec<u8>)> {
             (Body::Nak(acknowledgment, Missing { first: Sequence(first), bits: bits | 1 }), Vec::new())
         }),
         Just((Body::Probe, Vec::new())),
+        (0..2_000_u32).prop_map(|length| (Body::PathProbe { length }, vec![0; length as usize])),
         Just((Body::Heartbeat, Vec::new())),
     ];
     (body, any::<(u32, u32, u32, u32, u64)>()).prop_map(
@@ -167,8 +168,13 @@ fn controls() -> impl Strategy<Value = Control> {
         any::<u32>().prop_map(|member| Control::StateLost(MemberId(member))),
         addresses().prop_map(Control::Join),
         Just(Control::Leave),
-        prop::sample::select(vec![Eviction::Silent, Eviction::Left, Eviction::Refused, Eviction::Aborted])
-            .prop_map(Control::Evicted),
+        prop::sample::select(vec![
+            Eviction::Silent,
+            Eviction::Left,
+            Eviction::PathTooSmall,
+            Eviction::AcceptsNothing
+        ])
+        .prop_map(Control::Evicted),
         prop::sample::select(vec![RootLoss::Silent, RootLoss::Restarted]).prop_map(Control::RootLost),
     ]
 }
@@ -370,6 +376,7 @@ fn packets_of_each_type_match_the_test_vectors() {
         ),
         dump("heartbeat", &datagram(&header(Body::Heartbeat), b"")),
         dump("control: table with a multicast address", &control(Control::Table(multicast_table))),
+        dump("path probe", &datagram(&header(Body::PathProbe { length: 5 }), &[0; 5])),
     ];
     let text = text.join("\n");
     insta::assert_snapshot!(text);

@@ -364,6 +364,9 @@ impl World {
             Fault::Pause { host, span } => self.hosts[host].pause(self.now + span),
             Fault::StopReading { host, span } => self.hosts[host].stop_reading(self.now + span),
             Fault::BreakPath { from, to, span } => self.network.break_path(self.now, from, to, span),
+            Fault::Shrink { from, to, datagram_bytes_max } => {
+                self.network.shrink(from, to, datagram_bytes_max);
+            }
             Fault::Partition { side, span } => self.network.partition(self.now, side, span),
             Fault::Join { host, group } => {
                 if self.hosts[host].is_up()

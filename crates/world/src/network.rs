@@ -18,6 +18,8 @@ pub struct Network {
     partitions: Vec<(u64, Nanoseconds)>,
     /// Broken paths from one host to another, and until when.
     broken_paths: Vec<(usize, usize, Nanoseconds)>,
+    /// Paths from one host or from all to another that have shrunk, and the longest datagrams there in bytes.
+    shrunk_paths: Vec<(Option<usize>, usize, usize)>,
     attacker: Attacker,
     pub datagrams: u64,
     /// The number of packets that attackers have sent.
@@ -35,6 +37,7 @@ impl Network {
             random,
             partitions: Vec::new(),
             broken_paths: Vec::new(),
+            shrunk_paths: Vec::new(),
             attacker: Attacker::new(scenario),
             datagrams: 0,
             attacks: 0,
@@ -49,6 +52,11 @@ impl Network {
     /// Breaks the path from one host to another for a while.
     pub fn break_path(&mut self, now: Nanoseconds, from: usize, to: usize, span: Nanoseconds) {
         self.broken_paths.push((from, to, now + span));
+    }
+
+    /// Shrinks the path from one host, or those from all hosts, to another.
+    pub fn shrink(&mut self, from: Option<usize>, to: usize, datagram_bytes_max: usize) {
+        self.shrunk_paths.push((from, to, datagram_bytes_max));
     }
 
     /// Sends a datagram to a multicast address, at which all hosts listen; returns its copies as for one host.
@@ -83,8 +91,14 @@ impl Network {
         self.broken_paths.retain(|(.., until)| now < *until);
         let is_apart = self.partitions.iter().any(|(side, _)| (side >> from & 1) != (side >> to & 1))
             || self.broken_paths.iter().any(|&(speaker, listener, _)| (speaker, listener) == (from, to));
-        let copies =
-            if is_apart { 0 } else { 1 + usize::from(self.random.random_bool(self.weather.duplicated)) };
+        let is_too_long = self.shrunk_paths.iter().any(|&(sender, receiver, bytes_max)| {
+            sender.is_none_or(|sender| sender == from) && receiver == to && bytes.len() > bytes_max
+        });
+        let copies = if is_apart || is_too_long {
+            0
+        } else {
+            1 + usize::from(self.random.random_bool(self.weather.duplicated))
+        };
         let arrivals: Vec<_> = (0..copies).filter_map(|_| self.copy(now, bytes)).collect();
         let attack = self.attacker.see(from, to, bytes).map(|(delay, packet)| (now + delay, packet));
         self.attacks += u64::from(attack.is_some());

@@ -3,7 +3,7 @@
 //! - The root's messages of a session are a sequence. A member reads those of one session in order, byte for byte: from the beginning,
 //!   or, if it joined late, from some message on.
 //! - A root loses a member only if that has left, if its application is done with the group, or if a fault between the two in this
-//!   session lasts longer than the peer timeout.
+//!   session lasts longer than the peer timeout, or if the root's long datagrams do not arrive there any more.
 //! - A group ends at a member as closed only after the member has read all messages, and otherwise only for a reason that lies in the
 //!   past: a loss that the root has reported, a fault, or the root's restart.
 //! - A group that the root closes ends as closed at every member that is not lost.
@@ -254,7 +254,9 @@ impl Oracle {
             _ if is_root => false,
             Ending::RootRestarted => session.is_some_and(|session| Some(session) < self.last_session(group)),
             Ending::Aborted | Ending::Evicted(Eviction::Left) => has_left,
-            Ending::Evicted(Eviction::Silent) => self.is_lost(scenario, id),
+            Ending::Evicted(Eviction::Silent | Eviction::PathTooSmall | Eviction::AcceptsNothing) => {
+                self.is_lost(scenario, id)
+            }
             Ending::Evicted(Eviction::Closed) => {
                 self.is_lost(scenario, id) || (reader.place.is_none() && ended.joined_late)
             }

@@ -82,6 +82,10 @@ fn overlaps(at: Nanoseconds, span: Nanoseconds, within: &Span) -> bool {
     at <= *within.end() && *within.start() <= at + span
 }
 
+/// The range of lengths to which paths shrink, in bytes. All that a host has to send in order to be a member is shorter; data may be longer.
+const DATAGRAM_BYTES_MIN: usize = 200;
+const DATAGRAM_BYTES_MAX: usize = 576;
+
 /// A fault, or a change of membership.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
@@ -97,6 +101,8 @@ pub enum Fault {
     Partition { side: u64, span: Nanoseconds },
     /// A broken path from one host to another for a while.
     BreakPath { from: usize, to: usize, span: Nanoseconds },
+    /// Paths shrink for ever: longer datagrams do not arrive at a host, from one other host or from all.
+    Shrink { from: Option<usize>, to: usize, datagram_bytes_max: usize },
     /// A member leaves.
     Leave { host: usize, group: u32 },
     /// A host that is not a member asks to join.
@@ -132,6 +138,7 @@ impl Scenario {
             }
         }
         scenario.take_multicast();
+        scenario.shrink_paths();
         scenario
     }
 
@@ -146,6 +153,21 @@ impl Scenario {
             if random.random_bool(0.8) {
                 group.offload = Offload::Switch;
             }
+        }
+    }
+
+    /// In some worlds paths shrink. A stream of its own draws that, so that it changes nothing else.
+    fn shrink_paths(&mut self) {
+        let mut random = Pcg64::seed_from_u64(self.seed ^ 0x7368_7269_6e6b_0000);
+        if random.random_bool(0.8) {
+            return;
+        }
+        for _ in 0..random.random_range(1..=2) {
+            let at = Nanoseconds::from_us(random.random_range(0..=300_000));
+            let from = random.random_bool(0.5).then(|| random.random_range(0..self.hosts));
+            let to = random.random_range(0..self.hosts);
+            let datagram_bytes_max = random.random_range(DATAGRAM_BYTES_MIN..DATAGRAM_BYTES_MAX);
+            self.faults.push((at, Fault::Shrink { from, to, datagram_bytes_max }));
         }
     }
 
@@ -197,6 +219,10 @@ impl Scenario {
                 }
                 Fault::BreakPath { from, to, span } => {
                     [(root, host), (host, root)].contains(&(from, to)) && is_long(at, span)
+                }
+                // What does not arrive from other hosts, the root sends itself.
+                Fault::Shrink { from, to, .. } => {
+                    to == host && from.is_none_or(|from| from == root) && at <= *within.end()
                 }
                 _ => false,
             })

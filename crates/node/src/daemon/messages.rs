@@ -205,6 +205,8 @@ impl From<HostLossMessage> for HostLoss {
 pub enum LossMessage {
     Unreachable(u64),
     Silent(u64),
+    PathTooSmall(u32),
+    AcceptsNothing(u64),
     Restarted,
     Left,
 }
@@ -214,6 +216,8 @@ impl From<MemberLoss> for LossMessage {
         match loss {
             MemberLoss::Unreachable(span) => Self::Unreachable(span.0),
             MemberLoss::Silent(span) => Self::Silent(span.0),
+            MemberLoss::PathTooSmall { datagram_bytes } => Self::PathTooSmall(datagram_bytes),
+            MemberLoss::AcceptsNothing(span) => Self::AcceptsNothing(span.0),
             MemberLoss::Restarted => Self::Restarted,
             MemberLoss::Left => Self::Left,
         }
@@ -225,6 +229,8 @@ impl From<LossMessage> for MemberLoss {
         match message {
             LossMessage::Unreachable(span) => Self::Unreachable(Nanoseconds(span)),
             LossMessage::Silent(span) => Self::Silent(Nanoseconds(span)),
+            LossMessage::PathTooSmall(datagram_bytes) => Self::PathTooSmall { datagram_bytes },
+            LossMessage::AcceptsNothing(span) => Self::AcceptsNothing(Nanoseconds(span)),
             LossMessage::Restarted => Self::Restarted,
             LossMessage::Left => Self::Left,
         }
@@ -241,6 +247,8 @@ pub enum EndingMessage {
     EvictedRefused,
     EvictedAborted,
     EvictedClosed,
+    EvictedPathTooSmall,
+    EvictedAcceptsNothing,
     RootSilent(u64),
     RootRestarted,
     Inconsistent(u32),
@@ -258,6 +266,8 @@ impl From<Ending> for EndingMessage {
             Ending::Evicted(Eviction::Refused) => Self::EvictedRefused,
             Ending::Evicted(Eviction::Aborted) => Self::EvictedAborted,
             Ending::Evicted(Eviction::Closed) => Self::EvictedClosed,
+            Ending::Evicted(Eviction::PathTooSmall) => Self::EvictedPathTooSmall,
+            Ending::Evicted(Eviction::AcceptsNothing) => Self::EvictedAcceptsNothing,
             Ending::RootSilent(span) => Self::RootSilent(span.0),
             Ending::RootRestarted => Self::RootRestarted,
             Ending::Inconsistent(packet) => Self::Inconsistent(packet.0),
@@ -277,6 +287,8 @@ impl From<EndingMessage> for Ending {
             EndingMessage::EvictedRefused => Self::Evicted(Eviction::Refused),
             EndingMessage::EvictedAborted => Self::Evicted(Eviction::Aborted),
             EndingMessage::EvictedClosed => Self::Evicted(Eviction::Closed),
+            EndingMessage::EvictedPathTooSmall => Self::Evicted(Eviction::PathTooSmall),
+            EndingMessage::EvictedAcceptsNothing => Self::Evicted(Eviction::AcceptsNothing),
             EndingMessage::RootSilent(span) => Self::RootSilent(Nanoseconds(span)),
             EndingMessage::RootRestarted => Self::RootRestarted,
             EndingMessage::Inconsistent(packet) => Self::Inconsistent(Sequence(packet)),

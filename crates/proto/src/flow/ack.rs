@@ -4,6 +4,7 @@ use treecast_wire::{MemberId, Missing, Timestamp};
 
 use super::child::Child;
 use super::multicast::Multicast;
+use super::stall::Stall;
 use super::{Ack, Flow};
 use crate::Nanoseconds;
 use crate::state::ChildState;
@@ -107,7 +108,9 @@ impl Flow {
         for packet in missing.numbers() {
             let is_in_flight = !packet.is_before(acked) && packet.is_before(end);
             let slot = (packet.0 & (slots - 1)) as usize;
+            let waits_for_timeout = child.stall.is_backed_off() && packet.is_before(next);
             if !is_in_flight
+                || waits_for_timeout
                 || !child.may_be_about(now, child.sent_at(slot), ack)
                 || !child.missing.insert(packet)
             {
@@ -150,6 +153,7 @@ impl Child {
 
     /// Takes in the round-trip time of an acknowledgment that was requested here, and returns it.
     fn on_rtt_sample(&mut self, now: Nanoseconds, ack: &Ack) -> Option<Nanoseconds> {
+        self.stall.on_answer(ack.echo);
         let sent_at = Nanoseconds(ack.echo.0);
         let sample = (ack.echo.0 != 0 && sent_at <= now).then(|| now - sent_at);
         if let Some(sample) = sample {
@@ -177,6 +181,7 @@ impl Child {
                 self.missing.remove(packet);
             }
             self.state.acked = ack.next;
+            self.stall = Stall::default();
             self.state.acked_at = now;
             self.state.timer_started_at = now;
         }

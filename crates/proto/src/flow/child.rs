@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use super::multicast::ChildMulticast;
+use super::stall::Stall;
 use super::{ChildAddress, FlowConfig, PeerFailure, Timeouts, zeroed};
 use crate::Nanoseconds;
 use crate::bitmap::Bitmap;
@@ -28,6 +29,7 @@ pub(super) struct Child {
     /// Whether there are missing packets that can be retransmitted now.
     pub is_retransmitting: bool,
     pub multicast: ChildMulticast,
+    pub stall: Stall,
     /// When each packet in flight was sent last, by slot; empty before the first packet.
     sent_at: Box<[Nanoseconds]>,
     /// Whether a probe is to be sent to it.
@@ -63,6 +65,7 @@ impl Child {
             missing: Bitmap::new(config.slots),
             is_retransmitting: false,
             multicast: ChildMulticast::default(),
+            stall: Stall::default(),
             sent_at: Box::default(),
             // In the first epoch it does not know its place yet, and acknowledges when it does.
             is_probe_due: epoch > 1,
@@ -119,9 +122,9 @@ impl Child {
         if self.has_lost_state {
             return Some(PeerFailure::StateLost);
         }
-        let ChildState { unanswered, unanswered_since, .. } = self.state;
+        let ChildState { unanswered, unanswered_since, heard_at, .. } = self.state;
         let is_silent = unanswered >= UNANSWERED_MIN && now.since(unanswered_since) > timeouts.peer_timeout;
-        is_silent.then_some(PeerFailure::Silent)
+        if is_silent { Some(PeerFailure::Silent) } else { self.stall.failure(now, heard_at, timeouts) }
     }
 
     /// When its timer expires: the RTO, the persist timer or the keepalive timer.
@@ -143,7 +146,7 @@ impl Child {
         let state = &self.state;
         let rto = state.rtt.rto(timeouts.min_rto);
         let doublings = if self.owes_ack() {
-            state.backoff.min(BACKOFF_MAX)
+            state.backoff.max(self.stall.backoff()).min(BACKOFF_MAX)
         } else if state.stable.is_before(state.sent) || !state.sent.is_before(state.window_end) {
             // Acknowledgments of the last packets were not requested, its subtree lacks packets, or its receive window is full
             // (the persist timer of RFC 9293, section 3.8.6.1).
@@ -175,7 +178,8 @@ impl Child {
         // The first request or its acknowledgment may only be late: where many packets are in flight, a probe finds out which are
         // lost. A single packet is as good a probe (tail loss probe, RFC 8985, section 7).
         let has_slot = self.state.acked.is_before(self.state.window_end);
-        if has_slot && (self.in_flight() == 1 || self.state.backoff > 1 && self.in_flight() > 0) {
+        let is_late = self.state.backoff > 1 || self.stall.is_backed_off();
+        if has_slot && (self.in_flight() == 1 || is_late && self.in_flight() > 0) {
             self.missing.insert(self.state.acked);
         }
         true

@@ -6,6 +6,7 @@ use treecast_wire::{MemberId, Offload, Sequence, Timestamp};
 
 use super::child::Child;
 use super::multicast::SlotMulticast;
+use super::stall::Stall;
 use super::{Flow, Slot};
 use crate::hand_off::{HandOff, HandOffChild, HandOffMulticast, HandOffPacket, MulticastSource};
 use crate::{Nanoseconds, Piece};
@@ -35,7 +36,11 @@ impl Flow {
             }
         };
         let is_in_step = |child: &Child| {
-            child.is_established && has_all(child) && !child.has_lost_state && !child.is_probe_due
+            child.is_established
+                && has_all(child)
+                && !child.has_lost_state
+                && !child.is_probe_due
+                && !child.stall.is_backed_off()
         };
         is_open
             && is_by_node
@@ -99,6 +104,9 @@ impl Flow {
         self.state = from.flow;
         self.highest_sent = self.state.next;
         for (child, handed_off) in self.children.iter_mut().zip(&from.children) {
+            if child.state.acked != handed_off.state.acked {
+                child.stall = Stall::default();
+            }
             child.state = handed_off.state;
         }
         self.find_min_window_end();

@@ -9,6 +9,7 @@ mod hand_off;
 mod multicast;
 mod receive;
 mod send;
+mod stall;
 
 use std::net::SocketAddr;
 
@@ -20,7 +21,7 @@ use crate::state::{Expected, FlowState, Start};
 use crate::{GroupCounters, Nanoseconds, Piece, Refused, Settings};
 
 pub(crate) use receive::{DataSource, ParentSeries, PendingAck, Received};
-pub(crate) use send::Segment;
+pub(crate) use send::{Probe, Segment};
 
 use child::Child;
 use multicast::{Multicast, SlotMulticast};
@@ -334,6 +335,10 @@ pub(crate) enum PeerFailure {
     Silent,
     /// It has lost what it had accepted.
     StateLost,
+    /// It answers, and datagrams with a payload of this length do not arrive there.
+    PathTooSmall { length: u32 },
+    /// It answers, and has accepted nothing for this time for another reason.
+    AcceptsNothing { span: Nanoseconds },
 }
 
 /// An acknowledgment as it was received.
@@ -359,6 +364,13 @@ pub(crate) struct Timeouts {
     pub peer_timeout: Nanoseconds,
     pub keepalive: Nanoseconds,
     pub min_rto: Nanoseconds,
+}
+
+impl Timeouts {
+    /// A child that answers and accepts nothing of what is retransmitted to it for this time has failed.
+    pub const fn accept_timeout(self) -> Nanoseconds {
+        Nanoseconds(self.peer_timeout.0.saturating_mul(2))
+    }
 }
 
 impl From<&Settings> for Timeouts {

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use treecast_wire::{Data, Distribution, MemberId, Sequence};
+use treecast_wire::{Data, Distribution, MemberId, Sequence, Timestamp};
 
 use super::child::Child;
 use super::multicast::{Multicast, SlotMulticast, requests_regularly};
@@ -17,6 +17,16 @@ pub(crate) struct Segment {
     pub packet: Sequence,
     pub data: Data,
     pub slot: u32,
+}
+
+/// A probe that is to be sent to one child now.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Probe {
+    pub to: SocketAddr,
+    /// The packet that the child will be sent next.
+    pub sent: Sequence,
+    /// The length of the padding of a path probe, in bytes.
+    pub length: Option<u32>,
 }
 
 /// What pacing counts for a packet beside header and payload, in bytes: Ethernet, IP and UDP.
@@ -142,6 +152,7 @@ impl Flow {
         self.suspend_reach(now);
         for child in &mut self.children {
             child.state.unanswered = 0;
+            child.stall.on_suspend(now);
         }
         self.state.timer_at = Nanoseconds::ZERO;
     }
@@ -153,21 +164,25 @@ impl Flow {
         [paced, timer, self.multicast_timeout()].into_iter().flatten().min()
     }
 
-    /// The address of a child that a probe is to be sent to, and the packet that it will be sent next.
-    pub fn poll_probe(&mut self, now: Nanoseconds) -> Option<(SocketAddr, Sequence)> {
+    /// The next probe to be sent, with this timestamp.
+    pub fn poll_probe(&mut self, now: Nanoseconds, sent_at: Timestamp) -> Option<Probe> {
         // Timeouts are rare, so that all children may be searched.
         if self.probing == 0 {
             return None;
         }
-        let child = self.children.iter_mut().find(|child| child.is_probe_due && !child.is_retransmitting)?;
+        let is_next = |child: &Child| child.is_probe_due && !child.is_retransmitting;
+        let index = self.children.iter().position(is_next)?;
+        let unaccepted = self.slot(self.children[index].state.acked).piece.length;
+        let child = &mut self.children[index];
         child.is_probe_due = false;
         child.state.addressed_at = now;
         self.probing -= 1;
         let sent = child.state.sent;
         child.request_ack(now, sent);
+        let is_path_probe = child.stall.on_probe(now, child.state.heard_at, sent_at, unaccepted);
         self.state.timer_at = self.state.timer_at.min(child.timer(self.config.timeouts));
         self.state.counters.probes_sent += 1;
-        Some((child.address, sent))
+        Some(Probe { to: child.address, sent, length: is_path_probe.then_some(unaccepted) })
     }
 
     /// The next packet to be sent, if windows, slots and pacing allow one: retransmissions first, then new packets.
@@ -190,7 +205,9 @@ impl Flow {
         if child.in_flight() == 0 {
             child.state.timer_started_at = now;
         }
-        if !retransmitted {
+        if retransmitted {
+            child.stall.on_retransmission(now, child.sent_at(index));
+        } else {
             child.state.sent = packet + 1;
         }
         child.set_sent_at(index, self.config.slots, now);

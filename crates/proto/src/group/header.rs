@@ -7,7 +7,7 @@ use treecast_wire::{
     Nonce, Sequence, SessionId, Timestamp,
 };
 
-use crate::flow::{Flow, PendingAck, Segment};
+use crate::flow::{Flow, PendingAck, Probe, Segment};
 use crate::{GroupKey, Nanoseconds, Transmit, TransmitPayload};
 
 /// The fields that all headers of a group at one node have in common, and the keys of their codes.
@@ -109,8 +109,11 @@ impl HeaderTemplate {
 
     /// The next packet of a flow: probes first, since they are small and rare.
     pub fn next_of(&mut self, now: Nanoseconds, flow: &mut Flow) -> Option<Transmit> {
-        if let Some((to, sent)) = flow.poll_probe(now) {
-            return Some(self.probe(now, to, sent));
+        if let Some(Probe { to, sent, length }) = flow.poll_probe(now, self.following_timestamp(now)) {
+            let Some(length) = length else { return Some(self.probe(now, to, sent)) };
+            let timestamp = self.next_timestamp(now);
+            let probe = self.transmit(self.own_keys(), to, timestamp, sent, Body::PathProbe { length });
+            return Some(Transmit { payload: TransmitPayload::Bytes(vec![0; length as usize]), ..probe });
         }
         if let Some(to) = flow.poll_heartbeat(now) {
             let timestamp = self.next_timestamp(now);
@@ -125,8 +128,12 @@ impl HeaderTemplate {
 
     /// The timestamp of a probe or a control message: each is later than those before. 0 means none.
     fn next_timestamp(&mut self, now: Nanoseconds) -> Timestamp {
-        self.timestamp = Timestamp(now.0.max(self.timestamp.0 + 1));
+        self.timestamp = self.following_timestamp(now);
         self.timestamp
+    }
+
+    fn following_timestamp(&self, now: Nanoseconds) -> Timestamp {
+        Timestamp(now.0.max(self.timestamp.0 + 1))
     }
 
     /// An acknowledgment that is not for the parent: its timestamp is one of the control messages'.

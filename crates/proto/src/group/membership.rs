@@ -232,7 +232,7 @@ impl Membership {
             self.parent_heard_at = now;
         }
         self.suspected
-            .retain(|suspected| suspected.member != member || suspected.failure == PeerFailure::StateLost);
+            .retain(|suspected| suspected.member != member || suspected.failure != PeerFailure::Silent);
     }
 
     /// The parent and when it was heard last, if nothing needs the slow path.
@@ -483,8 +483,11 @@ impl Membership {
         let suspected = self.suspected.iter_mut().find(|suspected| suspected.report_at <= now)?;
         suspected.report_at = now + REQUEST_INTERVAL;
         let control = match suspected.failure {
-            PeerFailure::Silent => Control::Suspect(suspected.member),
             PeerFailure::StateLost => Control::StateLost(suspected.member),
+            // The root finds out that the neighbour answers, and so that the path between the two is broken.
+            PeerFailure::Silent | PeerFailure::PathTooSmall { .. } | PeerFailure::AcceptsNothing { .. } => {
+                Control::Suspect(suspected.member)
+            }
         };
         Some(header.control(now, self.root, nonce, &control))
     }

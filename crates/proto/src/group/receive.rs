@@ -43,7 +43,7 @@ impl Group {
                 };
                 self.handle_ack(now, sender, from, &ack);
             }
-            Body::Probe => self.handle_probe(now, sender, from, sequence, timestamp),
+            Body::Probe | Body::PathProbe { .. } => self.handle_probe(now, sender, from, sequence, timestamp),
             Body::Control(ControlHeader { operation, nonce, .. }) => {
                 let sender = ControlSender { member: sender, from, nonce, sent_at: timestamp };
                 match Control::read(operation, packet.payload) {

@@ -53,6 +53,8 @@ struct Node {
     suspended_until: Nanoseconds,
     is_reading: bool,
     is_partitioned: bool,
+    /// Longer datagrams do not arrive there.
+    datagram_bytes_max: usize,
     /// The multicast addresses at which it receives, and whether the network delivers what is sent there.
     multicast: BTreeSet<SocketAddr>,
     is_deaf: bool,
@@ -129,6 +131,7 @@ impl Node {
             suspended_until: Nanoseconds::ZERO,
             is_reading: true,
             is_partitioned: false,
+            datagram_bytes_max: usize::MAX,
             multicast: BTreeSet::new(),
             is_deaf: false,
             messages: BTreeMap::new(),
@@ -285,6 +288,12 @@ impl Tabletop {
     /// Begins or ends a partition: all datagrams from and to a node are lost.
     pub fn partition(&mut self, name: char, is_partitioned: bool) -> Result<(), String> {
         self.node(name)?.is_partitioned = is_partitioned;
+        Ok(())
+    }
+
+    /// The paths to a node shrink: longer datagrams do not arrive there.
+    pub fn shrink(&mut self, name: char, datagram_bytes_max: usize) -> Result<(), String> {
+        self.node(name)?.datagram_bytes_max = datagram_bytes_max;
         Ok(())
     }
 
@@ -482,7 +491,7 @@ impl Tabletop {
         };
         let listeners: Vec<char> = self.nodes.iter().filter_map(listens).collect();
         let (lost, reached): (Vec<char>, Vec<char>) =
-            listeners.into_iter().partition(|&listener| self.is_lost(from, listener, &meaning));
+            listeners.into_iter().partition(|&listener| self.is_lost(from, listener, &meaning, bytes.len()));
         if !self.hides_packets {
             let lost: String = lost.into_iter().collect();
             let note = if lost.is_empty() { lost } else { format!("   (lost to {lost})") };
@@ -494,19 +503,20 @@ impl Tabletop {
     }
 
     /// Whether a datagram is to be lost.
-    fn is_lost(&mut self, from: char, to: char, meaning: &str) -> bool {
+    fn is_lost(&mut self, from: char, to: char, meaning: &str, bytes: usize) -> bool {
         let is_partitioned =
             [from, to].iter().any(|name| self.nodes.get(name).is_some_and(|node| node.is_partitioned));
         let loss = self.losses.iter_mut().find(|loss| {
             (loss.from, loss.to) == (from, to) && loss.times > 0 && meaning.starts_with(&loss.prefix)
         });
-        loss.map(|loss| loss.times -= 1).is_some() || is_partitioned
+        let is_too_long = self.nodes.get(&to).is_some_and(|node| node.datagram_bytes_max < bytes);
+        loss.map(|loss| loss.times -= 1).is_some() || is_partitioned || is_too_long
     }
 
     /// Puts a datagram on the wire, unless it is to be lost.
     fn send_datagram(&mut self, from: char, to: char, bytes: Vec<u8>) {
         let meaning = words::datagram(&bytes);
-        let is_lost = self.is_lost(from, to, &meaning);
+        let is_lost = self.is_lost(from, to, &meaning, bytes.len());
         if !self.hides_packets {
             self.print(&format!("{from} -> {to}  {meaning}{}", if is_lost { "   (lost)" } else { "" }));
         }

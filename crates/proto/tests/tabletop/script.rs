@@ -110,6 +110,8 @@ enum Command {
     Partition { node: char },
     /// `heal B`: ends the partition.
     Heal { node: char },
+    /// `shrink C 300`: datagrams of more than 300 bytes do not arrive at a node.
+    Shrink { node: char, bytes: usize },
     /// `deafen C`: multicast reaches a node no more.
     Deafen { node: char },
     /// `undeafen C`: it does again.
@@ -267,6 +269,7 @@ impl Tabletop {
             Command::Replay { from, to, words } => self.replay(*from, *to, words)?,
             Command::Partition { node } => self.partition(*node, true)?,
             Command::Heal { node } => self.partition(*node, false)?,
+            Command::Shrink { node, bytes } => self.shrink(*node, *bytes)?,
             Command::Deafen { node } => self.deafen(*node, true)?,
             Command::Undeafen { node } => self.deafen(*node, false)?,
             Command::Stop { node } => self.read(*node, false)?,

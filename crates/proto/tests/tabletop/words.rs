@@ -21,6 +21,7 @@ pub fn datagram(bytes: &[u8]) -> String {
             format!("NAK: missing {}; {}", missing.join(" "), state(sequence, acknowledgment))
         }
         Body::Probe => format!("probe: next {sequence}"),
+        Body::PathProbe { length } => format!("path probe of {length} bytes: next {sequence}"),
         Body::Heartbeat => "heartbeat".to_owned(),
         Body::Control(ControlHeader { operation, .. }) => match Control::read(operation, packet.payload) {
             Ok(meaning) => control(epoch, &meaning),

@@ -49,7 +49,11 @@ impl Forgery {
             Body::Control(header) | Body::Handshake(header) => {
                 header.checksum = self.keys.control_checksum(&self.payload);
             }
-            Body::Acknowledgment(_) | Body::Nak(..) | Body::Probe | Body::Heartbeat => {}
+            Body::Acknowledgment(_)
+            | Body::Nak(..)
+            | Body::Probe
+            | Body::PathProbe { .. }
+            | Body::Heartbeat => {}
         }
         let bytes = [&header.write(&self.keys.header)[..], &self.payload].concat();
         Datagram { from: self.from, to: self.to, bytes }

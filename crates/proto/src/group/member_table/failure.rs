@@ -1,6 +1,8 @@
 //! Failures of members: suspicions, and how they are confirmed or refuted.
 
-use treecast_wire::{Eviction, MemberId};
+use std::net::SocketAddr;
+
+use treecast_wire::{Eviction, HEADER_BYTES, MemberId};
 
 use super::record::{MemberRecord, Suspicion};
 use super::{ControlSender, LOSSES_PER_CALL_MAX, MemberTable, SUSPECT_PROBE_INTERVAL};
@@ -69,6 +71,13 @@ impl MemberTable {
         }
         match failure {
             PeerFailure::StateLost => self.remove(member, MemberLoss::Restarted),
+            PeerFailure::PathTooSmall { length } => {
+                let datagram_bytes = datagram_bytes(self.record(member).address, length);
+                self.evict(member, Eviction::PathTooSmall, MemberLoss::PathTooSmall { datagram_bytes });
+            }
+            PeerFailure::AcceptsNothing { span } => {
+                self.evict(member, Eviction::AcceptsNothing, MemberLoss::AcceptsNothing(span));
+            }
             PeerFailure::Silent => {
                 // The root itself has probed it for long enough.
                 let suspicion = Suspicion {
@@ -88,11 +97,16 @@ impl MemberTable {
         let is_from_parent =
             self.is_present(sender) && self.has(member) && self.record(member).parent == Some(sender.member);
         if is_from_parent {
-            let &MemberRecord { address, nonce, .. } = self.record(member);
-            self.evictions.extend(nonce.map(|nonce| (address, nonce, Eviction::Silent)));
-            self.remove(member, MemberLoss::Restarted);
+            self.evict(member, Eviction::Silent, MemberLoss::Restarted);
         }
         is_from_parent
+    }
+
+    /// Removes a member that may be alive, and tells it why.
+    fn evict(&mut self, member: MemberId, why: Eviction, loss: MemberLoss) {
+        let &MemberRecord { address, nonce, .. } = self.record(member);
+        self.evictions.extend(nonce.map(|nonce| (address, nonce, why)));
+        self.remove(member, loss);
     }
 
     /// Removes members that are lost: some of them, if they are many.
@@ -153,3 +167,11 @@ impl MemberTable {
         if self.is_ready { self.peer_timeout } else { self.join_timeout }
     }
 }
+
+/// The length of a datagram with its IP and UDP headers, in bytes, as an MTU counts it.
+fn datagram_bytes(to: SocketAddr, payload_bytes: u32) -> u32 {
+    let ip_bytes = if to.ip().to_canonical().is_ipv4() { 20 } else { 40 };
+    ip_bytes + UDP_HEADER_BYTES + HEADER_BYTES as u32 + payload_bytes
+}
+
+const UDP_HEADER_BYTES: u32 = 8;
