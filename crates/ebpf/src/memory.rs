@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::ptr::{self, NonNull};
 
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
 /// Memory of a map, shared with the program and with every process that has mapped it.
 ///
@@ -42,6 +42,15 @@ impl Mapping {
     pub const fn address<T>(&self) -> *mut T {
         assert!(size_of::<T>() <= self.bytes, "the whole value is mapped");
         self.first.as_ptr().cast()
+    }
+
+    /// Frees the pages of a file in memory, for every process that maps it: all bytes are 0 then.
+    ///
+    /// # Errors
+    /// Those of madvise(2) with `MADV_REMOVE`, also for memory of a BPF map.
+    pub fn free_pages(&self) -> io::Result<()> {
+        // SAFETY: the mapping is ours. Its bytes may change at any time anyway.
+        Ok(unsafe { madvise(self.first.as_ptr().cast(), self.bytes, Advice::LinuxRemove) }?)
     }
 
     /// Its length in bytes, a multiple of the page size.

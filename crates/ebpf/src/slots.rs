@@ -59,6 +59,11 @@ impl SlotMemory {
         (slots + Self::PAGE_BYTES.next_multiple_of(page)) as u64
     }
 
+    /// The memory of the slots, and that of the page.
+    pub fn mappings(&self) -> [Arc<Mapping>; 2] {
+        [Arc::clone(&self.slots), Arc::clone(&self.page)]
+    }
+
     /// The length of the page in bytes.
     pub const PAGE_BYTES: usize = size_of::<Page>();
 

@@ -47,7 +47,7 @@ pub(crate) struct Client {
     process: i32,
     address: SocketAddr,
     has_kernel: bool,
-    socket: OwnedFd,
+    socket: Arc<OwnedFd>,
     /// Held from a request to its answer.
     exchange: Mutex<()>,
     /// The daemon's wake-ups.
@@ -128,7 +128,7 @@ impl Client {
             process: peer.process,
             address,
             has_kernel,
-            socket,
+            socket: Arc::new(socket),
             exchange: Mutex::new(()),
             wakeups,
             kernel_wakeups: kernel_wakeups.into(),
@@ -208,6 +208,9 @@ impl Client {
     ) -> Result<Mapped, NodeError> {
         let what = "cannot map the memory of a group";
         let system = |source| NodeError::System { what, source };
+        if let Some(lease) = memory.lease {
+            let _ = shared_group.mapped.set(MappedMemory { socket: Arc::clone(&self.socket), lease });
+        }
         let [slots, page, rest @ ..] = descriptors else { return Err(self.unusable("it sent no memory")) };
         let shared =
             SlotMemory::over(slots, page, memory.slot_bytes, memory.slots, is_root).map_err(system)?;
@@ -466,6 +469,21 @@ impl Backend for Client {
 
     fn troubles(&self) -> Vec<HookTrouble> {
         Vec::new()
+    }
+}
+
+/// The memory of a group, which the daemon shares with this client. When the group is dropped, the daemon takes it back.
+#[derive(Debug)]
+pub(crate) struct MappedMemory {
+    socket: Arc<OwnedFd>,
+    lease: u64,
+}
+
+impl Drop for MappedMemory {
+    fn drop(&mut self) {
+        let message = serde_json::to_vec(&ClientMessage::Unmapped { lease: self.lease });
+        // Without the connection the daemon takes it back anyway.
+        let _ = message.map(|message| seqpacket::send(&*self.socket, &message, &[], true));
     }
 }
 

@@ -1,24 +1,23 @@
 //! Links a group in the daemon to the clients that have it: one, or the processes of a host that are members of the same group.
 
 use std::mem;
-use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+use rustix::fs::{
+    MemfdFlags, Mode, OFlags, SealFlags, fchmod, fcntl_add_seals, ftruncate, memfd_create, open,
+};
 use treecast_ebpf::SlotMemory;
 use treecast_proto::{Ending, GroupId, GroupKey, OwnerId, ReaderSet};
-use treecast_terms::format_size;
 
+use super::account::{Account, Charge, KernelMemory, Lease};
 use super::messages::{MemoryLayout, PlaceMessage, Wakeup};
 use super::seqpacket;
 use crate::api::config::GroupConfig;
 use crate::memory::RingSettings;
-use crate::memory::readers::{Readers, SharedReaders};
+use crate::memory::readers::SharedReaders;
 use crate::sync::lock;
-
-/// Charges are multiples of this number of bytes, so that messages are short.
-const CHARGE_UNIT: u64 = 1 << 10;
 
 /// The link of a group to its clients.
 #[derive(Debug)]
@@ -36,10 +35,12 @@ pub(crate) struct ClientLink {
     /// Where several processes have the group: the memory of their places.
     readers: Option<SharedReaders>,
     clients: Mutex<Vec<LinkedClient>>,
-    budget: Arc<Budget>,
-    /// What the group is charged to the user's budget, and what of it is the memory that the clients map.
-    charged_bytes: AtomicU64,
-    shared_bytes: AtomicU64,
+    account: Arc<Account>,
+    kernel_memory: Arc<KernelMemory>,
+    /// What the daemon keeps of the group.
+    state: Mutex<Charge>,
+    /// The memory that clients map, where it can be taken back.
+    leases: Mutex<Vec<Arc<Lease>>>,
 }
 
 /// A client that has a group.
@@ -75,35 +76,29 @@ pub(crate) struct ClientWaker {
     pub name: String,
 }
 
-/// The memory budget of a user's groups.
-#[derive(Debug)]
-pub(crate) struct Budget {
-    /// The user's number.
-    pub user: u32,
-    /// The name of the policy's rule.
-    pub rule: String,
-    pub bytes_max: Option<u64>,
-    pub bytes: AtomicU64,
-}
-
 /// The memory of a group that its clients map.
 #[derive(Debug)]
 pub(crate) struct Share {
     pub memory: MemoryLayout,
     pub slots: OwnedFd,
     pub page: OwnedFd,
+    /// What the client has until it has unmapped it.
+    pub leases: Vec<Arc<Lease>>,
 }
 
 impl ClientLink {
-    /// The link to the first client that has the group, at its place; with the memory of the places, where there are several.
+    /// The link to the first client that has the group, at its place; with the memory of the places, where there are several, and its charge.
     pub fn new(
         waker: &Arc<ClientWaker>,
         is_root: bool,
-        budget: Arc<Budget>,
+        (account, kernel_memory): (&Arc<Account>, &Arc<KernelMemory>),
         key: GroupKey,
         place: u32,
-        readers: Option<SharedReaders>,
+        readers: Option<(SharedReaders, Charge)>,
     ) -> Self {
+        let (readers, charge) = readers.unzip();
+        let lease = readers.as_ref().zip(charge);
+        let lease = lease.map(|(shared, charge)| Lease::new([shared.readers.mapping()], charge));
         let link = Self {
             waker: Arc::clone(waker),
             is_root,
@@ -113,9 +108,10 @@ impl ClientLink {
             share: Mutex::new(None),
             readers,
             clients: Mutex::default(),
-            budget,
-            charged_bytes: AtomicU64::new(0),
-            shared_bytes: AtomicU64::new(0),
+            account: Arc::clone(account),
+            kernel_memory: Arc::clone(kernel_memory),
+            state: Mutex::new(account.no_charge()),
+            leases: Mutex::new(lease.into_iter().collect()),
         };
         // The link has no other client that could have the place already.
         let _ = link.add_client(place, waker);
@@ -175,7 +171,7 @@ impl ClientLink {
 
     /// The user, whom its groups belong to.
     pub fn owner(&self) -> OwnerId {
-        OwnerId(self.budget.user)
+        OwnerId(self.account.user)
     }
 
     /// The port at which the kernel's packet path wakes the client; none where several processes have the group: then it wakes the node,
@@ -329,30 +325,27 @@ impl ClientLink {
             .is_some_and(|(place, memory)| place.read().0 == memory.written().load(Ordering::Acquire))
     }
 
-    /// Charges to the user's budget what the group takes from now on: the memory that the client maps, and the group's state.
+    /// Charges to the user what the daemon keeps of the group from now on.
     ///
     /// # Errors
-    /// The reason for the client, if the budget is exceeded: nothing has changed then.
-    pub fn charge(&self, shared_bytes: u64, state_bytes: u64) -> Result<(), String> {
-        let readers_bytes = self
-            .readers
-            .as_ref()
-            .map_or(0, |shared| Readers::bytes_for(shared.readers.places().len() as u32));
-        let bytes = (shared_bytes + state_bytes + readers_bytes as u64).next_multiple_of(CHARGE_UNIT);
-        self.budget.change(self.charged_bytes.load(Ordering::SeqCst), bytes)?;
-        self.charged_bytes.store(bytes, Ordering::SeqCst);
-        self.shared_bytes.store(shared_bytes, Ordering::SeqCst);
-        Ok(())
+    /// The reason for the client: nothing has changed then.
+    pub fn charge_state(&self, bytes: u64) -> Result<(), String> {
+        lock(&self.state).resize(bytes)
+    }
+
+    /// Charges to the user new memory of the group, with the group's state. Memory that a client has of it already stays charged.
+    ///
+    /// # Errors
+    /// The reason for the client.
+    pub fn charge_memory(&self, bytes: u64, state_bytes: u64) -> Result<Charge, String> {
+        let mut state = lock(&self.state);
+        let all = state.resize(state_bytes + bytes);
+        all.map(|()| state.split(bytes))
     }
 
     /// Whether the group is charged anything.
     pub fn is_charged(&self) -> bool {
-        self.charged_bytes.load(Ordering::SeqCst) > 0
-    }
-
-    /// What is charged for the memory that the client maps, in bytes.
-    pub fn shared_bytes(&self) -> u64 {
-        self.shared_bytes.load(Ordering::SeqCst)
+        lock(&self.state).bytes() > 0
     }
 
     /// What the memory of [`ClientLink::share_memory`] takes, in bytes.
@@ -361,38 +354,53 @@ impl ClientLink {
         SlotMemory::bytes_for(slot_bytes, settings.slots)
     }
 
-    /// Makes memory that the client can map, with the layout of the kernel's.
+    /// Makes memory that the client can map, with the layout of the kernel's, and shares it.
     ///
     /// # Errors
     /// The reason for the client.
-    pub fn share_memory(&self, settings: RingSettings) -> Result<SlotMemory, String> {
-        self.make_memory(settings)
-            .map_err(|error| format!("cannot allocate the memory of the group: {error}"))
+    pub fn share_memory(&self, settings: RingSettings, charge: Charge) -> Result<SlotMemory, String> {
+        let made = self.make_memory(settings);
+        let (memory, slots, page) =
+            made.map_err(|error| format!("cannot allocate the memory of the group: {error}"))?;
+        lock(&self.leases).push(Lease::new(memory.mappings(), charge));
+        self.share(&memory, settings, slots, page);
+        Ok(memory)
     }
 
-    fn make_memory(&self, settings: RingSettings) -> std::io::Result<SlotMemory> {
+    fn make_memory(&self, settings: RingSettings) -> std::io::Result<(SlotMemory, OwnedFd, OwnedFd)> {
         let slot_bytes = SlotMemory::slot_bytes_for(usize::from(settings.payload_bytes_max));
         let new = |bytes: usize| {
             let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
             let descriptor = memfd_create("treecast", flags)?;
             ftruncate(&descriptor, bytes as u64)?;
+            // A client that shortened the file would crash the daemon at its next access.
+            fcntl_add_seals(&descriptor, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
             Ok::<_, rustix::io::Errno>(descriptor)
         };
         let (slots, page) = (new(slot_bytes * settings.slots as usize)?, new(SlotMemory::PAGE_BYTES)?);
         let memory = SlotMemory::over(&slots, &page, slot_bytes, settings.slots, true)?;
-        // A client that shortened the file would crash the daemon at its next access.
-        let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
-        // Existing mappings stay writable. The kernel's own memory has no such protection: a map cannot be mapped through a read-only
-        // descriptor (bpf_map_mmap).
-        let no_writing = if self.is_root { SealFlags::empty() } else { SealFlags::FUTURE_WRITE };
-        fcntl_add_seals(&slots, seals | no_writing)?;
-        fcntl_add_seals(&page, seals)?;
-        self.share(&memory, settings, slots, page);
-        Ok(memory)
+        let slots = if self.is_root { slots } else { read_only(&slots)? };
+        Ok((memory, slots, page))
+    }
+
+    /// Shares memory of the kernel's packet path, which is charged until no process has it.
+    ///
+    /// # Errors
+    /// Those of `epoll_ctl(2)`.
+    pub fn share_kernel_memory(
+        &self,
+        memory: &SlotMemory,
+        settings: RingSettings,
+        (slots, page): (OwnedFd, OwnedFd),
+        charge: Charge,
+    ) -> std::io::Result<()> {
+        self.kernel_memory.add([slots.as_fd(), page.as_fd()], charge)?;
+        self.share(memory, settings, slots, page);
+        Ok(())
     }
 
     /// Offers the memory of the group to the clients.
-    pub fn share(&self, memory: &SlotMemory, settings: RingSettings, slots: OwnedFd, page: OwnedFd) {
+    fn share(&self, memory: &SlotMemory, settings: RingSettings, slots: OwnedFd, page: OwnedFd) {
         let RingSettings { payload_bytes_max, start, .. } = settings;
         let clients = lock(&self.clients);
         if let Some(SharedReaders { readers, .. }) = &self.readers {
@@ -408,8 +416,10 @@ impl ClientLink {
             slot_bytes: memory.slot_bytes(),
             payload_bytes_max,
             start: start.0,
+            lease: None,
         };
-        *lock(&self.share) = Some(Arc::new(Share { memory, slots, page }));
+        let leases = lock(&self.leases).clone();
+        *lock(&self.share) = Some(Arc::new(Share { memory, slots, page, leases }));
     }
 
     /// The memory to send to the client at a place; once. Where there is one place only, its descriptors are closed when it is sent.
@@ -423,13 +433,6 @@ impl ClientLink {
     }
 }
 
-impl Drop for ClientLink {
-    fn drop(&mut self) {
-        // Less is never refused.
-        let _ = self.budget.change(self.charged_bytes.load(Ordering::SeqCst), 0);
-    }
-}
-
 impl ClientWaker {
     fn wake(&self, wakeup: Wakeup) {
         // A client with a full buffer polls all its groups once it reads (`client.rs`).
@@ -437,20 +440,10 @@ impl ClientWaker {
     }
 }
 
-impl Budget {
-    /// Changes what one group is charged.
-    fn change(&self, before: u64, after: u64) -> Result<(), String> {
-        let bytes_max = self.bytes_max.filter(|_| before < after).unwrap_or(u64::MAX);
-        let change = |used: u64| Some(used - before + after).filter(|used| *used <= bytes_max);
-        let changed = self.bytes.fetch_update(Ordering::SeqCst, Ordering::SeqCst, change);
-        changed.map(|_| ()).map_err(|used| {
-            format!(
-                "{} allows groups {} of memory: {} are used, and this group needs {}",
-                self.rule,
-                format_size(bytes_max),
-                format_size(used - before),
-                format_size(after)
-            )
-        })
-    }
+/// Another descriptor of a file in memory, for a process of another user, which cannot open it for writing either: the file is the daemon's.
+/// (A seal against writing would keep the daemon from freeing the pages.)
+fn read_only(memory: &OwnedFd) -> std::io::Result<OwnedFd> {
+    fchmod(memory, Mode::RUSR)?;
+    let path = format!("/proc/self/fd/{}", memory.as_raw_fd());
+    Ok(open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
 }

@@ -74,10 +74,10 @@ mod tests {
     #[test]
     fn a_share_is_free_whatever_the_others_have() {
         let bounds = Connections::new(65_536, 8_192);
-        assert_eq!(bounds, Connections { users_max: 223, pool_max: 7_168 });
+        assert_eq!(bounds, Connections { users_max: 447, pool_max: 7_168 });
         // Users that take all that they are given.
         let mut counts: Vec<(u32, usize)> = Vec::new();
-        for user in 70_000..70_000 + 223 {
+        for user in 70_000..70_000 + 447 {
             counts.push((user, 0));
             while bounds.admit(user, counts.iter().copied()).is_ok() {
                 counts.last_mut().unwrap().1 += 1;
@@ -86,7 +86,7 @@ mod tests {
         assert_eq!(counts[0].1, PER_USER_MAX);
         assert!(counts.iter().all(|(_, count)| *count >= SHARE));
         let total: usize = counts.iter().map(|(_, count)| count).sum();
-        assert_eq!(total, 223 * SHARE + 7_168);
+        assert_eq!(total, 447 * SHARE + 7_168);
         assert!(bounds.admit(71_000, counts.iter().copied()).is_err());
         for own in 0..SHARE {
             let with_root = counts.iter().copied().chain([(0, own)]);

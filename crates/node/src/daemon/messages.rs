@@ -13,7 +13,7 @@ use treecast_terms::{Keyed, MemberId};
 use crate::{GroupSettings, NodeError};
 
 /// The version of these messages. A daemon rejects clients with another version.
-pub const VERSION: u32 = 8;
+pub const VERSION: u32 = 9;
 
 /// The longest message, in bytes.
 pub const MESSAGE_BYTES_MAX: usize = 256 << 10;
@@ -68,6 +68,10 @@ pub enum ClientMessage {
     /// The node closes: end the group.
     End {
         group: u32,
+    },
+    /// The client has unmapped the memory of a group, and has no descriptor of it.
+    Unmapped {
+        lease: u64,
     },
     /// Answered by [`DaemonMessage::Answer`].
     Query(Query),
@@ -133,6 +137,8 @@ pub struct MemoryLayout {
     pub payload_bytes_max: u16,
     /// The first packet.
     pub start: u32,
+    /// The number of [`ClientMessage::Unmapped`], among those of the client; none if the kernel tells the daemon.
+    pub lease: Option<u64>,
 }
 
 impl MemoryLayout {

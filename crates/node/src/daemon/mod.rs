@@ -3,6 +3,7 @@
 //! [`Daemon`] listens on a Unix socket; [`Client`] is the engine of a [`crate::Node`] in a process that uses a daemon. The daemon trusts
 //! no client: its messages are parsed with bounds, and the readers of shared memory check it (memory/ring.rs, and the program in bpf/).
 
+mod account;
 mod client;
 mod client_link;
 mod connections;
@@ -16,7 +17,8 @@ mod session;
 mod shared_node;
 mod user;
 
-pub(crate) use client::Client;
+pub(crate) use account::Charge;
+pub(crate) use client::{Client, MappedMemory};
 pub(crate) use client_link::ClientLink;
 pub use discovery::{SOCKET, SOCKET_VARIABLE, socket_path};
 pub(crate) use discovery::{find_daemon, find_unused_daemon};

@@ -16,6 +16,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, accept_with, socketpai
 use rustix::process::{Resource, getrlimit, setrlimit};
 use rustix::time::Timespec;
 
+use super::account::KernelMemory;
 use super::client_link::ClientWaker;
 use super::connections::Connections;
 use super::listening::ListeningSocket;
@@ -133,12 +134,19 @@ impl Daemon {
             for (descriptor, number) in [(listener.descriptor(), LISTENER), (&stop, STOP)] {
                 epoll::add(&watch, descriptor, epoll::EventData::new_u64(number), epoll::EventFlags::IN)?;
             }
-            Ok((stop, watch))
+            Ok((stop, watch, KernelMemory::new()?))
         };
-        let (stop, watch) = make().map_err(|source: io::Error| NodeError::System { what, source })?;
+        let (stop, watch, kernel_memory) =
+            make().map_err(|source: io::Error| NodeError::System { what, source })?;
         Ok(Self {
             node,
-            shared: Arc::new(Shared::new(engine, policy, Arc::new(stop), settings.protocol.join_timeout)),
+            shared: Arc::new(Shared::new(
+                engine,
+                policy,
+                kernel_memory,
+                Arc::new(stop),
+                settings.protocol.join_timeout,
+            )),
             users: BTreeMap::new(),
             connections: Connections::new(
                 getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX),

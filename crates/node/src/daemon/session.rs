@@ -8,10 +8,11 @@ use std::sync::atomic::Ordering;
 
 use treecast_proto::{Ending, Eviction, GroupId, Input, MemberId, Refused, Sequence, SessionId};
 
+use super::account::Lease;
 use super::client_link::{ClientLink, ClientWaker, Others, Share};
 use super::messages::{
     ClientMessage, DaemonMessage, GroupUpdate, HostLossMessage, LOSSES_PER_UPDATE_MAX,
-    MEMBERS_PER_ANSWER_MAX, PlaceMessage, PlacementMessage, SettingsMessage, VERSION,
+    MEMBERS_PER_ANSWER_MAX, MemoryLayout, PlaceMessage, PlacementMessage, SettingsMessage, VERSION,
 };
 use super::policy::PeerCredentials;
 use super::seqpacket::{self, DESCRIPTORS_MAX};
@@ -23,7 +24,7 @@ use crate::audit::{self, AuditKind};
 use crate::engine::backend::Backend;
 use crate::engine::query::{Answer, Query};
 use crate::engine::{EngineHandle, Request, enter};
-use crate::memory::readers::{READERS_MAX, SharedReaders};
+use crate::memory::readers::{READERS_MAX, Readers, SharedReaders};
 use crate::memory::shared_group::{GroupState, SharedGroup};
 use crate::text::printable;
 
@@ -38,6 +39,26 @@ pub(super) struct Session {
     /// The client's ends of its wake-ups, until they are sent with the answer to its first message.
     client_ends: Option<(OwnedFd, UdpSocket)>,
     groups: BTreeMap<GroupId, ClientGroup>,
+    leases: Leases,
+}
+
+/// The memory that a client was sent and has not unmapped, as far as it says so.
+#[derive(Debug, Default)]
+struct Leases {
+    next: u64,
+    leases: BTreeMap<u64, Vec<Arc<Lease>>>,
+}
+
+impl Leases {
+    /// The client is sent this memory.
+    fn add(&mut self, share: &Share) -> MemoryLayout {
+        let lease = (!share.leases.is_empty()).then_some(self.next);
+        if let Some(lease) = lease {
+            self.next += 1;
+            self.leases.insert(lease, share.leases.clone());
+        }
+        MemoryLayout { lease, ..share.memory }
+    }
 }
 
 /// A group of a client.
@@ -113,7 +134,15 @@ impl Session {
         client_ends: (OwnedFd, UdpSocket),
     ) -> Self {
         let groups = BTreeMap::new();
-        Self { socket, peer, rule, waker: Arc::new(waker), client_ends: Some(client_ends), groups }
+        Self {
+            socket,
+            peer,
+            rule,
+            waker: Arc::new(waker),
+            client_ends: Some(client_ends),
+            groups,
+            leases: Leases::default(),
+        }
     }
 
     /// The number of its groups.
@@ -183,6 +212,9 @@ impl Session {
                 } else {
                     self.request(user, Input::Leave { group });
                 }
+            }
+            ClientMessage::Unmapped { lease } => {
+                self.leases.leases.remove(&lease);
             }
             ClientMessage::Abort { group } => self.request(user, Input::Abort { group: GroupId(group) }),
             ClientMessage::Forward { group, upto, child } => {
@@ -321,7 +353,7 @@ impl Session {
                     }
                     let share = link.take_share(number)?;
                     let descriptors = copies(&share, link).into_iter().chain(socket.map(OwnedFd::from));
-                    Some((share.memory, descriptors.collect()))
+                    Some((self.leases.add(&share), descriptors.collect()))
                 })
             }
             // The first process of a host joins for all. Where the root is one of them, they wait for it.
@@ -385,13 +417,18 @@ impl Session {
             return Err(Refused::GroupExists(group).into());
         }
         let what = "cannot allocate the memory of a group's processes";
-        let readers = place.map(|place| SharedReaders::allocate(place.count)).transpose();
-        let readers = readers.map_err(|source| NodeError::System { what, source })?;
+        let new_readers = |place: PlaceMessage| {
+            let charge = user.account.charge(Readers::bytes_for(place.count) as u64);
+            let charge = charge.map_err(NodeError::Daemon)?;
+            let readers = SharedReaders::allocate(place.count);
+            Ok::<_, NodeError>((readers.map_err(|source| NodeError::System { what, source })?, charge))
+        };
+        let readers = place.map(new_readers).transpose()?;
         let is_at_root = || find_own(user.shared.engine.address(), &[config.root()]).is_ok();
         let has_root = is_root || place.is_some() && is_at_root();
         let number = place.map_or(0, |place| place.number);
-        let link =
-            ClientLink::new(&self.waker, has_root, Arc::clone(&user.budget), config.key(), number, readers);
+        let accounts = (&user.account, &user.shared.kernel_memory);
+        let link = ClientLink::new(&self.waker, has_root, accounts, config.key(), number, readers);
         let leader = user.shared.engine.leader_followers().waker();
         Ok(Arc::new(SharedGroup::with_client(group, leader, link)))
     }
@@ -428,7 +465,7 @@ impl Session {
             Some(PlacementMessage {
                 member: placement.member,
                 offload: placement.offload.to_string(),
-                memory: share.memory,
+                memory: self.leases.add(&share),
                 is_at_root: link.is_root(),
             })
         });

@@ -15,7 +15,8 @@ use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::time::Timespec;
 use treecast_proto::{Ending, GroupId, Nanoseconds};
 
-use super::client_link::{Budget, ClientLink};
+use super::account::{Account, KernelMemory};
+use super::client_link::ClientLink;
 use super::messages::{DaemonMessage, MESSAGE_BYTES_MAX};
 use super::policy::{Policy, Rule};
 use super::seqpacket::{self, Received};
@@ -47,6 +48,7 @@ const FIRST_CLIENT: u64 = 2;
 pub(super) struct Shared {
     pub engine: Arc<EngineHandle>,
     pub policy: Policy,
+    pub kernel_memory: Arc<KernelMemory>,
     /// Becomes readable, and stays so, when the daemon stops.
     pub stop: Arc<OwnedFd>,
     /// The number of clients of all users.
@@ -73,7 +75,7 @@ pub(super) struct Entering<'a> {
 #[derive(Debug)]
 pub(super) struct User {
     pub shared: Arc<Shared>,
-    pub budget: Arc<Budget>,
+    pub account: Arc<Account>,
     pub audit: Mutex<Audit>,
     groups: Mutex<Vec<Weak<SharedGroup>>>,
     /// The groups that no process has any more, and that others are to read yet: until when these may come.
@@ -106,6 +108,7 @@ impl Shared {
     pub fn new(
         engine: Arc<EngineHandle>,
         policy: Policy,
+        kernel_memory: KernelMemory,
         stop: Arc<OwnedFd>,
         join_timeout: Nanoseconds,
     ) -> Self {
@@ -113,6 +116,7 @@ impl Shared {
             join_timeout,
             engine,
             policy,
+            kernel_memory: Arc::new(kernel_memory),
             stop,
             clients: AtomicUsize::new(0),
             awaiting: AtomicUsize::new(0),
@@ -136,11 +140,11 @@ impl Drop for Entering<'_> {
 
 impl User {
     pub fn new(user: u32, shared: &Arc<Shared>, rule: &Rule) -> Self {
-        let (rule, bytes_max) = (rule.name().into(), rule.memory_max());
-        let budget = Budget { user, rule, bytes_max, bytes: AtomicU64::new(0) };
+        let kernel_memory = Arc::downgrade(&shared.kernel_memory);
+        let account = Account::new(user, rule.name().into(), rule.memory_max(), kernel_memory);
         Self {
             shared: Arc::clone(shared),
-            budget: Arc::new(budget),
+            account: Arc::new(account),
             audit: Mutex::default(),
             groups: Mutex::default(),
             awaited: Mutex::default(),
@@ -156,7 +160,7 @@ impl User {
         self.client_count() > 0
             || lock(&self.arrivals).thread.is_some()
             || lock(&self.groups).iter().any(|group| group.strong_count() > 0)
-            || self.budget.bytes.load(Ordering::SeqCst) > 0
+            || !self.account.is_empty()
             || !lock(&self.audit).is_idle(clock::now())
     }
 

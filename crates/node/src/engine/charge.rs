@@ -37,7 +37,7 @@ impl Core {
             let Some(entry) = self.groups.get_mut(&group) else { return };
             entry.charged_epoch = epoch;
             let client = entry.shared_group.client.as_ref();
-            let charged = client.map_or(Ok(()), |client| client.charge(client.shared_bytes(), bytes));
+            let charged = client.map_or(Ok(()), |client| client.charge_state(bytes));
             if let Err(reason) = charged {
                 self.fail(group, &reason);
             }

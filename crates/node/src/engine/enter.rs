@@ -112,7 +112,7 @@ pub(crate) fn charge_new(handle: &EngineHandle, shared_group: &SharedGroup) -> R
         return Ok(());
     };
     let bytes = state_bytes(StateSize::default(), handle.has_kernel());
-    client.charge(0, bytes).map_err(NodeError::Daemon)
+    client.charge_state(bytes).map_err(NodeError::Daemon)
 }
 
 /// Passes the group to the engine.

@@ -3,7 +3,7 @@
 use treecast_ebpf::{GroupMaker, KernelGroup};
 use treecast_proto::Offload;
 
-use crate::daemon::ClientLink;
+use crate::daemon::{Charge, ClientLink};
 use crate::memory::RingSettings;
 use crate::memory::ring::{RingReader, RingWriter, new_ring, new_shared_ring};
 use crate::memory::shared_group::SharedGroup;
@@ -52,13 +52,10 @@ impl RingMaker {
         let RingSettings { slots, payload_bytes_max, start, .. } = settings;
         let (group, stride) = (shared_group.group, usize::from(payload_bytes_max));
         let client = shared_group.client.as_ref();
-        // The ring of a member that is placed again may still be mapped: both count.
-        let replaced_bytes = client.map_or(0, ClientLink::shared_bytes);
-        let charge =
-            |bytes| client.map_or(Ok(()), |client| client.charge(replaced_bytes + bytes, state_bytes));
+        let charge = |bytes| client.map(|client| client.charge_memory(bytes, state_bytes)).transpose();
         if let Some(maker) = self.kernel_for(settings) {
-            charge(maker.group_bytes(slots))?;
-            match make_in_kernel(maker, shared_group, settings) {
+            let charge = charge(maker.group_bytes(slots))?;
+            match make_in_kernel(maker, shared_group, settings, charge) {
                 Ok(kernel) => {
                     let (writer, reader) = new_shared_ring(kernel.memory().clone(), stride, start);
                     return Ok(NewRing { writer, reader, kernel: Some(kernel) });
@@ -68,8 +65,8 @@ impl RingMaker {
         }
         let (writer, reader) = match client {
             Some(client) => {
-                charge(ClientLink::memory_bytes(settings))?;
-                new_shared_ring(client.share_memory(settings)?, stride, start)
+                let charge = client.charge_memory(ClientLink::memory_bytes(settings), state_bytes)?;
+                new_shared_ring(client.share_memory(settings, charge)?, stride, start)
             }
             None => new_ring(slots, stride, start),
         };
@@ -88,20 +85,20 @@ fn make_in_kernel(
     maker: &GroupMaker,
     shared_group: &SharedGroup,
     settings: RingSettings,
+    charge: Option<Charge>,
 ) -> std::io::Result<KernelGroup> {
     let made = maker.make(shared_group.group, settings.slots, settings.payload_bytes_max);
     let mut group = made.map_err(std::io::Error::other)?;
-    if let Some(client) = &shared_group.client {
-        match group.take_descriptors().transpose() {
-            Ok(descriptors) => {
-                if let Some((slots, page)) = descriptors {
-                    client.share(group.memory(), settings, slots, page);
-                }
+    if let Some((client, charge)) = shared_group.client.as_ref().zip(charge) {
+        let shared = match group.take_descriptors() {
+            Some(taken) => {
+                taken.and_then(|taken| client.share_kernel_memory(group.memory(), settings, taken, charge))
             }
-            Err(error) => {
-                maker.unmake(group);
-                return Err(error);
-            }
+            None => Ok(()),
+        };
+        if let Err(error) = shared {
+            maker.unmake(group);
+            return Err(error);
         }
     }
     Ok(group)

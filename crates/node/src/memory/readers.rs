@@ -5,6 +5,7 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::slice;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 use std::time::Duration;
 
@@ -40,7 +41,7 @@ struct Head {
 /// can only hold back the slots of its own group (`places.rs`).
 #[derive(Debug)]
 pub struct Readers {
-    mapping: Mapping,
+    mapping: Arc<Mapping>,
     count: u32,
 }
 
@@ -67,13 +68,18 @@ impl Readers {
         if !(1..=READERS_MAX).contains(&count) {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        Ok(Self { mapping: Mapping::new(descriptor, Self::bytes_for(count), true)?, count })
+        Ok(Self { mapping: Arc::new(Mapping::new(descriptor, Self::bytes_for(count), true)?), count })
     }
 
     /// What the memory for this many readers takes, in bytes: whole pages of the machine.
     pub fn bytes_for(count: u32) -> usize {
         let bytes = size_of::<Head>() + count as usize * size_of::<Place>();
         bytes.next_multiple_of(rustix::param::page_size())
+    }
+
+    /// The memory.
+    pub fn mapping(&self) -> Arc<Mapping> {
+        Arc::clone(&self.mapping)
     }
 
     fn head(&self) -> &Head {

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use treecast_proto::{Ending, GroupId, MemberId, MemberLoss, Offload, OwnerId, Refused, Sequence};
 
 use super::ring::{RingReader, RingWriter};
-use crate::daemon::{ClientLink, PlaceMessage};
+use crate::daemon::{ClientLink, MappedMemory, PlaceMessage};
 use crate::sync::lock;
 use crate::wait::event_count::EventCount;
 use crate::wait::waker::Waker;
@@ -23,6 +23,8 @@ pub(crate) struct SharedGroup {
     pub client: Option<ClientLink>,
     /// At a client: its place among the processes of its host that have the group; none if it is the only one.
     pub place: Option<PlaceMessage>,
+    /// At a client: the memory that the daemon shares with it.
+    pub mapped: OnceLock<MappedMemory>,
     placement: OnceLock<Placement>,
     is_closed: AtomicBool,
     state: Mutex<GroupState>,
@@ -106,6 +108,7 @@ impl SharedGroup {
             has_progress: AtomicBool::new(false),
             client: None,
             place: None,
+            mapped: OnceLock::new(),
             placement: OnceLock::new(),
             is_closed: AtomicBool::new(false),
             state: Mutex::new(GroupState::default()),

@@ -359,6 +359,109 @@ fn a_member_cannot_write_the_slots_that_are_retransmitted() {
     drop(socket);
 }
 
+/// Groups of a root alone, which end at once, and whose memory the client keeps mapped.
+struct KeptGroups {
+    socket: OwnedFd,
+    node: SocketAddr,
+    next: u32,
+}
+
+/// The memory of a group that has ended, with the number by which the client can release it.
+type Kept = (Mapped, Option<u64>);
+
+impl KeptGroups {
+    /// Creates a group, writes all of its slots, and waits until it has ended.
+    ///
+    /// # Errors
+    /// Why the daemon refuses it.
+    fn keep(&mut self) -> Result<Kept, String> {
+        self.next += 1;
+        let (group, settings) = (self.next, settings_message(self.next, &[self.node]));
+        let session = ["1"; 16].join(",");
+        let create =
+            format!(r#"{{"create_group":{{"settings":{settings},"children":[[]],"session":[{session}]}}}}"#);
+        let (answer, descriptors) = ask(&self.socket, &create);
+        let message: serde_json::Value = serde_json::from_str(&answer).unwrap();
+        let memory = &message["entered"]["memory"];
+        let Some(slot_bytes) = memory["slot_bytes"].as_u64() else { return Err(answer) };
+        let slots = Mapped::new(&descriptors[0], SLOTS * slot_bytes as usize, WRITABLE).unwrap();
+        (0..slots.bytes / 4).for_each(|place| slots.write(place, 7));
+        say(&self.socket, format!(r#"{{"abort":{{"group":{group}}}}}"#).as_bytes());
+        let start = Instant::now();
+        let has_ended =
+            |update: &str| update.contains(r#""ending":"#) && !update.contains(r#""ending":null"#);
+        while !has_ended(&ask(&self.socket, r#""poll_update""#).0) {
+            assert!(Some(start.elapsed()) < TIMEOUT, "group {group} does not end");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok((slots, memory["lease"].as_u64()))
+    }
+
+    /// The same when the memory of groups before it may not be freed yet.
+    fn keep_when_freed(&mut self) -> Kept {
+        let start = Instant::now();
+        loop {
+            match self.keep() {
+                Ok(kept) => return kept,
+                Err(refusal) => assert!(Some(start.elapsed()) < TIMEOUT, "{refusal}"),
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+#[test]
+fn memory_that_a_client_keeps_mapped_stays_charged_after_its_group() {
+    for engine in engines() {
+        let is_kernel = engine == EngineChoice::Ebpf;
+        let bytes_max = if is_kernel { 8 << 20 } else { 512 << 10 };
+        let text = format!("[[rule]]\nname = \"all\"\nall_users = true\nmemory_max = {bytes_max}");
+        let served = Served::new(engine, Policy::parse(&text, "policy").unwrap());
+        let here = client(&served.socket());
+        let socket = raw(&served.socket());
+        ask(&socket, &hello());
+        let mut groups = KeptGroups { socket, node: here.address(), next: 0 };
+        // Groups that have ended are freed meanwhile.
+        let (mut kept, mut refusal) = (Vec::new(), String::new());
+        for _ in 0..200 {
+            match groups.keep() {
+                Ok(group) => kept.push(group),
+                Err(answer) => {
+                    refusal = answer;
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+            }
+        }
+        let (count, bytes) = (kept.len(), kept.iter().map(|(slots, _)| slots.bytes).sum::<usize>());
+        assert!(bytes <= bytes_max, "{engine}: {bytes} bytes are mapped of {count} groups that have ended");
+        assert!(count > 3 && refusal.contains(" of memory: "), "{engine}: {count} groups, then {refusal}");
+        let release = |groups: &KeptGroups, lease: Option<u64>| {
+            if let Some(lease) = lease {
+                say(&groups.socket, format!(r#"{{"unmapped":{{"lease":{lease}}}}}"#).as_bytes());
+            }
+        };
+        // The memory that it has unmapped is free again, as often as it likes.
+        for (slots, lease) in kept.split_off(1) {
+            drop(slots);
+            release(&groups, lease);
+        }
+        for _ in 0..3 * count {
+            let (slots, lease) = groups.keep_when_freed();
+            drop(slots);
+            release(&groups, lease);
+        }
+        // A client that lies has nothing of the daemon's memory: what it has mapped is empty, or charged still.
+        let (slots, lease) = kept.pop().unwrap();
+        assert_eq!(slots.read(0), 7);
+        release(&groups, lease);
+        ask(&groups.socket, r#""poll_update""#);
+        assert_eq!(slots.read(0), if is_kernel { 7 } else { 0 });
+        assert_eq!(lease.is_none(), is_kernel);
+        drop((slots, groups, here));
+        served.end();
+    }
+}
+
 #[test]
 fn a_client_that_reads_no_answers_is_disconnected() {
     let served = Served::new(EngineChoice::User, Policy::default());
