@@ -234,7 +234,8 @@ static __noinline bool receive_data(struct __sk_buff *buffer, struct work *work,
 	return true;
 }
 
-/* Packets of the root's application, which are in their slots already. Returns as `receive_data` does. */
+/* Packets of the root's application, which are in their slots already. The root has children, whose acknowledgments free the slots and
+ * wake the application. Returns as `receive_data` does. */
 static __noinline bool receive_from_root(struct __sk_buff *buffer, struct work *work, struct group *group, struct page *page)
 {
 	struct reception reception = { .buffer = buffer, .work = work, .group = group };
@@ -244,7 +245,7 @@ static __noinline bool receive_from_root(struct __sk_buff *buffer, struct work *
 	reception.slots = bpf_map_lookup_elem(&SLOTS, &index);
 	/* All neighbours are reached by the same version of IP, and the packets must have that too. */
 	if (!reception.slots || !group->is_root || group->is_by_multicast ||
-	    (group->child_count && group->children[0].path.bytes != work->headers_bytes))
+	    group->children[0].path.bytes != work->headers_bytes)
 		return false;
 	if (!receive_segments(work, group, &reception))
 		return false;
@@ -252,9 +253,6 @@ static __noinline bool receive_from_root(struct __sk_buff *buffer, struct work *
 	send_to_children(group, work, first, reception.message_ends & 1ULL << (last & (SEGMENTS_MAX - 1)));
 	set_timer(group, work->group_index, work->now);
 	publish(&page->forwarded, group->flow.next);
-	/* Without children packets leave their slots at once. */
-	if (!group->child_count)
-		publish(&page->read, group->flow.freed);
 	return true;
 }
 

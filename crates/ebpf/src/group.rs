@@ -269,7 +269,7 @@ impl KernelGroup {
     }
 
     /// Hands the group off to the program; false if that cannot take it: it has not learned the paths to all neighbours, they, or root and
-    /// multicast address, have different versions of IP, or there are more than [`CHILDREN_MAX`] children.
+    /// multicast address, have different versions of IP, there is no neighbour, or there are more than [`CHILDREN_MAX`] children.
     pub fn hand_off(&mut self, group: &HandOff) -> bool {
         debug_assert!(!self.is_handed_off, "a group is handed off once");
         let is_accepted = group.children.len() <= CHILDREN_MAX
@@ -306,11 +306,9 @@ impl KernelGroup {
         // SAFETY: as above.
         let parent = group.parent.map(|_| unsafe { get!(pointer, parent_path) });
         let paths: Vec<Path> = (0..group.children.len()).map(path_to).chain(parent).collect();
-        // A root without members has no neighbours.
-        let may_be_alone = group.parent.is_none() && group.children.is_empty();
-        paths.first().map_or(may_be_alone, |first| {
-            paths.iter().all(|path| path.is_learned() && path.bytes == first.bytes)
-        })
+        paths
+            .first()
+            .is_some_and(|first| paths.iter().all(|path| path.is_learned() && path.bytes == first.bytes))
     }
 
     /// The path back from the multicast address to the root, if it is of the same version of IP as the path to the parent.

@@ -5,43 +5,18 @@
 #[path = "common/bursts.rs"]
 mod bursts;
 mod common;
+#[path = "common/network.rs"]
+mod network;
 
 use std::net::{SocketAddr, UdpSocket};
-use std::process::Command;
 use std::time::{Duration, Instant};
 
-use common::{TIMEOUT, check_all, groups, message, settings, skip};
-use nix::sched::{CloneFlags, unshare};
+use common::{TIMEOUT, check_all, groups, message, settings};
+use network::{in_own_network, run};
 use treecast_node::{
     Daemon, Ending, EngineChoice, Group, GroupId, GroupSettings, HookTrouble, KernelCounters, Nanoseconds,
     Node, NodeError, NodeSettings, Offload, Policy, RunningEngine, Scheme, TreeScheme,
 };
-
-/// Runs a test in its own network namespace, which ends with its thread; or prints why it is skipped.
-fn in_own_network(test: impl FnOnce() + Send) {
-    if let Err(error) = treecast_ebpf::Program::is_built() {
-        return skip(&error);
-    }
-    if !nix::unistd::geteuid().is_root() {
-        return skip(&"the kernel's packet path is for root");
-    }
-    std::thread::scope(|scope| {
-        let test = || {
-            unshare(CloneFlags::CLONE_NEWNET).unwrap();
-            run("ip link set lo up");
-            test();
-        };
-        if let Err(panic) = scope.spawn(test).join() {
-            std::panic::resume_unwind(panic);
-        }
-    });
-}
-
-/// Runs a command; its arguments are separated by spaces.
-fn run(command: &str) {
-    let words: Vec<&str> = command.split(' ').collect();
-    assert!(Command::new(words[0]).args(&words[1..]).status().unwrap().success(), "{command}");
-}
 
 fn node(address: &str, groups_max: usize) -> Node {
     let mut settings = NodeSettings {

@@ -28,6 +28,7 @@ pub fn message(number: usize, length: usize) -> Vec<u8> {
 }
 
 /// All members but the root receive these messages and the close, each in its own thread.
+#[allow(dead_code, reason = "not all tests use all of it")]
 pub fn check_all(groups: Vec<Group>, root: usize, lengths: &[usize]) {
     let mut groups: Vec<Option<Group>> = groups.into_iter().map(Some).collect();
     let sender = groups[root].take().unwrap();

@@ -13,8 +13,10 @@ use crate::{Nanoseconds, Piece};
 
 impl Flow {
     /// Whether nothing needs the slow path. Sending data by multicast does, and so does a member that multicast does not reach, or with a
-    /// child that it does not reach.
+    /// child that it does not reach. A root without children stays too: the fast path reports progress when a neighbour's packet arrives,
+    /// and there is no neighbour.
     pub fn may_be_handed_off(&self) -> bool {
+        let has_neighbours = !self.config.is_root || !self.children.is_empty();
         let request = &self.ack_request;
         let has_no_gap =
             self.highest_sent == self.state.next && self.held.is_empty() && request.gap.is_none();
@@ -42,7 +44,8 @@ impl Flow {
                 && !child.is_probe_due
                 && !child.stall.is_backed_off()
         };
-        is_open
+        has_neighbours
+            && is_open
             && is_by_node
             && has_no_gap
             && has_acked
