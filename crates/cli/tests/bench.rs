@@ -518,12 +518,13 @@ fn racks_are_measured_with_and_without_a_tree_for_them() {
     rows.iter().for_each(assert_no_loss);
     let on_fabric: Vec<bool> = rows.iter().map(|row| row["on_fabric"].as_bool().unwrap()).collect();
     assert_eq!(on_fabric, [false, true, false, true]);
-    // Of 12 members 8 are in other racks, and 2 of them are reached from outside: of a message of many packets, at most a third as many
-    // bytes cross uplinks. (Members are on one rack after the other in turn.)
+    // Of 12 members 8 are in other racks, and 2 of them are reached from outside. Members are on one rack after the other in turn, so
+    // without the fabric more than 6 of 11 edges cross uplinks: three times as many bytes and more for a message of many packets. For
+    // a short one, heartbeats and acknowledgments outside the tree count too.
     let uplinks = |row: &Value| row["uplink_bytes_per_broadcast"].as_f64().unwrap();
     let busiest = |row: &Value| row["busiest_uplink_bytes_per_broadcast"].as_f64().unwrap();
     assert!(uplinks(&rows[2]) > 3.0 * uplinks(&rows[3]), "{rows:?}");
-    assert!(uplinks(&rows[0]) > 1.5 * uplinks(&rows[1]), "{rows:?}");
+    assert!(uplinks(&rows[0]) > 2.5 * uplinks(&rows[1]), "{rows:?}");
     assert!(busiest(&rows[3]) > 65_536.0 && 2.0 * busiest(&rows[3]) <= uplinks(&rows[3]), "{rows:?}");
 }
 
