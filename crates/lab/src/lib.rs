@@ -16,6 +16,7 @@
 
 mod error;
 mod interrupts;
+mod losses;
 mod namespaces;
 mod racks;
 mod reorder;
@@ -31,6 +32,7 @@ use std::process::{Child, Command, Stdio};
 
 pub use error::LabError;
 pub use interrupts::accept_interrupts;
+pub use losses::Losses;
 pub use racks::Racks;
 pub use settings::{LabSettings, Multicast, Probability, Rate};
 pub use uplinks::UplinkBytes;
@@ -120,6 +122,7 @@ impl Lab {
             .env("UPLINK", settings.bucket(settings.uplink))
             .env("SEGMENTS", settings.segments())
             .env("PORT", settings.port())
+            .env("LOSSES", settings.loss.thresholds())
             .env("REORDER", settings.reorder_device())
             .env("MULTICAST", settings.multicast.name())
             .env("SWITCH", include_str!("switch.sh"))

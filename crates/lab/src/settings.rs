@@ -3,6 +3,7 @@
 use std::str::FromStr;
 
 use crate::error::LabError;
+use crate::losses::Losses;
 use crate::racks::Racks;
 use crate::reorder::DEVICE;
 
@@ -154,7 +155,7 @@ pub struct LabSettings {
     /// The MTU in bytes: 1280, which IPv6 needs, to 65535.
     pub mtu: u32,
     /// The probability with which the switch drops a packet on each link to a host.
-    pub loss: Probability,
+    pub loss: Losses,
     /// The probability with which the switch delays a packet by a millisecond, so that later ones overtake it. Broadcast and
     /// multicast packets are never delayed.
     pub reorder: Probability,
@@ -190,7 +191,7 @@ impl LabSettings {
             uplink: None,
             rate: None,
             mtu: 1500,
-            loss: Probability::default(),
+            loss: Losses::default(),
             reorder: Probability::default(),
             multicast: Multicast::default(),
             processes: 1,
@@ -226,7 +227,7 @@ impl LabSettings {
             let given = format!("{} on each of {} hosts", self.processes, self.hosts);
             return Err(wrong("processes", &given, "at most 1024 processes on all hosts together"));
         }
-        Ok(())
+        self.check_losses()
     }
 
     /// The number of switches that hosts are connected to: one for each rack.
@@ -262,7 +263,7 @@ impl LabSettings {
     /// Arguments of `ip link` that disable segmentation offload (GSO) if packets are lost or reordered, so that this happens to each
     /// packet independently; empty otherwise.
     pub(crate) fn segments(&self) -> &'static str {
-        if self.loss.get() > 0.0 || self.reorder.get() > 0.0 { "gso_max_segs 1" } else { "" }
+        if !self.loss.is_none() || self.reorder.get() > 0.0 { "gso_max_segs 1" } else { "" }
     }
 
     /// The name, without the number of the rack, of the TAP devices for reordering; empty without reordering.
@@ -270,8 +271,8 @@ impl LabSettings {
         if self.reorder.get() > 0.0 { DEVICE } else { "" }
     }
 
-    /// The traffic control of the port of a host at its switch: commands for `tc -batch`, with `@` for the port, and `%` for the number of
-    /// the rack.
+    /// The traffic control of the port of a host at its switch: commands for `tc -batch`, with `@` for the port, `%` for the number of
+    /// the rack, and `!` for the threshold of the port's loss ([`Losses::thresholds`]).
     ///
     /// Losses happen at the switch, so that hosts can use the queueing disciplines of their own interfaces. The program is classic BPF,
     /// which needs no rights and no compiler: drop (2) if a random number is below the probability, otherwise continue (-1). netem is
@@ -285,16 +286,13 @@ impl LabSettings {
         if self.rate.is_some() {
             commands.push(format!("qdisc add dev @ root {}", self.bucket(self.rate)));
         }
-        let [loss, reorder] =
-            [self.loss, self.reorder].map(|probability| (probability.get() * 2f64.powi(32)) as u32);
-        if loss > 0 || reorder > 0 {
+        let reorder = (self.reorder.get() * 2f64.powi(32)) as u32;
+        if !self.loss.is_none() || reorder > 0 {
             commands.push("qdisc add dev @ clsact".into());
         }
-        if loss > 0 {
-            commands.push(format!(
-                "filter add dev @ egress bpf direct-action bytecode \
-                 '4,32 0 0 4294963256,53 1 0 {loss},6 0 0 2,6 0 0 4294967295'"
-            ));
+        if !self.loss.is_none() {
+            let program = "4,32 0 0 4294963256,53 1 0 !,6 0 0 2,6 0 0 4294967295";
+            commands.push(format!("filter add dev @ egress bpf direct-action bytecode '{program}'"));
         }
         if reorder > 0 {
             commands.push(format!(
@@ -398,17 +396,17 @@ mod tests {
     fn a_port_has_commands_for_rate_loss_and_reordering() {
         let mut settings = LabSettings::new(2);
         assert_eq!(settings.port(), "");
-        settings.loss = Probability::new(0.25).unwrap();
+        settings.loss = Probability::new(0.25).unwrap().into();
         assert_eq!(
             settings.port(),
             "qdisc add dev @ clsact\nfilter add dev @ egress bpf direct-action bytecode \
-             '4,32 0 0 4294963256,53 1 0 1073741824,6 0 0 2,6 0 0 4294967295'"
+             '4,32 0 0 4294963256,53 1 0 !,6 0 0 2,6 0 0 4294967295'"
         );
         settings.rate = Some(Rate::from_bits_per_s(200_000_000).unwrap());
         assert!(settings.port().starts_with("qdisc add dev @ root tbf rate 200000000bit burst"));
         settings.reorder = Probability::new(0.5).unwrap();
         assert_eq!(settings.port().lines().count(), 4);
-        settings.loss = Probability::default();
+        settings.loss = Losses::default();
         assert_eq!(settings.port().lines().count(), 3);
         let last = "filter add dev @ ingress bpf bytecode \
                     '6,48 0 0 0,69 2 0 1,32 0 0 4294963256,53 0 1 2147483648,6 0 0 0,6 0 0 4294967295' \

@@ -6,7 +6,8 @@
 #
 # Variables: HOSTS is the number of hosts; RACK_HOSTS is the number of hosts in each rack; CORE is the name of the bridge that joins the
 # racks, or empty without racks; MTU of the uplinks in bytes; UPLINK, arguments of tc for each end of an uplink, or empty; PORT has the
-# tc commands of a host's port, one per line, with @ for the port and % for the number of the rack; REORDER is the name, without the
+# tc commands of a host's port, one per line, with @ for the port, % for the number of the rack and ! for the threshold of the loss;
+# LOSSES are the thresholds, that of all hosts first, then HOST=THRESHOLD for single ones; REORDER is the name, without the
 # number of the rack, of the devices that delay packets, or empty; MULTICAST is flood, snooping or drop; HOST and AGENT are the other scripts, in variables so that ps does not
 # show their text.
 set -eu
@@ -40,7 +41,11 @@ while [ "$number" -lt "$HOSTS" ]; do
 		echo "fdb replace 02:00:00:00:00:$hex dev n$number master static" >> forwarding
 		echo "fdb replace 02:00:00:00:00:$hex dev down$rack master static" >> forwarding
 	fi
-	echo "$PORT" | sed "s/@/n$number/; s/%/$rack/" >> shaping
+	loss=${LOSSES%% *}
+	for single in $LOSSES; do
+		[ "${single%%=*}" != "$number" ] || [ "$single" = "${single#*=}" ] || loss=${single#*=}
+	done
+	echo "$PORT" | sed "s/@/n$number/; s/%/$rack/; s/!/$loss/" >> shaping
 	number=$((number + 1))
 done
 [ ! -e /etc/hosts ] || mount --bind hosts /etc/hosts

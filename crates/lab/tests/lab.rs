@@ -342,11 +342,23 @@ fn arriving(settings: &LabSettings) -> Option<u32> {
 fn links_lose_the_configured_share() {
     let probability = |probability| Probability::new(probability).unwrap();
     for reorder in [0.0, 0.5] {
-        let settings =
-            LabSettings { loss: probability(0.2), reorder: probability(reorder), ..LabSettings::new(2) };
+        let settings = LabSettings {
+            loss: probability(0.2).into(),
+            reorder: probability(reorder),
+            ..LabSettings::new(2)
+        };
         let Some(arrived) = arriving(&settings) else { return };
         // Eight standard deviations on each side.
         assert!((3_000..3_400).contains(&arrived), "of 4000 packets {arrived} arrived: {settings:?}");
+    }
+}
+
+#[test]
+fn a_single_link_loses_packets() {
+    for (loss, expected) in [("n1=20%", 3_000..3_400), ("20%,n1=0", 4_000..4_001), ("n0=20%", 4_000..4_001)] {
+        let settings = LabSettings { loss: loss.parse().unwrap(), ..LabSettings::new(2) };
+        let Some(arrived) = arriving(&settings) else { return };
+        assert!(expected.contains(&arrived), "of 4000 packets {arrived} arrived: {settings:?}");
     }
 }
 

@@ -14,7 +14,7 @@ use treecast_bench::{
     WorkerCommand, Workload,
 };
 use treecast_fabric::RoutingPolicy;
-use treecast_lab::{LabSettings, Multicast, Probability, Racks, Rate};
+use treecast_lab::{LabSettings, Losses, Multicast, Probability, Racks, Rate};
 use treecast_node::{Authentication, EngineChoice, Integrity, Offload, Scheme, TreeScheme};
 use treecast_remote::RemoteShell;
 use treecast_study::chart::{self, Ink};
@@ -183,10 +183,10 @@ pub struct Arguments {
     #[arg(requires = "of_lab", conflicts_with_all = ["loopback", "hosts"])]
     rate: Option<Rate>,
 
-    /// Packet loss on the link to each host of the lab, such as 1%
+    /// Packet loss on the link to each host of the lab, such as 1%, or to single hosts: n3=5%, or 1%,n3=5%
     #[arg(long, value_name = "PERCENT", allow_negative_numbers = true)]
     #[arg(requires = "of_lab", conflicts_with_all = ["loopback", "hosts"])]
-    loss: Option<Probability>,
+    loss: Option<Losses>,
 
     /// Probability of packets in the lab that are reordered, such as 1%
     #[arg(long, value_name = "PERCENT", allow_negative_numbers = true)]
@@ -334,7 +334,7 @@ fn bench(arguments: &Arguments) -> anyhow::Result<Bench> {
             uplink: arguments.uplink,
             rate: arguments.rate,
             mtu: arguments.mtu.into(),
-            loss: arguments.loss.unwrap_or_default(),
+            loss: arguments.loss.clone().unwrap_or_default(),
             reorder: arguments.reorder.unwrap_or_default(),
             multicast: arguments.multicast.unwrap_or_default(),
             ..shape

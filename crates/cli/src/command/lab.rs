@@ -10,7 +10,7 @@ use anyhow::{Context, bail};
 use clap::Args;
 use treecast_fabric::expand_hostlist;
 use treecast_lab::{
-    Lab, LabError, LabSettings, Multicast, Probability, Racks, Rate, UplinkBytes, accept_interrupts,
+    Lab, LabError, LabSettings, Losses, Multicast, Probability, Racks, Rate, UplinkBytes, accept_interrupts,
 };
 use treecast_node::draw_token;
 use treecast_plan::MemberList;
@@ -75,9 +75,9 @@ pub struct Arguments {
     #[arg(allow_negative_numbers = true)]
     mtu: u32,
 
-    /// The packet loss on the link to each host, such as 1%
+    /// The packet loss on the link to each host, such as 1%, or to single hosts: n3=5%, or 1%,n3=5%
     #[arg(long, value_name = "PERCENT", default_value = "0", allow_negative_numbers = true)]
-    loss: Probability,
+    loss: Losses,
 
     /// The share of packets that are reordered, such as 1%
     #[arg(long, value_name = "PERCENT", default_value = "0", allow_negative_numbers = true)]
@@ -113,7 +113,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
         uplink: arguments.uplink,
         rate: arguments.rate,
         mtu: arguments.mtu,
-        loss: arguments.loss,
+        loss: arguments.loss.clone(),
         reorder: arguments.reorder,
         multicast: arguments.multicast,
         processes: arguments.processes,
