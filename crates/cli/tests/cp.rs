@@ -456,17 +456,39 @@ fn a_copy_that_was_interrupted_goes_on() {
     let hosts = Hosts::new(&["a", "b"]);
     fs::write(hosts.path("long"), noise(8_000_000, 6)).unwrap();
     let mut command = hosts.command(&["--resume", "--rate", "32mbit", "long", "a,b:"]);
-    let mut running = command.stderr(Stdio::null()).spawn().unwrap();
+    let running = command.stderr(Stdio::piped()).spawn().unwrap();
     wait_for_part(&hosts.path("b"));
     std::thread::sleep(Duration::from_secs(1));
     assert!(Command::new("kill").arg(running.id().to_string()).status().unwrap().success());
-    assert_eq!(running.wait().unwrap().code(), Some(5));
+    let interrupted = running.wait_with_output().unwrap();
+    assert_eq!(interrupted.status.code(), Some(5));
+    assert!(text(&interrupted).contains("interrupted: parts of files were kept"), "{}", text(&interrupted));
     assert!(part(&hosts.path("b")).is_some() && hosts.list("b").len() == 1, "{:?}", hosts.list("b"));
     let sent = sent_bytes(&hosts, &["--resume", "long", "a,b:"]);
     assert!(sent > 0 && sent < 7_000_000, "{sent}");
     for host in ["a", "b"] {
         assert_eq!(hosts.list(host), ["long"]);
         assert_eq!(fs::read(hosts.path(host).join("long")).unwrap(), noise(8_000_000, 6));
+    }
+}
+
+#[test]
+fn a_source_that_shrinks_is_named_and_gets_no_name() {
+    let hosts = Hosts::new(&["a"]);
+    for arguments in [&["--rate", "16mbit"][..], &["--rate", "16mbit", "--delta"]] {
+        fs::write(hosts.path("shrinking"), noise(4_000_000, 7)).unwrap();
+        fs::write(hosts.path("steady"), "steady").unwrap();
+        let mut command = hosts.command(arguments);
+        command.args(["shrinking", "steady", "a:"]).stderr(Stdio::piped());
+        let running = command.spawn().unwrap();
+        wait_for_part(&hosts.path("a"));
+        let source = fs::File::options().write(true).open(hosts.path("shrinking")).unwrap();
+        source.set_len(100_000).unwrap();
+        let output = running.wait_with_output().unwrap();
+        let said = text(&output);
+        assert_eq!(output.status.code(), Some(5), "{said}");
+        assert!(said.contains("shrinking: could not be copied: it has changed while it was copied"), "{said}");
+        assert_eq!(hosts.list("a"), ["steady"]);
     }
 }
 

@@ -109,22 +109,23 @@ impl Compared {
         spared.map(|(_, chunk)| u64::from(chunk.length)).sum()
     }
 
-    /// The parts of a file that are to be sent, with the number of its first chunk.
-    pub fn parts(&self, chunks: &Chunks, first: usize) -> Vec<Range<u64>> {
-        let mut parts: Vec<Range<u64>> = Vec::new();
+    /// The chunks of a file that hosts lack. `first` is the number of the file's first chunk.
+    pub fn lacking_of<'a>(&'a self, chunks: &'a Chunks, first: usize) -> impl Iterator<Item = Placed> + 'a {
         let mut offset = 0;
-        for (number, chunk) in chunks.all.iter().enumerate() {
-            let end = offset + u64::from(chunk.length);
-            if self.lacking.contains(first + number) {
-                match parts.last_mut() {
-                    Some(last) if last.end == offset => last.end = end,
-                    _ => parts.push(offset..end),
-                }
-            }
-            offset = end;
-        }
-        parts
+        let placed = chunks.all.iter().map(move |chunk| {
+            let start = offset;
+            offset += u64::from(chunk.length);
+            Placed { range: start..offset, hash: chunk.hash }
+        });
+        placed.enumerate().filter(move |(number, _)| self.lacking.contains(first + number)).map(|(_, chunk)| chunk)
     }
+}
+
+/// A chunk at its place in a file.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Placed {
+    pub range: Range<u64>,
+    pub hash: Hash,
 }
 
 #[cfg(test)]
@@ -162,12 +163,14 @@ mod tests {
     }
 
     #[test]
-    fn parts_join_chunks_that_follow_one_another() {
-        let chunk = |length| Chunk { length, hash: [0; 32] };
+    fn lacking_chunks_have_their_places() {
+        let chunk = |length| Chunk { length, hash: [length as u8; 32] };
         let chunks = Chunks { all: [5, 6, 7, 8].map(chunk).into(), hash: [0; 32], length: 26 };
         let mut compared = Compared { files: Vec::new(), lacking: FixedBitSet::with_capacity(6) };
         compared.lacking.extend([2, 4, 5]);
-        assert_eq!(compared.parts(&chunks, 2), [0..5, 11..26]);
+        let placed = |range: Range<u64>| Placed { hash: [(range.end - range.start) as u8; 32], range };
+        let lacking: Vec<Placed> = compared.lacking_of(&chunks, 2).collect();
+        assert_eq!(lacking, [placed(0..5), placed(11..18), placed(18..26)]);
         compared.files.push((0, chunks));
         assert_eq!((compared.chunk_count(), compared.bytes_spared()), (4, 19));
     }

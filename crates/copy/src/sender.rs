@@ -7,9 +7,9 @@ use std::os::unix::fs::FileExt;
 
 use rustix::fs::{Advice, SeekFrom, fadvise, seek};
 
-use crate::chunks::{COMPARED_BYTES_MIN, Chunks, Compared};
+use crate::chunks::{COMPARED_BYTES_MIN, Chunks, Compared, Placed};
 use crate::compression::Compressor;
-use crate::sources::{Source, described};
+use crate::sources::{Source, changed, described};
 use crate::stream::{DATA_BYTES_MAX, Hash, MESSAGE_BYTES_MAX, Record, append};
 use crate::{CopiedFile, Kind};
 
@@ -103,7 +103,7 @@ impl<'a> Sender<'a> {
                 continue;
             }
             // A file that cannot be read is reported when it is to be sent.
-            let Ok(chunks) = File::open(&source.path).and_then(|file| Chunks::of(&file)) else { continue };
+            let Ok(chunks) = source.open().and_then(|file| Chunks::of(&file)) else { continue };
             for some in chunks.all.chunks(CHUNKS_MAX) {
                 let (of, chunks) = (source.entry.clone(), some.to_vec());
                 self.add(&Record::Chunks { entry: number as u32, of, chunks })?;
@@ -119,14 +119,14 @@ impl<'a> Sender<'a> {
         Ok(compared)
     }
 
-    /// Reads all sources, but for the chunks that no host lacks.
+    /// Reads and sends all sources, without the chunks that no host lacks.
     pub fn send(&mut self, sources: &[Source], compared: &Compared) -> Result<(), Stopped> {
         let mut files = compared.files.iter().peekable();
         let mut first_chunk = 0;
         for (number, source) in sources.iter().enumerate() {
             let number = number as u32;
             if let Some((_, chunks)) = files.next_if(|(of, _)| *of == number) {
-                self.send_parts(number, source, chunks, &compared.parts(chunks, first_chunk))?;
+                self.send_chunks(number, source, chunks, compared.lacking_of(chunks, first_chunk))?;
                 first_chunk += chunks.all.len();
             } else if let Kind::File { is_sparse, .. } = source.entry.kind {
                 self.send_file(number, source, is_sparse)?;
@@ -138,60 +138,68 @@ impl<'a> Sender<'a> {
         self.flush()
     }
 
+    /// Sends a file until its end, which is not where its length says for files of /proc and /sys.
     fn send_file(&mut self, number: u32, source: &Source, is_sparse: bool) -> Result<(), Stopped> {
         self.add(&Record::Entry(source.entry.clone()))?;
         let mut hash = FileHash::default();
-        let read = File::open(&source.path).and_then(|file| {
+        let read = source.open().and_then(|file| {
             let _ = fadvise(&file, 0, None, Advice::Sequential);
             let mut position = 0;
-            while let Some(data) = next_data(&file, position, is_sparse)? {
+            'file: while let Some(data) = next_data(&file, position, is_sparse)? {
                 position = data.start;
                 while position < data.end {
-                    match self.send_data(number, &file, position, data.end, &mut hash)? {
-                        Ok(0) => break,
-                        Ok(length) => position += length,
+                    match self.read_data(number, &file, position, data.end)? {
+                        Ok(0) => break 'file,
+                        Ok(read) => {
+                            hash.add(position, &self.read[..read]);
+                            position += read as u64;
+                        }
                         Err(Stopped) => return Ok(Err(Stopped)),
                     }
                 }
-                if position < data.end {
-                    break;
-                }
             }
-            // A file that grows while it is read has the length that it had at the end.
-            Ok(Ok(if is_sparse { file.metadata()?.len().max(position) } else { position }))
+            source.check_unchanged(&file)?;
+            Ok(Ok(if is_sparse { source.entry.length() } else { position }))
         });
         let with_hash = |length: u64| (length, hash.finish(length));
         self.end_file(number, source, read.map(|length| length.map(with_hash)))
     }
 
-    /// Parts of a file whose hash is known.
-    fn send_parts(
+    /// Sends the chunks of a file that hosts lack. What is read has to be what was hashed before.
+    fn send_chunks(
         &mut self,
         number: u32,
         source: &Source,
         chunks: &Chunks,
-        parts: &[Range<u64>],
+        lacking: impl Iterator<Item = Placed>,
     ) -> Result<(), Stopped> {
         self.add(&Record::Entry(source.entry.clone()))?;
-        let read = File::open(&source.path).and_then(|file| {
-            for part in parts {
-                let mut position = part.start;
-                while position < part.end {
-                    let mut hash = FileHash::default();
-                    match self.send_data(number, &file, position, part.end, &mut hash)? {
-                        Ok(0) => return Err(io::Error::other("it has become shorter")),
-                        Ok(length) => position += length,
+        let read = source.open().and_then(|file| {
+            for Placed { range, hash } in lacking {
+                let mut hasher = blake3::Hasher::new();
+                let mut position = range.start;
+                while position < range.end {
+                    match self.read_data(number, &file, position, range.end)? {
+                        Ok(0) => return Err(changed()),
+                        Ok(read) => {
+                            hasher.update(&self.read[..read]);
+                            position += read as u64;
+                        }
                         Err(Stopped) => return Ok(Err(Stopped)),
                     }
                 }
+                if *hasher.finalize().as_bytes() != hash {
+                    return Err(changed());
+                }
             }
+            source.check_unchanged(&file)?;
             Ok(Ok(()))
         });
         let &Chunks { length, hash, .. } = chunks;
         self.end_file(number, source, read.map(|sent| sent.map(|()| (length, hash))))
     }
 
-    /// Says that all of a file has been sent, with its length and hash, or that it could not be read.
+    /// Adds the record that ends a file: its length and hash, or that it could not be read as it was found.
     fn end_file(
         &mut self,
         number: u32,
@@ -205,7 +213,7 @@ impl<'a> Sender<'a> {
                 Record::End { entry: number, length, hash }
             }
             Err(error) => {
-                let why = format!("could not be read: {}", described(&error));
+                let why = format!("could not be copied: {}", described(&error));
                 self.left_out.push((source.path.clone(), why));
                 Record::Unreadable { entry: number }
             }
@@ -213,15 +221,15 @@ impl<'a> Sender<'a> {
         self.add(&record)
     }
 
-    /// Reads and sends as much as a message has room for, up to `end`. Returns how much; 0 at the end of the file.
-    fn send_data(
+    /// Reads as much as a message has room for, up to `end`, into `self.read`, and adds it to the message. Returns its length; 0 at the end
+    /// of the file.
+    fn read_data(
         &mut self,
         entry: u32,
         file: &File,
         offset: u64,
         end: u64,
-        hash: &mut FileHash,
-    ) -> io::Result<Result<u64, Stopped>> {
+    ) -> io::Result<Result<usize, Stopped>> {
         let mut room = DATA_BYTES_MAX.saturating_sub(self.message.len());
         if room < DATA_BYTES_MIN {
             if self.flush().is_err() {
@@ -232,12 +240,10 @@ impl<'a> Sender<'a> {
         let room = room.min(usize::try_from(end - offset).unwrap_or(room));
         let length = read_at(file, &mut self.read[..room], offset)?;
         if length > 0 {
-            let bytes = &self.read[..length];
-            hash.add(offset, bytes);
-            append(&mut self.message, &Record::Data { entry, offset, bytes });
+            append(&mut self.message, &Record::Data { entry, offset, bytes: &self.read[..length] });
             self.file_bytes += length as u64;
         }
-        Ok(Ok(length as u64))
+        Ok(Ok(length))
     }
 
     fn add(&mut self, record: &Record<'_>) -> Result<(), Stopped> {
@@ -278,5 +284,75 @@ fn next_data(file: &File, position: u64, is_sparse: bool) -> io::Result<Option<R
         Err(rustix::io::Errno::NXIO) => Ok(None),
         Err(rustix::io::Errno::INVAL | rustix::io::Errno::OPNOTSUPP) => Ok(rest.filter(|_| position == 0)),
         Err(error) => Err(error.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use super::*;
+    use crate::{SourceSettings, Sources};
+
+    const LENGTH: u64 = 3_000_000;
+
+    fn noise() -> Vec<u8> {
+        let mut bytes = vec![0; LENGTH as usize];
+        blake3::Hasher::new().finalize_xof().fill(&mut bytes);
+        bytes
+    }
+
+    /// Sends one file to a host that lacks all of it, or what chunks of it a host lacks. `meanwhile` runs before the second message is
+    /// read. Returns why the file was left out, if it was.
+    fn left_out(has_chunks: bool, meanwhile: impl Fn(&Path)) -> Option<String> {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        fs::write(&path, noise()).unwrap();
+        let sources = Sources::find(&[path.clone()], &SourceSettings::default()).unwrap();
+        let mut compared = Compared::default();
+        if has_chunks {
+            let mut take = |_, _| Some(Vec::new());
+            compared = Sender::new(&mut take, None).ask(&sources.all).ok().unwrap();
+            compared.lacking.insert_range(..);
+        }
+        let mut count = 0;
+        let mut take = |_: Vec<u8>, _| {
+            count += 1;
+            if count == 1 {
+                meanwhile(&path);
+            }
+            Some(Vec::new())
+        };
+        let mut sender = Sender::new(&mut take, None);
+        assert!(sender.send(&sources.all, &compared).is_ok());
+        let Sender { files, left_out, .. } = sender;
+        assert_eq!(files.len() + left_out.len(), 1);
+        left_out.into_iter().next().map(|(_, why)| why)
+    }
+
+    #[test]
+    fn a_file_that_changes_while_it_is_copied_is_named() {
+        let shrink = |path: &Path| File::options().write(true).open(path).unwrap().set_len(1_000_000).unwrap();
+        let change = |path: &Path| {
+            let file = File::options().write(true).open(path).unwrap();
+            file.write_all_at(b"changed", 2_000_000).unwrap();
+        };
+        for has_chunks in [false, true] {
+            assert_eq!(left_out(has_chunks, |_| {}), None);
+            let changed = Some("could not be copied: it has changed while it was copied".to_owned());
+            assert_eq!(left_out(has_chunks, shrink), changed, "shorter, with chunks: {has_chunks}");
+            assert_eq!(left_out(has_chunks, change), changed, "other, with chunks: {has_chunks}");
+        }
+    }
+
+    #[test]
+    fn a_file_without_a_length_is_read_to_its_end() {
+        let sources = Sources::find(&["/proc/self/status".into()], &SourceSettings::default()).unwrap();
+        assert_eq!(sources.bytes, 0);
+        let mut take = |_, _| Some(Vec::new());
+        let mut sender = Sender::new(&mut take, None);
+        assert!(sender.send(&sources.all, &Compared::default()).is_ok());
+        assert!(sender.files[0].length > 0, "{:?}", sender.left_out);
     }
 }

@@ -1,12 +1,13 @@
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
-use std::fs::{self, Metadata};
+use std::fs::{self, File, Metadata};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use globset::{Glob, GlobBuilder, GlobSet};
+use rustix::fs::OFlags;
 use walkdir::WalkDir;
 
 use crate::entry::Attribute;
@@ -31,6 +32,34 @@ pub(crate) struct Source {
     /// Where it is on this host.
     pub path: PathBuf,
     pub entry: Entry,
+}
+
+impl Source {
+    /// Opens the file, if it is still one: a pipe that has taken its name is not waited for.
+    pub fn open(&self) -> io::Result<File> {
+        let nonblocking = OFlags::NONBLOCK.bits().cast_signed();
+        let file = File::options().read(true).custom_flags(nonblocking).open(&self.path)?;
+        if file.metadata()?.is_file() { Ok(file) } else { Err(changed()) }
+    }
+
+    /// Checks that the file still has the length and the time of modification with which it was found.
+    ///
+    /// # Errors
+    /// It was changed.
+    pub fn check_unchanged(&self, file: &File) -> io::Result<()> {
+        let metadata = file.metadata()?;
+        let is_same = metadata.len() == self.entry.length() && modified(&metadata) == self.entry.modified;
+        if is_same { Ok(()) } else { Err(changed()) }
+    }
+}
+
+/// The error of a file that is not as it was found.
+pub(crate) fn changed() -> io::Error {
+    io::Error::other("it has changed while it was copied")
+}
+
+fn modified(metadata: &Metadata) -> (i64, u32) {
+    (metadata.mtime(), metadata.mtime_nsec() as u32)
 }
 
 /// How sources are found.
@@ -157,7 +186,7 @@ impl Sources {
             kind,
             mode: metadata.mode() & 0o7777,
             owner: (metadata.uid(), metadata.gid()),
-            modified: (metadata.mtime(), metadata.mtime_nsec() as u32),
+            modified: modified(metadata),
             attributes,
         };
         self.all.push(Source { path, entry });

@@ -196,7 +196,11 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     let copied = copy_and_retry(&sources, settings, &stopper, arguments.retry, &mut tell);
     display.end();
     if stopper.is_stopped() {
-        print_message("interrupted: what was not complete has been removed");
+        print_message(if arguments.resume {
+            "interrupted: parts of files were kept, and the same command goes on with them"
+        } else {
+            "interrupted: what was not complete has been removed"
+        });
         return Ok(INCOMPLETE);
     }
     let report = copied?;
