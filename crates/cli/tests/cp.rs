@@ -250,6 +250,37 @@ fn hosts_that_fail_are_named_and_the_others_have_everything() {
     assert!(!hosts.path("b/data/long").exists() && hosts.path("b/data/empty").exists());
 }
 
+/// A host whose shell hangs, here as a grandchild that keeps the pipes, is named, and the others start without it.
+#[test]
+fn a_host_that_hangs_is_named_and_the_others_start_without_it() {
+    let hosts = Hosts::with_prologue(&["a", "b"], "[ $host != b ] || { sleep 60; touch late; exit; }");
+    fs::write(hosts.path("file"), "contents").unwrap();
+    let (status, said) = hosts.cp(&["--connect-timeout", "3", "file", "a,b:"]);
+    assert_eq!(status, 5, "{said}");
+    assert!(said.contains("waiting for b to start"), "{said}");
+    assert!(said.contains("b: it has not started within 3 s") && said.contains("to 1 of 2 hosts"), "{said}");
+    assert_eq!((hosts.list("a"), hosts.list("b")), (vec!["file".into()], vec![]));
+}
+
+#[test]
+fn signals_end_a_copy_whose_hosts_hang() {
+    for signal in ["INT", "TERM"] {
+        let hosts = Hosts::with_prologue(&["a", "b"], "touch begun; sleep 60; touch late; exit");
+        fs::write(hosts.path("file"), "contents").unwrap();
+        let running = hosts.command(&["file", "a,b:"]).stderr(Stdio::piped()).spawn().unwrap();
+        let until = Instant::now() + Duration::from_secs(20);
+        while !hosts.path("b/begun").exists() && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let kill = ["-s", signal, &running.id().to_string()];
+        assert!(Command::new("kill").args(kill).status().unwrap().success());
+        let output = running.wait_with_output().unwrap();
+        assert!(!hosts.path("b/late").exists(), "the shells are not waited for");
+        assert_eq!(output.status.code(), Some(5), "{}", text(&output));
+        assert!(text(&output).contains("interrupted"), "{}", text(&output));
+    }
+}
+
 #[test]
 fn hosts_that_fail_are_tried_again() {
     // The first attempt on b fails.

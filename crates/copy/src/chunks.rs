@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, ErrorKind, Read};
 use std::ops::Range;
 
 use fastcdc::v2020::StreamCDC;
 use fixedbitset::FixedBitSet;
 use serde::{Deserialize, Serialize};
 
+use crate::stopper::Stopper;
 use crate::stream::Hash;
 
 /// The least, the expected and the largest length of a chunk, in bytes. The boundaries depend on what is in a file, and not on where it is
@@ -37,12 +38,15 @@ pub(crate) struct Chunks {
 }
 
 impl Chunks {
-    /// Reads a file.
-    pub fn of(file: &File) -> io::Result<Self> {
+    /// Reads a file, unless it is stopped meanwhile.
+    pub fn of(file: &File, stopper: &Stopper) -> io::Result<Self> {
         let [min, average, max] = CHUNK_BYTES;
         let mut whole = blake3::Hasher::new();
         let mut chunks = Self { all: Vec::new(), hash: [0; 32], length: 0 };
         for chunk in StreamCDC::new(ReadEach(file), min, average, max) {
+            if stopper.is_stopped() {
+                return Err(ErrorKind::Interrupted.into());
+            }
             let data = chunk.map_err(io::Error::from)?.data;
             whole.update(&data);
             chunks.length += data.len() as u64;
@@ -60,7 +64,7 @@ impl Read for ReadEach<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         loop {
             match self.0.read(buffer) {
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 result => return result,
             }
         }
@@ -77,7 +81,7 @@ impl KnownChunks {
     /// Adds the chunks of a file that can be read.
     pub fn add(&mut self, number: usize, file: &File) -> io::Result<()> {
         let mut offset = 0;
-        for chunk in Chunks::of(file)?.all {
+        for chunk in Chunks::of(file, &Stopper::default())?.all {
             self.places.entry(chunk.hash).or_insert((number, offset));
             offset += u64::from(chunk.length);
         }
@@ -156,7 +160,7 @@ mod tests {
         let new = file(&[&bytes[..1_000_000], b"inserted", &bytes[1_000_000..]]);
         let mut known = KnownChunks::default();
         known.add(0, &old).unwrap();
-        let chunks = Chunks::of(&new).unwrap();
+        let chunks = Chunks::of(&new, &Stopper::default()).unwrap();
         assert_eq!(chunks.length, 4_000_008);
         let unknown = chunks.all.iter().filter(|chunk| known.place(chunk).is_none()).count();
         assert!(chunks.all.len() > 30 && (1..=3).contains(&unknown), "{unknown} of {}", chunks.all.len());

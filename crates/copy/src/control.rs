@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 pub const HELLO: &str = concat!("treecast-copy ", env!("CARGO_PKG_VERSION"));
 
 /// A request to a receiver, in this order.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum Request {
     /// Open a node, and look at the destination.
     Open {

@@ -18,6 +18,7 @@ use crate::compression::Compressor;
 use crate::control::{Request, Response, Writing};
 use crate::receiver::local_address;
 use crate::sender::Sender;
+use crate::start::{Starts, start_all};
 use crate::stopper::Stopper;
 use crate::worker::Worker;
 use crate::{CopyError, Destination, HostReport, Outcome, Report, Sources};
@@ -39,6 +40,8 @@ pub struct CopySettings {
     pub compression: Option<i32>,
     /// What starts the receivers.
     pub shell: RemoteShell,
+    /// How long a host may do nothing while its receiver is started; then the others start without it.
+    pub start_timeout: Duration,
     /// The path of the command that is a receiver with the argument `copy-receiver`, and then calls [`receive`](crate::receive).
     pub program: PathBuf,
     /// This host's address towards the others; without one that by which packets to the first of them go.
@@ -58,6 +61,8 @@ pub struct Progress<'a> {
     pub hosts: Vec<(&'a str, u64)>,
     /// The hosts that have failed, or have not started.
     pub failed: usize,
+    /// The hosts whose receivers are being started.
+    pub awaited: Vec<&'a str>,
 }
 
 impl Progress<'_> {
@@ -71,14 +76,14 @@ impl Progress<'_> {
 /// 512 and 1,024 slots over links of 200 Mb/s and over those of a lab without limits.
 const SLOTS: u32 = 256;
 
-/// Receivers that are started at a time.
-const STARTS_MAX: usize = 64;
-
 /// Messages that were read, and wait to be sent.
 const QUEUED_MESSAGES: usize = 8;
 
 /// How often progress is told.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
+
+/// How long receivers have to remove what is not complete when the copy is stopped.
+const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How long a receiver that says nothing is waited for once all was sent. It says each half second how far it is.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
@@ -98,23 +103,13 @@ pub fn copy(
     tell: &mut dyn FnMut(&Progress<'_>),
 ) -> Result<Report, CopyError> {
     let since = Instant::now();
-    let mut copy = Copy::start(settings)?;
-    let into = match settings.into {
-        Some(into) => into,
-        None => copy.settle_destination(sources, &settings.to)?,
-    };
-    let mut sent = Sent::default();
-    if copy.hosts.iter().any(Host::is_alive) {
-        let (node, group) = copy.form_group(sources, settings, into)?;
-        stopper.watch(&group);
-        sent = copy.send(&group, sources, settings, tell)?;
-        copy.wait_for_all(sent.bytes, tell);
-        drop(group);
-        drop(node);
-    }
+    let mut copy = Copy::start(sources, settings, stopper, tell)?;
+    let copied = copy.run(sources, settings, tell);
+    copy.end();
     if stopper.is_stopped() {
         return Err(NodeError::Ended(treecast_node::Ending::Aborted).into());
     }
+    let (sent, into) = copied?;
     let mut left_out = sources.left_out.clone();
     left_out.extend(sent.left_out);
     Ok(Report {
@@ -205,13 +200,19 @@ struct Copy {
     own: IpAddr,
     news: Receiver<News>,
     news_sender: ChannelSender<News>,
+    stopper: Stopper,
     /// The bytes of messages that were sent.
     stream_bytes: u64,
 }
 
 impl Copy {
     /// Starts all receivers.
-    fn start(settings: &CopySettings) -> Result<Self, CopyError> {
+    fn start(
+        sources: &Sources,
+        settings: &CopySettings,
+        stopper: &Stopper,
+        tell: &mut dyn FnMut(&Progress<'_>),
+    ) -> Result<Self, CopyError> {
         let names = &settings.hosts;
         if names.is_empty() || names.len() > CopyError::HOSTS_MAX {
             return Err(CopyError::Hosts { given: names.len() });
@@ -223,16 +224,14 @@ impl Copy {
         let root = settings.bind.or_else(|| address_towards(names.first()?));
         let (destination, writing) = (settings.to.path.clone(), settings.writing.clone());
         let open = Request::Open { root, destination, writing };
-        let start = |name: &str| Worker::start(name, &settings.shell, &settings.program, &open);
-        let mut hosts = Vec::new();
-        for names in names.chunks(STARTS_MAX) {
-            let started: Vec<Result<Worker, String>> = thread::scope(|scope| {
-                let threads: Vec<_> = names.iter().map(|name| scope.spawn(move || start(name))).collect();
-                let panicked = |_| Err("the thread that starts it has panicked, which is a bug".into());
-                threads.into_iter().map(|thread| thread.join().unwrap_or_else(panicked)).collect()
-            });
-            hosts.extend(names.iter().zip(started).map(|(name, worker)| Host::new(name, worker)));
-        }
+        let CopySettings { shell, program, start_timeout: timeout, .. } = settings;
+        let starts = Starts { shell, program, open, timeout: *timeout };
+        let started = start_all(names, &starts, stopper, &mut |awaited, failed| {
+            let awaited = awaited.iter().map(|&number| names[number].as_str()).collect();
+            tell(&Progress { sent: 0, total: sources.bytes, hosts: Vec::new(), failed, awaited });
+        });
+        let hosts: Vec<Host> =
+            names.iter().zip(started).map(|(name, worker)| Host::new(name, worker)).collect();
         // Where the name does not resolve here, the receiver has learned this host's address from its shell.
         let towards = hosts.iter().find_map(|host| host.worker.as_ref().map(|worker| worker.address.ip()));
         let own = match (root, towards) {
@@ -243,7 +242,46 @@ impl Copy {
             (None, None) => Ipv4Addr::LOCALHOST.into(),
         };
         let (news_sender, news) = channel();
-        Ok(Self { hosts, own, news, news_sender, stream_bytes: 0 })
+        Ok(Self { hosts, own, news, news_sender, stopper: stopper.clone(), stream_bytes: 0 })
+    }
+
+    /// Copies to the receivers that have started. Returns what was sent, and whether files went into the destination.
+    fn run(
+        &mut self,
+        sources: &Sources,
+        settings: &CopySettings,
+        tell: &mut dyn FnMut(&Progress<'_>),
+    ) -> Result<(Sent, bool), CopyError> {
+        if self.stopper.is_stopped() {
+            return Ok(Default::default());
+        }
+        let into = match settings.into {
+            Some(into) => into,
+            None => self.settle_destination(sources, &settings.to)?,
+        };
+        let mut sent = Sent::default();
+        if self.hosts.iter().any(Host::is_alive) {
+            let (_node, group) = self.form_group(sources, settings, into)?;
+            self.stopper.watch(&group);
+            sent = self.send(&group, sources, settings, tell)?;
+            self.wait_for_all(sent.bytes, tell);
+        }
+        Ok((sent, into))
+    }
+
+    /// Closes the inputs of all receivers, at the same time, so that they end. When the copy is stopped, those that do not are killed soon.
+    fn end(&mut self) {
+        let workers = || self.hosts.iter_mut().filter_map(|host| host.worker.as_mut());
+        let mut workers: Vec<&mut Worker> = workers().collect();
+        workers.iter_mut().for_each(|worker| worker.process.close());
+        if !self.stopper.is_stopped() {
+            return;
+        }
+        let until = Instant::now() + STOP_TIMEOUT;
+        while Instant::now() < until && !workers.iter().all(|worker| worker.process.has_ended()) {
+            thread::sleep(Duration::from_millis(10));
+        }
+        workers.iter().for_each(|worker| worker.process.killer().kill());
     }
 
     /// Whether files go into the destination, or become it: the same on all hosts.
@@ -340,8 +378,9 @@ impl Copy {
         };
         let mut compared = Compared::default();
         if settings.compares {
+            let stopper = self.stopper.clone();
             let (asked, _) =
-                self.stream(group, 0, compressor()?, tell, |sender| sender.ask(&sources.all).ok())?;
+                self.stream(group, 0, compressor()?, tell, |sender| sender.ask(&sources.all, &stopper).ok())?;
             compared = asked.unwrap_or_default();
             self.hear_lacking(group, &mut compared, tell);
         }
@@ -408,7 +447,8 @@ impl Copy {
 
     /// Waits until every receiver that is not lost has said what it lacks.
     fn hear_lacking(&mut self, group: &Group, compared: &mut Compared, tell: &mut dyn FnMut(&Progress<'_>)) {
-        while self.hosts.iter().any(|host| host.takes_part() && host.lacking.is_none()) {
+        let lacks_answer = |host: &Host| host.takes_part() && host.lacking.is_none();
+        while self.hosts.iter().any(lacks_answer) && !self.stopper.is_stopped() {
             self.look_around(group, PROGRESS_INTERVAL, 0, 0, tell);
         }
         let chunks = compared.chunk_count();
@@ -455,7 +495,7 @@ impl Copy {
     /// Waits until all receivers have written everything, or are silent.
     fn wait_for_all(&mut self, total: u64, tell: &mut dyn FnMut(&Progress<'_>)) {
         let since = Instant::now();
-        while self.hosts.iter().any(Host::is_alive) {
+        while self.hosts.iter().any(Host::is_alive) && !self.stopper.is_stopped() {
             self.hear(PROGRESS_INTERVAL);
             tell(&self.progress(total, total));
             for host in self.hosts.iter_mut().filter(|host| host.is_alive()) {
@@ -467,10 +507,6 @@ impl Copy {
                     host.fail(why);
                 }
             }
-        }
-        // All end at the same time.
-        for worker in self.hosts.iter_mut().filter_map(|host| host.worker.as_mut()) {
-            worker.process.close();
         }
     }
 
@@ -518,7 +554,8 @@ impl Copy {
         let alive = self.hosts.iter().filter(|host| host.report.is_none());
         let hosts: Vec<(&str, u64)> = alive.map(|host| (host.name.as_str(), host.bytes)).collect();
         let has_failed = |host: &&Host| matches!(&host.report, Some(report) if matches!(report.outcome, Outcome::Failed(_)));
-        Progress { sent, total, hosts, failed: self.hosts.iter().filter(has_failed).count() }
+        let failed = self.hosts.iter().filter(has_failed).count();
+        Progress { sent, total, hosts, failed, awaited: Vec::new() }
     }
 }
 

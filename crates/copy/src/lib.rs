@@ -15,6 +15,7 @@ mod receiver;
 mod report;
 mod sender;
 mod sources;
+mod start;
 mod stopper;
 pub mod stream;
 mod worker;

@@ -10,6 +10,7 @@ use rustix::fs::{Advice, SeekFrom, fadvise, seek};
 use crate::chunks::{COMPARED_BYTES_MIN, Chunks, Compared, Placed};
 use crate::compression::Compressor;
 use crate::sources::{Source, changed, described};
+use crate::stopper::Stopper;
 use crate::stream::{DATA_BYTES_MAX, Hash, MESSAGE_BYTES_MAX, Record, append};
 use crate::{CopiedFile, Kind};
 
@@ -94,7 +95,7 @@ impl<'a> Sender<'a> {
     }
 
     /// Reads the files that are long enough to be compared, and asks which of their chunks hosts lack.
-    pub fn ask(&mut self, sources: &[Source]) -> Result<Compared, Stopped> {
+    pub fn ask(&mut self, sources: &[Source], stopper: &Stopper) -> Result<Compared, Stopped> {
         let mut compared = Compared::default();
         for (number, source) in sources.iter().enumerate() {
             // Chunks would fill holes.
@@ -103,7 +104,11 @@ impl<'a> Sender<'a> {
                 continue;
             }
             // A file that cannot be read is reported when it is to be sent.
-            let Ok(chunks) = source.open().and_then(|file| Chunks::of(&file)) else { continue };
+            let read = source.open().and_then(|file| Chunks::of(&file, stopper));
+            if stopper.is_stopped() {
+                return Err(Stopped);
+            }
+            let Ok(chunks) = read else { continue };
             for some in chunks.all.chunks(CHUNKS_MAX) {
                 let (of, chunks) = (source.entry.clone(), some.to_vec());
                 self.add(&Record::Chunks { entry: number as u32, of, chunks })?;
@@ -313,7 +318,7 @@ mod tests {
         let mut compared = Compared::default();
         if has_chunks {
             let mut take = |_, _| Some(Vec::new());
-            compared = Sender::new(&mut take, None).ask(&sources.all).ok().unwrap();
+            compared = Sender::new(&mut take, None).ask(&sources.all, &Stopper::default()).ok().unwrap();
             compared.lacking.insert_range(..);
         }
         let mut count = 0;

@@ -1,5 +1,6 @@
 //! A receiver on another host, seen from the host that copies.
 
+use std::fmt::Display;
 use std::io::{self, BufRead, BufReader, Read};
 use std::net::SocketAddr;
 use std::path::Path;
@@ -8,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use treecast_remote::{Process, RemoteShell};
+use treecast_remote::{Killer, Process, RemoteShell};
 
 use crate::control::{HELLO, Request, Response};
 use crate::sources::described;
@@ -19,42 +20,66 @@ const SAID_BYTES_MAX: u64 = 64 << 10;
 /// How long the end of that is waited for, once the shell has ended.
 const SAID_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// A receiver that has opened its node.
-pub(crate) struct Worker {
-    pub process: Process,
-    pub address: SocketAddr,
-    /// What the destination is there; none if it does not exist.
-    pub is_directory: Option<bool>,
+/// Bytes of the command that are sent at a time to a host that does not have it.
+const PROGRAM_PART_BYTES: usize = 64 << 10;
+
+/// A remote shell that starts a receiver.
+pub(crate) struct Starting {
+    process: Process,
     said: Said,
+    /// What the shell is, for errors.
+    shell: String,
 }
 
-impl Worker {
+impl Starting {
     /// Starts a receiver on a host: by the program at the same path as this one, or in the search path, if that is of the same version, and
     /// otherwise by a copy of this one, which is removed when it ends.
-    pub fn start(host: &str, shell: &RemoteShell, program: &Path, open: &Request) -> Result<Self, String> {
-        let of_shell = |why: io::Error| format!("the remote shell '{shell}': {}", described(&why));
+    pub fn new(host: &str, shell: &RemoteShell, program: &Path) -> Result<Self, String> {
         let length = program.metadata().map_err(|why| format!("{}: {why}", program.display()))?.len();
         let mut command = shell.command(host);
         command.arg(script(program, length)).stderr(Stdio::piped());
-        let mut process = Process::start(&mut command).map_err(of_shell)?;
+        let mut process = Process::start(&mut command).map_err(|why| of_shell(shell, &why))?;
         let said = Said::of(process.take_errors());
-        match Self::open(&mut process, program, open) {
-            Ok((address, is_directory)) => Ok(Self { process, address, is_directory, said }),
+        Ok(Self { process, said, shell: shell.to_string() })
+    }
+
+    /// What kills the shell from another thread.
+    pub fn killer(&self) -> Killer {
+        self.process.killer()
+    }
+
+    /// Waits until the receiver has opened its node. `advance` is called whenever the host has done something.
+    pub fn finish(
+        mut self,
+        program: &Path,
+        open: &Request,
+        advance: impl FnMut(),
+    ) -> Result<Worker, String> {
+        match self.open(program, open, advance) {
+            Ok((address, is_directory)) => {
+                Ok(Worker { process: self.process, address, is_directory, said: self.said })
+            }
             Err(OpenError::Told(why)) => Err(why),
-            Err(OpenError::Broken(why)) => Err(of_shell(said.explain(why))),
+            Err(OpenError::Broken(why)) => Err(of_shell(&self.shell, &self.said.explain(why))),
         }
     }
 
     fn open(
-        process: &mut Process,
+        &mut self,
         program: &Path,
         open: &Request,
+        mut advance: impl FnMut(),
     ) -> Result<(SocketAddr, Option<bool>), OpenError> {
+        let process = &mut self.process;
         let mut hello = process.receive()?;
         if matches!(hello, Response::Missing) {
-            process.send_bytes(&std::fs::read(program)?)?;
+            for part in std::fs::read(program)?.chunks(PROGRAM_PART_BYTES) {
+                advance();
+                process.send_bytes(part)?;
+            }
             hello = process.receive()?;
         }
+        advance();
         match hello {
             Response::Hello(hello) if hello == HELLO => {}
             Response::Hello(hello) => return Err(OpenError::Told(format!("it is another version: {hello}"))),
@@ -67,7 +92,22 @@ impl Worker {
             _ => Err(OpenError::Told("it answers another request".into())),
         }
     }
+}
 
+fn of_shell(shell: impl Display, why: &io::Error) -> String {
+    format!("the remote shell '{shell}': {}", described(why))
+}
+
+/// A receiver that has opened its node.
+pub(crate) struct Worker {
+    pub process: Process,
+    pub address: SocketAddr,
+    /// What the destination is there; none if it does not exist.
+    pub is_directory: Option<bool>,
+    said: Said,
+}
+
+impl Worker {
     /// An error of its pipes with what the remote shell has said last.
     pub fn explain(&self, why: io::Error) -> io::Error {
         self.said.explain(why)

@@ -6,5 +6,5 @@
 mod process;
 mod shell;
 
-pub use process::{Process, Requests, Responses};
+pub use process::{Killer, Process, Requests, Responses};
 pub use shell::RemoteShell;

@@ -1,12 +1,13 @@
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// How long a process has to end once its standard input is closed; then it is killed.
+/// How long a process has to end once its standard input is closed; then it is killed when it is dropped.
 const END_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How long the status of a process is awaited whose pipes have ended.
@@ -31,11 +32,26 @@ const LINE_BYTES_MAX: u64 = 64 << 20;
 /// ```
 #[derive(Debug)]
 pub struct Process {
-    child: Child,
+    child: Arc<Mutex<Child>>,
     /// None once it is closed.
     requests: Option<Requests>,
     /// None once another thread has it.
     responses: Option<Responses>,
+    closed_at: Option<Instant>,
+}
+
+/// Kills a process, also while another thread waits for its response.
+#[derive(Debug, Clone)]
+pub struct Killer(Weak<Mutex<Child>>);
+
+impl Killer {
+    /// Kills the process, if it runs. What it has started itself may keep its pipes open.
+    pub fn kill(&self) {
+        if let Some(child) = self.0.upgrade() {
+            // The only error is that it has ended.
+            let _ = lock(&child).kill();
+        }
+    }
 }
 
 /// Where requests go: the standard input of the process.
@@ -55,7 +71,7 @@ impl Process {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let requests = child.stdin.take().map(Requests);
         let responses = child.stdout.take().map(|output| Responses(BufReader::new(output)));
-        Ok(Self { child, requests, responses })
+        Ok(Self { child: Arc::new(Mutex::new(child)), requests, responses, closed_at: None })
     }
 
     /// Sends a request.
@@ -103,14 +119,25 @@ impl Process {
         self.responses.take()
     }
 
-    /// Closes its standard input, so that it ends.
+    /// Closes its standard input, so that it ends. Of several processes all are closed first, and then have the same two seconds.
     pub fn close(&mut self) {
         self.requests = None;
+        self.closed_at.get_or_insert_with(Instant::now);
+    }
+
+    /// What kills it from another thread.
+    pub fn killer(&self) -> Killer {
+        Killer(Arc::downgrade(&self.child))
+    }
+
+    /// Whether it has ended.
+    pub fn has_ended(&self) -> bool {
+        !matches!(lock(&self.child).try_wait(), Ok(None))
     }
 
     /// How it has ended, if it has: its pipes close a moment before.
     pub fn ending(&mut self) -> Option<io::Error> {
-        let status = wait_for(&mut self.child, STATUS_TIMEOUT)?;
+        let status = wait_for(&self.child, Instant::now() + STATUS_TIMEOUT)?;
         Some(io::Error::other(match status.code() {
             Some(code) => format!("it has ended with exit status {code}"),
             None => format!("it has ended: {status}"),
@@ -119,14 +146,19 @@ impl Process {
 
     /// Its standard error, if the command has a pipe for it.
     pub fn take_errors(&mut self) -> Option<impl Read + Send + use<>> {
-        self.child.stderr.take()
+        lock(&self.child).stderr.take()
     }
 }
 
-fn wait_for(child: &mut Child, timeout: Duration) -> Option<std::process::ExitStatus> {
-    let until = Instant::now() + timeout;
+fn lock(child: &Mutex<Child>) -> MutexGuard<'_, Child> {
+    child.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn wait_for(child: &Mutex<Child>, until: Instant) -> Option<ExitStatus> {
     loop {
-        match child.try_wait() {
+        // The lock is not held while this thread sleeps.
+        let status = lock(child).try_wait();
+        match status {
             Ok(Some(status)) => return Some(status),
             Ok(None) if Instant::now() < until => thread::sleep(CHECK_INTERVAL),
             Ok(None) | Err(_) => return None,
@@ -137,9 +169,11 @@ fn wait_for(child: &mut Child, timeout: Duration) -> Option<std::process::ExitSt
 impl Drop for Process {
     fn drop(&mut self) {
         self.close();
-        if wait_for(&mut self.child, END_TIMEOUT).is_none() {
-            let _ = self.child.kill();
-            let _ = self.child.wait();
+        let until = self.closed_at.unwrap_or_else(Instant::now) + END_TIMEOUT;
+        if wait_for(&self.child, until).is_none() {
+            let mut child = lock(&self.child);
+            let _ = child.kill();
+            let _ = child.wait();
         }
     }
 }
@@ -180,6 +214,16 @@ mod tests {
         let mut process = Process::start(Command::new("sh").args(["-c", "exit 7"])).unwrap();
         let error = process.receive::<u32>().unwrap_err();
         assert_eq!(error.to_string(), "it has ended with exit status 7");
+    }
+
+    #[test]
+    fn a_process_is_killed_while_its_response_is_awaited() {
+        let mut process = Process::start(Command::new("sleep").arg("60")).unwrap();
+        let killer = process.killer();
+        let waiting = thread::spawn(move || process.receive::<u32>().unwrap_err().to_string());
+        killer.kill();
+        assert!(waiting.join().unwrap().contains("SIGKILL"));
+        killer.kill();
     }
 
     #[test]

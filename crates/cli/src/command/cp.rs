@@ -111,6 +111,12 @@ pub struct Arguments {
     #[arg(long, value_name = "COMMAND", default_value = "ssh")]
     shell: String,
 
+    /// How many seconds a host may do nothing while a receiver is started there; then the others
+    /// start without it
+    #[arg(long, value_name = "SECONDS", default_value_t = 20)]
+    #[arg(value_parser = whole_number::<u32>(1, 3_600), allow_negative_numbers = true)]
+    connect_timeout: u32,
+
     /// The address of this host that the others can reach [default: the one by which packets go to the
     /// first of them]
     #[arg(long, value_name = "IP")]
@@ -177,6 +183,29 @@ fn stop_on_signals(stopper: &Stopper) -> anyhow::Result<()> {
     ctrlc::set_handler(move || stopper.stop()).context("cannot install signal handlers")
 }
 
+/// How long a copy that was stopped may take to end: it also waits for the disk and the kernel, which may not answer.
+const STOP_TIMEOUT: Duration = Duration::from_millis(1_700);
+
+/// Stops the copy on signals, and ends this process if that takes too long. The receivers then lose their inputs, and end too.
+fn end_on_signals(stopper: &Stopper, keeps_parts: bool) -> anyhow::Result<()> {
+    let stopper = stopper.clone();
+    let stop = move || {
+        stopper.stop();
+        thread::sleep(STOP_TIMEOUT);
+        print_message(interrupted(keeps_parts));
+        std::process::exit(INCOMPLETE.into());
+    };
+    ctrlc::set_handler(stop).context("cannot install signal handlers")
+}
+
+const fn interrupted(keeps_parts: bool) -> &'static str {
+    if keeps_parts {
+        "interrupted: parts of files were kept, and the same command goes on with them"
+    } else {
+        "interrupted: what was not complete is removed"
+    }
+}
+
 pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     let Some((to, sources)) = arguments.paths.split_last() else { bail!("no source") };
     let to: Destination = to.to_str().context("the destination is not valid UTF-8")?.parse()?;
@@ -190,17 +219,13 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     // Three pipes and a shell for each host.
     allow_open_files(4 * settings.hosts.len() as u64);
     let stopper = Stopper::default();
-    stop_on_signals(&stopper)?;
+    end_on_signals(&stopper, arguments.resume)?;
     let mut display = Display::new(arguments, sources.bytes);
     let mut tell = |progress: &Progress<'_>| display.show(progress);
     let copied = copy_and_retry(&sources, settings, &stopper, arguments.retry, &mut tell);
     display.end();
     if stopper.is_stopped() {
-        print_message(if arguments.resume {
-            "interrupted: parts of files were kept, and the same command goes on with them"
-        } else {
-            "interrupted: what was not complete has been removed"
-        });
+        print_message(interrupted(arguments.resume));
         return Ok(INCOMPLETE);
     }
     let report = copied?;
@@ -276,6 +301,7 @@ fn settings(arguments: &Arguments, to: Destination) -> anyhow::Result<CopySettin
         compares: arguments.delta || arguments.resume,
         compression: arguments.compress,
         shell: RemoteShell::new(&arguments.shell),
+        start_timeout: Duration::from_secs(arguments.connect_timeout.into()),
         program: std::env::current_exe().context("this command has no path")?,
         bind: arguments.bind,
         group,
@@ -306,12 +332,20 @@ fn hosts(arguments: &Arguments, to: &Destination) -> anyhow::Result<Vec<String>>
 /// How often a line says how far the copy is, where there is no terminal.
 const LINE_INTERVAL: Duration = Duration::from_secs(5);
 
+/// How long hosts may take to start before a line names them.
+const AWAITED_DELAY: Duration = Duration::from_secs(1);
+
+/// How many of them it names.
+const AWAITED_NAMES_MAX: usize = 5;
+
 /// What is shown while files are copied.
 struct Display {
     is_quiet: bool,
     is_verbose: bool,
     bar: ProgressBar,
     line_at: Instant,
+    /// When hosts that are awaited are named.
+    awaited_at: Instant,
 }
 
 impl Display {
@@ -326,10 +360,15 @@ impl Display {
             is_verbose: arguments.verbose,
             bar,
             line_at: Instant::now() + LINE_INTERVAL,
+            awaited_at: Instant::now() + AWAITED_DELAY,
         }
     }
 
     fn show(&mut self, progress: &Progress<'_>) {
+        if !progress.awaited.is_empty() {
+            self.show_awaited(&progress.awaited);
+            return;
+        }
         self.bar.set_length(progress.total);
         self.bar.set_position(progress.sent);
         let mut message = match progress.slowest() {
@@ -355,6 +394,18 @@ impl Display {
             });
         }
         self.bar.set_message(message);
+    }
+
+    fn show_awaited(&mut self, hosts: &[&str]) {
+        let names = hosts.iter().take(AWAITED_NAMES_MAX).copied().collect::<Vec<_>>().join(", ");
+        let others = hosts.len().saturating_sub(AWAITED_NAMES_MAX);
+        let others = if others > 0 { format!(" and {others} others") } else { String::new() };
+        let message = format!("waiting for {names}{others} to start");
+        self.bar.set_message(format!("; {message}"));
+        if self.bar.is_hidden() && !self.is_quiet && Instant::now() >= self.awaited_at {
+            self.awaited_at = Instant::now() + LINE_INTERVAL;
+            print_message(&message);
+        }
     }
 
     fn end(&self) {
