@@ -85,6 +85,9 @@ pub enum MemberLoss {
     /// It asked to leave.
     #[error("left the group")]
     Left,
+    /// The root's application knew that it was dead.
+    #[error("evicted by the root")]
+    Evicted,
 }
 
 /// How a group ended at a node.

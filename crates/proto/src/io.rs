@@ -75,6 +75,13 @@ pub enum Input<'a> {
         /// The group.
         group: GroupId,
     },
+    /// At the root: a member is known to be dead, and is not waited for.
+    Evict {
+        /// The group.
+        group: GroupId,
+        /// The member.
+        member: MemberId,
+    },
     /// End the group at once. The root evicts its members; another member just stops.
     Abort {
         /// The group.
@@ -93,6 +100,7 @@ impl Input<'_> {
             | Self::Forward { group, .. }
             | Self::Close { group }
             | Self::Leave { group }
+            | Self::Evict { group, .. }
             | Self::Abort { group } => Some(*group),
         }
     }

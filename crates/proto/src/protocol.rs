@@ -127,6 +127,7 @@ impl Protocol {
             Input::Forward { group, upto, child } => self.command(group, |group| group.forward(upto, child)),
             Input::Close { group } => self.command(group, Group::close),
             Input::Leave { group } => self.command(group, |group| group.leave(now)),
+            Input::Evict { group, member } => self.command(group, |group| group.evict(member)),
             Input::Abort { group } => self.command(group, |group| {
                 group.abort(now);
                 Ok(())

@@ -232,6 +232,24 @@ impl Group {
         }
     }
 
+    /// At the root: declares dead the host of a member of whose end the application knows, so that nobody waits for it until it has been
+    /// silent for `peer_timeout`. It is then among the [losses](Self::losses).
+    ///
+    /// # Errors
+    /// [`NodeError::Members`] at another member, and for a number that no member has.
+    pub fn evict(&self, member: u32) -> Result<(), NodeError> {
+        let is_known =
+            (member as usize) < self.settings.members.len() && member as usize != self.settings.root;
+        if !self.is_root() || !is_known {
+            return Err(NodeError::Members(format!(
+                "only the root evicts another member, which {member} is not"
+            )));
+        }
+        let member = MemberId(self.hosts.host_of(member as usize) as u32);
+        self.backend.request(Input::Evict { group: self.shared_group.group, member });
+        Ok(())
+    }
+
     /// The members that were lost or have left, as far as the root knows.
     pub fn losses(&self) -> Vec<Lost> {
         let mut all: Vec<Lost> = Vec::new();

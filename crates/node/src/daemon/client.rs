@@ -412,6 +412,7 @@ impl Backend for Client {
         let message = match input {
             Input::Close { group } => ClientMessage::Close { group: group.0 },
             Input::Leave { group } => ClientMessage::Leave { group: group.0 },
+            Input::Evict { group, member } => ClientMessage::Evict { group: group.0, member: member.0 },
             Input::Abort { group } => ClientMessage::Abort { group: group.0 },
             Input::Forward { group, upto, child } => {
                 ClientMessage::Forward { group: group.0, upto: upto.0, child: child.map(|child| child.0) }

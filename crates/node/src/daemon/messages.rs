@@ -57,6 +57,10 @@ pub enum ClientMessage {
     Leave {
         group: u32,
     },
+    Evict {
+        group: u32,
+        member: u32,
+    },
     Abort {
         group: u32,
     },
@@ -215,6 +219,7 @@ pub enum LossMessage {
     AcceptsNothing(u64),
     Restarted,
     Left,
+    Evicted,
 }
 
 impl From<MemberLoss> for LossMessage {
@@ -226,6 +231,7 @@ impl From<MemberLoss> for LossMessage {
             MemberLoss::AcceptsNothing(span) => Self::AcceptsNothing(span.0),
             MemberLoss::Restarted => Self::Restarted,
             MemberLoss::Left => Self::Left,
+            MemberLoss::Evicted => Self::Evicted,
         }
     }
 }
@@ -239,6 +245,7 @@ impl From<LossMessage> for MemberLoss {
             LossMessage::AcceptsNothing(span) => Self::AcceptsNothing(Nanoseconds(span)),
             LossMessage::Restarted => Self::Restarted,
             LossMessage::Left => Self::Left,
+            LossMessage::Evicted => Self::Evicted,
         }
     }
 }

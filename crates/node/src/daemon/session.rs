@@ -216,6 +216,9 @@ impl Session {
             ClientMessage::Unmapped { lease } => {
                 self.leases.leases.remove(&lease);
             }
+            ClientMessage::Evict { group, member } => {
+                self.request(user, Input::Evict { group: GroupId(group), member: MemberId(member) });
+            }
             ClientMessage::Abort { group } => self.request(user, Input::Abort { group: GroupId(group) }),
             ClientMessage::Forward { group, upto, child } => {
                 let child = child.map(MemberId);

@@ -356,7 +356,7 @@ impl Membership {
         settings: &Settings,
         flow: Option<&Flow>,
     ) -> Option<Ending> {
-        if self.leaving_since.is_some_and(|since| now.since(since) > settings.peer_timeout) {
+        if self.leaving_since.is_some_and(|since| now.since(since) > leave_timeout(settings)) {
             // The root does not answer, so that it need not agree.
             return Some(Ending::Aborted);
         }
@@ -418,7 +418,7 @@ impl Membership {
     pub fn timeout(&self, settings: &Settings) -> Option<Nanoseconds> {
         if self.handshake.is_open() {
             // Nothing is sent before the session is known.
-            let leave = self.leaving_since.map(|since| since + settings.peer_timeout + Nanoseconds(1));
+            let leave = self.leaving_since.map(|since| since + leave_timeout(settings) + Nanoseconds(1));
             let give_up = self.root_heard_at + settings.join_timeout + Nanoseconds(1);
             return leave.into_iter().chain(self.handshake.timeout()).chain([give_up]).min();
         }
@@ -497,6 +497,13 @@ impl Membership {
 /// children is dead.
 fn parent_timeout(settings: &Settings) -> Nanoseconds {
     Nanoseconds((settings.peer_timeout.0 / 2).saturating_mul(3))
+}
+
+/// How long a member that leaves repeats that at most. A root that does not hear it loses the member by its silence.
+const LEAVE_TIMEOUT_MAX: Nanoseconds = Nanoseconds::from_ms(1_000);
+
+fn leave_timeout(settings: &Settings) -> Nanoseconds {
+    settings.peer_timeout.min(LEAVE_TIMEOUT_MAX)
 }
 
 /// A root that is silent for this time, although a failure was reported to it, is dead.

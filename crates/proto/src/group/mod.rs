@@ -153,6 +153,17 @@ impl Group {
         }
     }
 
+    /// At the root: removes a member that is known to be dead. Nothing is done if it is no member any more.
+    pub fn evict(&mut self, member: MemberId) -> Result<(), Refused> {
+        match &mut self.role {
+            Role::Root(table) => {
+                table.evict_dead(member);
+                Ok(())
+            }
+            Role::Member(_) => Err(Refused::NotTheRoot(self.header.group)),
+        }
+    }
+
     /// Ends the group at once.
     pub fn abort(&mut self, now: Nanoseconds) {
         if let Role::Root(table) = &mut self.role {

@@ -81,6 +81,8 @@ enum Command {
     },
     /// `abort A`: a node aborts the group.
     Abort { node: char },
+    /// `evict A C`: the root evicts a member.
+    Evict { node: char, member: char },
     /// `leave C`: a member leaves.
     Leave {
         node: char,
@@ -201,6 +203,11 @@ fn places(digits: Option<&str>) -> ReaderSet {
     set
 }
 
+/// The member of a node: scripts with `evict` and `forward` use all letters from A on as members.
+fn number(node: char) -> MemberId {
+    MemberId(u32::from(node) - u32::from('A'))
+}
+
 impl Runner for Script {
     type Command = Command;
 
@@ -252,12 +259,14 @@ impl Tabletop {
                 self.request(*node, Input::Readers { group: GROUP, readers })?;
             }
             Command::Abort { node } => self.request(*node, Input::Abort { group: GROUP })?,
+            Command::Evict { node, member } => {
+                self.request(*node, Input::Evict { group: GROUP, member: number(*member) })?;
+            }
             Command::Leave { node, group } => {
                 self.request(*node, Input::Leave { group: group.map_or(GROUP, GroupId) })?;
             }
             Command::Forward { node, upto, child } => {
-                // Scripts with `forward` use all letters from A on as members.
-                let child = child.map(|child| MemberId(u32::from(child) - u32::from('A')));
+                let child = child.map(number);
                 self.request(*node, Input::Forward { group: GROUP, upto: Sequence(*upto), child })?;
             }
             Command::Run { span, how } => {

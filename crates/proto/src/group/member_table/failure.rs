@@ -109,6 +109,13 @@ impl MemberTable {
         self.remove(member, loss);
     }
 
+    /// Removes a member of which the root's application knows that it is dead. It is told so in case it is not.
+    pub fn evict_dead(&mut self, member: MemberId) {
+        if member != self.root && self.has(member) {
+            self.evict(member, Eviction::Aborted, MemberLoss::Evicted);
+        }
+    }
+
     /// Removes members that are lost: some of them, if they are many.
     pub(super) fn remove_lost(&mut self, now: Nanoseconds) {
         let mut removed = 0;
