@@ -424,6 +424,41 @@ fn a_copy_after_one_that_was_killed_is_right() {
     assert_eq!(fs::read(hosts.path("a/long")).unwrap(), content);
 }
 
+/// The process that has a file below a host's directory open.
+fn receiver_of(hosts: &Hosts, host: &str) -> String {
+    let find = format!("find /proc/[0-9]*/fd -lname '{}/*' 2>/dev/null", hosts.path(host).display());
+    let until = Instant::now() + Duration::from_secs(20);
+    while Instant::now() < until {
+        let found = text(&Command::new("sh").args(["-c", &find]).output().unwrap());
+        if let Some(process) = found.split('/').nth(2) {
+            return process.into();
+        }
+    }
+    panic!("no receiver on {host} writes");
+}
+
+fn signal(name: &str, process: &str) {
+    assert!(Command::new("kill").args(["-s", name, process]).status().unwrap().success());
+}
+
+#[test]
+fn a_host_that_pauses_is_waited_for_and_gets_what_it_lacks() {
+    let hosts = Hosts::new(&["a", "b"]);
+    fs::write(hosts.path("long"), noise(8_000_000, 8)).unwrap();
+    let mut command = hosts.command(&["--rate", "16mbit", "long", "a,b:"]);
+    let running = command.stderr(Stdio::piped()).spawn().unwrap();
+    for process in [receiver_of(&hosts, "b"), running.id().to_string()] {
+        signal("STOP", &process);
+        std::thread::sleep(Duration::from_secs(4));
+        signal("CONT", &process);
+    }
+    let output = running.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    for host in ["a", "b"] {
+        assert_eq!(fs::read(hosts.path(host).join("long")).unwrap(), noise(8_000_000, 8));
+    }
+}
+
 /// Bytes that were sent, as the report says.
 fn sent_bytes(hosts: &Hosts, arguments: &[&str]) -> u64 {
     report(hosts, arguments)["bytes"].as_u64().unwrap()
@@ -518,7 +553,10 @@ fn a_source_that_shrinks_is_named_and_gets_no_name() {
         let output = running.wait_with_output().unwrap();
         let said = text(&output);
         assert_eq!(output.status.code(), Some(5), "{said}");
-        assert!(said.contains("shrinking: could not be copied: it has changed while it was copied"), "{said}");
+        assert!(
+            said.contains("shrinking: could not be copied: it has changed while it was copied"),
+            "{said}"
+        );
         assert_eq!(hosts.list("a"), ["steady"]);
     }
 }

@@ -121,7 +121,10 @@ impl Compared {
             offset += u64::from(chunk.length);
             Placed { range: start..offset, hash: chunk.hash }
         });
-        placed.enumerate().filter(move |(number, _)| self.lacking.contains(first + number)).map(|(_, chunk)| chunk)
+        placed
+            .enumerate()
+            .filter(move |(number, _)| self.lacking.contains(first + number))
+            .map(|(_, chunk)| chunk)
     }
 }
 

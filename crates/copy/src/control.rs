@@ -4,6 +4,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
+use treecast_node::{Nanoseconds, NodeSettings};
+
+use crate::stream::Hash;
 
 /// What a receiver says first: a receiver of another version may speak another language.
 pub const HELLO: &str = concat!("treecast-copy ", env!("CARGO_PKG_VERSION"));
@@ -27,6 +30,20 @@ pub(crate) enum Request {
         /// Whether files are written into the destination, and not as the destination.
         into: bool,
     },
+    /// The BLAKE3 hash of the next message of the stream: one such request for each message, before it is sent. The stream passes through
+    /// other receivers, and this pipe does not, so a receiver acts on no message before it has compared it.
+    Digest(Hash),
+}
+
+/// How long a host may be silent before it is lost, in milliseconds: a copy is worth waiting for a process that is stopped for a while. One
+/// whose process has ended is not waited for.
+const PEER_TIMEOUT_MS: u64 = 30_000;
+
+/// The settings of the nodes of a copy.
+pub(crate) fn node_settings(address: IpAddr) -> NodeSettings {
+    let mut settings = NodeSettings { bind: SocketAddr::new(address, 0), ..NodeSettings::default() };
+    settings.protocol.peer_timeout = Nanoseconds::from_ms(PEER_TIMEOUT_MS);
+    settings
 }
 
 /// How a receiver writes.
@@ -70,7 +87,14 @@ pub(crate) enum Response {
     /// The chunks that are not here: ranges of their numbers, the first one and the one after the last.
     Lacking { ranges: Vec<(u32, u32)> },
     /// The last response.
-    Done { files: u64, kept: u64, failures: Vec<String>, failure_count: u64 },
+    Done {
+        files: u64,
+        kept: u64,
+        failures: Vec<String>,
+        failure_count: u64,
+        /// The digest of the stream that was received.
+        stream: Hash,
+    },
     /// The last response of a receiver that cannot go on.
     Failed { why: String },
 }

@@ -1,25 +1,26 @@
 //! The host that copies.
 
 use std::collections::BTreeSet;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, ToSocketAddrs};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::mpsc::{
     Receiver, RecvTimeoutError, Sender as ChannelSender, SyncSender, channel, sync_channel,
 };
+use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use treecast_node::{Group, GroupId, GroupSettings, Lost, Node, NodeError, NodeSettings, draw_token};
-use treecast_remote::RemoteShell;
+use treecast_node::{Group, GroupId, GroupSettings, Lost, MemberLoss, Node, NodeError, draw_token};
+use treecast_remote::{RemoteShell, Responses};
 
 use crate::chunks::Compared;
 use crate::compression::Compressor;
-use crate::control::{Request, Response, Writing};
+use crate::control::{Request, Response, Writing, node_settings};
 use crate::receiver::local_address;
 use crate::sender::Sender;
 use crate::start::{Starts, start_all};
 use crate::stopper::Stopper;
+use crate::stream::StreamDigest;
 use crate::worker::Worker;
 use crate::{CopyError, Destination, HostReport, Outcome, Report, Sources};
 
@@ -185,6 +186,13 @@ impl Host {
         self.end(Outcome::Failed(why), 0, 0);
     }
 
+    /// Closes the input of its receiver, which then ends.
+    fn close(&mut self) {
+        if let Some(worker) = &mut self.worker {
+            worker.close();
+        }
+    }
+
     fn into_report(mut self) -> HostReport {
         self.fail("it has not said how it ended".into());
         self.report.unwrap_or_else(|| unreachable!("it has just ended"))
@@ -203,6 +211,42 @@ struct Copy {
     stopper: Stopper,
     /// The bytes of messages that were sent.
     stream_bytes: u64,
+    /// Their digest.
+    digest: StreamDigest,
+}
+
+/// Hears one receiver in a thread.
+struct Listener {
+    number: usize,
+    member: u32,
+    group: Weak<Group>,
+    news: ChannelSender<News>,
+}
+
+impl Listener {
+    /// Passes responses on. A receiver that ends without its last one is evicted: no member waits for it.
+    fn run(self, mut responses: Responses) {
+        let mut has_ended = false;
+        loop {
+            let next = match responses.receive() {
+                Ok(Some(response)) => Ok(response),
+                Ok(None) => Err("its remote shell has ended".into()),
+                Err(why) => Err(why.to_string()),
+            };
+            let is_last = next.is_err();
+            has_ended |= matches!(next, Ok(Response::Done { .. }));
+            if is_last
+                && !has_ended
+                && let Some(group) = self.group.upgrade()
+            {
+                // The only error is that of a member that there is not.
+                let _ = group.evict(self.member);
+            }
+            if self.news.send((self.number, next)).is_err() || is_last {
+                return;
+            }
+        }
+    }
 }
 
 impl Copy {
@@ -242,7 +286,15 @@ impl Copy {
             (None, None) => Ipv4Addr::LOCALHOST.into(),
         };
         let (news_sender, news) = channel();
-        Ok(Self { hosts, own, news, news_sender, stopper: stopper.clone(), stream_bytes: 0 })
+        Ok(Self {
+            hosts,
+            own,
+            news,
+            news_sender,
+            stopper: stopper.clone(),
+            stream_bytes: 0,
+            digest: StreamDigest::default(),
+        })
     }
 
     /// Copies to the receivers that have started. Returns what was sent, and whether files went into the destination.
@@ -271,17 +323,16 @@ impl Copy {
 
     /// Closes the inputs of all receivers, at the same time, so that they end. When the copy is stopped, those that do not are killed soon.
     fn end(&mut self) {
-        let workers = || self.hosts.iter_mut().filter_map(|host| host.worker.as_mut());
-        let mut workers: Vec<&mut Worker> = workers().collect();
-        workers.iter_mut().for_each(|worker| worker.process.close());
+        self.hosts.iter_mut().for_each(Host::close);
         if !self.stopper.is_stopped() {
             return;
         }
+        let workers = || self.hosts.iter().filter_map(|host| host.worker.as_ref());
         let until = Instant::now() + STOP_TIMEOUT;
-        while Instant::now() < until && !workers.iter().all(|worker| worker.process.has_ended()) {
+        while Instant::now() < until && !workers().all(Worker::has_ended) {
             thread::sleep(Duration::from_millis(10));
         }
-        workers.iter().for_each(|worker| worker.process.killer().kill());
+        workers().for_each(Worker::kill);
     }
 
     /// Whether files go into the destination, or become it: the same on all hosts.
@@ -311,8 +362,7 @@ impl Copy {
         settings: &CopySettings,
         into: bool,
     ) -> Result<(Node, Arc<Group>), CopyError> {
-        let node =
-            Node::open(&NodeSettings { bind: SocketAddr::new(self.own, 0), ..NodeSettings::default() })?;
+        let node = Node::open(&node_settings(self.own))?;
         let mut members = vec![node.address()];
         for host in &mut self.hosts {
             if let Some(worker) = &host.worker {
@@ -326,8 +376,8 @@ impl Copy {
         let group = GroupId(u32::from_le_bytes(
             *blake3::hash(token.as_bytes()).as_bytes().first_chunk().unwrap_or(&[1; 4]),
         ));
-        for (number, host) in self.hosts.iter_mut().enumerate() {
-            let Some(worker) = &mut host.worker else { continue };
+        for host in &mut self.hosts {
+            let Some(worker) = &host.worker else { continue };
             let request = Request::Receive {
                 members: members.clone(),
                 member: host.member,
@@ -335,24 +385,8 @@ impl Copy {
                 token: token.clone(),
                 into,
             };
-            let Some(mut responses) = worker.process.take_responses() else { continue };
-            let news = self.news_sender.clone();
-            thread::spawn(move || {
-                loop {
-                    let next = match responses.receive() {
-                        Ok(Some(response)) => Ok(response),
-                        Ok(None) => Err("its remote shell has ended".into()),
-                        Err(why) => Err(why.to_string()),
-                    };
-                    let is_last = next.is_err();
-                    if news.send((number, next)).is_err() || is_last {
-                        return;
-                    }
-                }
-            });
-            if let Err(why) = worker.process.send(&request) {
-                host.fail(why.to_string());
-            }
+            // Nothing else has been posted, so there is room.
+            let _ = worker.post(&Worker::line(&request));
         }
         // The messages follow one another like parts of a single one, for which the tree is made.
         let message_bytes = sources.bytes.max(1);
@@ -360,6 +394,17 @@ impl Copy {
         let of_members =
             GroupSettings { members, slots, token, group, message_bytes, ..settings.group.clone() };
         let group = Arc::new(node.group(&of_members)?);
+        for (number, host) in self.hosts.iter_mut().enumerate() {
+            if let Some(responses) = host.worker.as_mut().and_then(Worker::take_responses) {
+                let listener = Listener {
+                    number,
+                    member: host.member as u32,
+                    group: Arc::downgrade(&group),
+                    news: self.news_sender.clone(),
+                };
+                thread::spawn(move || listener.run(responses));
+            }
+        }
         Ok((node, group))
     }
 
@@ -371,7 +416,7 @@ impl Copy {
         settings: &CopySettings,
         tell: &mut dyn FnMut(&Progress<'_>),
     ) -> Result<Sent, CopyError> {
-        self.hear_losses(&group.wait_until_ready(None)?);
+        self.wait_until_ready(group, tell)?;
         let compressor = || {
             let failed = |source| NodeError::System { what: "cannot prepare compression", source };
             settings.compression.map(Compressor::new).transpose().map_err(failed)
@@ -391,6 +436,24 @@ impl Copy {
         })?;
         self.close(group, total, tell)?;
         Ok(Sent { files, left_out, bytes })
+    }
+
+    /// Waits until each receiver has its place in the group, or is lost.
+    fn wait_until_ready(
+        &mut self,
+        group: &Group,
+        tell: &mut dyn FnMut(&Progress<'_>),
+    ) -> Result<(), CopyError> {
+        loop {
+            match group.wait_until_ready(Some(PROGRESS_INTERVAL)) {
+                Ok(lost) => {
+                    self.hear_losses(&lost);
+                    return Ok(());
+                }
+                Err(NodeError::Unanswered(_)) => self.look_around(group, Duration::ZERO, 0, 0, tell),
+                Err(error) => return Err(error.into()),
+            }
+        }
     }
 
     /// Sends the messages that a thread makes. Returns its result, and the bytes of files that were sent.
@@ -429,6 +492,7 @@ impl Copy {
         let mut sent = 0;
         let mut told = Instant::now();
         for (mut message, bytes) in queue {
+            self.announce(&message);
             group.send(&message)?;
             sent += bytes;
             self.stream_bytes += message.len() as u64;
@@ -443,6 +507,19 @@ impl Copy {
             }
         }
         Ok(sent)
+    }
+
+    /// Posts the digest of the next message to each receiver, by its own pipe.
+    fn announce(&mut self, message: &[u8]) {
+        let digest = blake3::hash(message).into();
+        self.digest.add(&digest);
+        let line = Worker::line(&Request::Digest(digest));
+        for host in self.hosts.iter_mut().filter(|host| host.takes_part()) {
+            if let Some(Err(why)) = host.worker.as_ref().map(|worker| worker.post(&line)) {
+                host.fail(why.into());
+                host.close();
+            }
+        }
     }
 
     /// Waits until every receiver that is not lost has said what it lacks.
@@ -519,7 +596,10 @@ impl Copy {
             match said {
                 Ok(Response::Progress { bytes }) => host.bytes = bytes,
                 Ok(Response::Lacking { ranges }) => host.lacking = Some(ranges),
-                Ok(Response::Done { files, kept, failures, failure_count: count }) => {
+                Ok(Response::Done { stream, .. }) if stream != self.digest.finish() => {
+                    host.fail("it has received another stream than was sent".into());
+                }
+                Ok(Response::Done { files, kept, failures, failure_count: count, stream: _ }) => {
                     let outcome =
                         if count == 0 { Outcome::Complete } else { Outcome::Incomplete { failures, count } };
                     host.end(outcome, files, kept);
@@ -538,14 +618,12 @@ impl Copy {
 
     /// Notes members that the group has lost. Their receivers may still say why they have left.
     fn hear_losses(&mut self, all: &[Lost]) {
-        for lost in all {
+        // One that was evicted has ended, and the end of its responses says how.
+        for lost in all.iter().filter(|lost| lost.loss != MemberLoss::Evicted) {
             let of_member = |host: &&mut Host| host.member == lost.member as usize;
             if let Some(host) = self.hosts.iter_mut().find(of_member).filter(|host| host.lost.is_none()) {
                 host.lost = Some(lost.loss.to_string());
-                // Its receiver ends with its input.
-                if let Some(worker) = &mut host.worker {
-                    worker.process.close();
-                }
+                host.close();
             }
         }
     }

@@ -1,23 +1,27 @@
 //! A receiver: it takes part in the group, and writes what comes.
 
 use std::io::{self, BufRead, Write};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::mpsc::{self, RecvTimeoutError, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use treecast_node::{Group, GroupId, GroupSettings, Node, NodeError, NodeSettings};
+use treecast_node::{Group, GroupId, GroupSettings, Node};
 
-use crate::control::{HELLO, Request, Response, Writing};
+use crate::control::{HELLO, Request, Response, Writing, node_settings};
 use crate::sources::described;
 use crate::stopper::Stopper;
+use crate::stream::{Hash, StreamDigest};
 use crate::writer::{WriteError, Writer};
 
 /// How often a receiver says how far it is.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(500);
+
+/// How often a receiver that waits for a digest looks whether it was stopped.
+const STOP_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The most bytes of a message: of an entry with all its extended attributes.
 const RECEIVED_BYTES_MAX: u64 = 64 << 20;
@@ -60,17 +64,16 @@ fn take_part(
         Request::Open { root, destination, writing } => {
             let destination =
                 if destination.as_os_str().is_empty() { PathBuf::from(".") } else { destination };
-            let bind = SocketAddr::new(address_towards(root)?, 0);
-            let node = Node::open(&NodeSettings { bind, ..NodeSettings::default() }).map_err(text)?;
+            let node = Node::open(&node_settings(address_towards(root)?)).map_err(text)?;
             let is_directory = look_at(&destination)?;
             let opened = Response::Opened { address: node.address(), is_directory };
             respond(&opened).map_err(|error| described(&error))?;
             (destination, writing, node)
         }
-        Request::Receive { .. } => return Err("a request before the first one".into()),
+        Request::Receive { .. } | Request::Digest(_) => return Err("a request before the first one".into()),
     };
     let Request::Receive { members, member, group, token, into } = request(&mut input)? else {
-        return Err("the first request twice".into());
+        return Err("another request than the second one".into());
     };
     if into {
         std::fs::create_dir_all(&destination)
@@ -80,20 +83,54 @@ fn take_part(
         GroupSettings { group: GroupId(group), token, member: Some(member), ..GroupSettings::new(members) };
     let group = Arc::new(node.group(&settings).map_err(text)?);
     stopper.watch(&group);
-    end_with_input(input, Arc::clone(&group));
-    write_all(&group, destination, into, writing, respond)
+    let authentic = Authentic { digests: read_digests(input, Arc::clone(&group)), stopper: stopper.clone() };
+    write_all(&group, &authentic, destination, into, writing, respond)
 }
 
-/// Ends the group when the host that copies is gone.
-fn end_with_input(mut input: impl BufRead + Send + 'static, group: Arc<Group>) {
+/// Reads the digests of messages in a thread. Ends the group when the host that copies is gone.
+fn read_digests(mut input: impl BufRead + Send + 'static, group: Arc<Group>) -> mpsc::Receiver<Hash> {
+    // That host is no further ahead with digests than with messages, for which slots bound it.
+    let (digests, queue) = channel();
     thread::spawn(move || {
-        let _ = io::copy(&mut input, &mut io::sink());
+        while let Ok(Request::Digest(digest)) = request(&mut input) {
+            // A receiver that has failed is not interested; its input has to be read to its end.
+            let _ = digests.send(digest);
+        }
         group.abort();
     });
+    queue
+}
+
+/// Tells whether messages are those that the host that copies has sent. They pass through other hosts, which have the token of the group.
+struct Authentic {
+    digests: mpsc::Receiver<Hash>,
+    stopper: Stopper,
+}
+
+impl Authentic {
+    /// Waits until the digest of the next message has come by the pipe, and compares the message with it.
+    ///
+    /// # Errors
+    /// It is another one, or the host that copies is gone.
+    fn check(&self, message: &[u8]) -> Result<Hash, String> {
+        let digest = loop {
+            match self.digests.recv_timeout(STOP_INTERVAL) {
+                Ok(digest) => break digest,
+                Err(RecvTimeoutError::Timeout) if !self.stopper.is_stopped() => {}
+                Err(_) => return Err("the copy was stopped".into()),
+            }
+        };
+        if blake3::hash(message) == digest {
+            Ok(digest)
+        } else {
+            Err("a message is not what was sent: a host that passes it on has changed it".into())
+        }
+    }
 }
 
 fn write_all(
     group: &Group,
+    authentic: &Authentic,
     destination: PathBuf,
     into: bool,
     writing: Writing,
@@ -124,21 +161,27 @@ fn write_all(
         }
         Ok::<_, WriteError>(writer)
     });
-    let received = pass_on(group, &messages);
+    let received = pass_on(group, authentic, &messages);
     drop(messages);
     let written = writer.join().unwrap_or(Err(WriteError::Stream("the writer has panicked, which is a bug")));
     is_done.store(true, Ordering::Release);
     let mut writer = written.map_err(text)?;
-    received.map_err(text)?;
+    let stream = received?.finish();
     if !writer.finish() {
         return Err("the group was closed before all had come".into());
     }
     let Writer { files, kept, failures, failure_count, .. } = writer;
-    Ok(Response::Done { files, kept, failures, failure_count })
+    Ok(Response::Done { files, kept, failures, failure_count, stream })
 }
 
-/// Passes messages to the writer, until the group is closed. Leaves it if the writer has ended.
-fn pass_on(group: &Group, messages: &SyncSender<Vec<u8>>) -> Result<(), NodeError> {
+/// Passes authentic messages to the writer, until the group is closed, and returns their digest. Leaves the group at the first message that
+/// is not authentic, or if the writer has ended.
+fn pass_on(
+    group: &Group,
+    authentic: &Authentic,
+    messages: &SyncSender<Vec<u8>>,
+) -> Result<StreamDigest, String> {
+    let mut stream = StreamDigest::default();
     loop {
         let mut message = Vec::new();
         let append = |length, part: &[u8]| {
@@ -147,12 +190,14 @@ fn pass_on(group: &Group, messages: &SyncSender<Vec<u8>>) -> Result<(), NodeErro
             }
             message.extend_from_slice(part);
         };
-        if group.receive_with(None, RECEIVED_BYTES_MAX, append)?.is_none() {
-            return Ok(());
+        if group.receive_with(None, RECEIVED_BYTES_MAX, append).map_err(text)?.is_none() {
+            return Ok(stream);
         }
+        let digest = authentic.check(&message).inspect_err(|_| group.abort())?;
+        stream.add(&digest);
         if messages.send(message).is_err() {
             group.abort();
-            return Ok(());
+            return Ok(stream);
         }
     }
 }
@@ -199,4 +244,116 @@ pub(crate) fn local_address(to: IpAddr) -> io::Result<IpAddr> {
     // Chooses the route; sends nothing. Any port will do.
     socket.connect((to, 9))?;
     Ok(socket.local_addr()?.ip())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::BufReader;
+    use std::os::unix::fs::symlink;
+    use std::os::unix::net::UnixStream;
+
+    use treecast_node::draw_token;
+
+    use super::*;
+    use crate::stream::{Record, append};
+    use crate::{Entry, Kind};
+
+    fn entry(path: &str, kind: Kind) -> Record<'static> {
+        let (mode, owner, modified) = (0o644, (0, 0), (0, 0));
+        Record::Entry(Entry { path: path.into(), kind, mode, owner, modified, attributes: Vec::new() })
+    }
+
+    /// A message with one file in it.
+    fn message(path: &str, before: &[Record<'_>]) -> Vec<u8> {
+        let number = before.len() as u32;
+        let mut message = Vec::new();
+        for record in before {
+            append(&mut message, record);
+        }
+        append(&mut message, &entry(path, Kind::File { length: 3, is_sparse: false }));
+        append(&mut message, &Record::Data { entry: number, offset: 0, bytes: b"abc" });
+        let hash = blake3::hash(b"abc").into();
+        append(&mut message, &Record::End { entry: number, length: 3, hash });
+        append(&mut message, &Record::Complete { entries: number + 1 });
+        message
+    }
+
+    /// Starts a receiver whose pipe says that `announced` is sent, and whose group brings `sent`. Returns its last response.
+    fn received(destination: &Path, announced: &[Vec<u8>], sent: &[u8]) -> Response {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let input = BufReader::new(theirs.try_clone().unwrap());
+        let receiver = thread::spawn(move || receive(input, theirs, &Stopper::default()));
+        let mut responses = BufReader::new(ours.try_clone().unwrap()).lines();
+        let mut next = || -> Response { serde_json::from_str(&responses.next().unwrap().unwrap()).unwrap() };
+        let send = |request: &Request| {
+            (&ours).write_all((serde_json::to_string(request).unwrap() + "\n").as_bytes()).unwrap();
+        };
+        let root = Ipv4Addr::LOCALHOST.into();
+        let (destination, writing) = (destination.to_path_buf(), Writing::default());
+        send(&Request::Open { root: Some(root), destination, writing });
+        assert!(matches!(next(), Response::Hello(_)));
+        let Response::Opened { address, .. } = next() else { panic!("it has opened its node") };
+        let node = Node::open(&node_settings(root)).unwrap();
+        let (members, token) = (vec![node.address(), address], draw_token().unwrap());
+        send(&Request::Receive {
+            members: members.clone(),
+            member: 1,
+            group: 1,
+            token: token.clone(),
+            into: true,
+        });
+        for message in announced {
+            send(&Request::Digest(blake3::hash(message).into()));
+        }
+        let group = node.group(&GroupSettings { token, ..GroupSettings::new(members) }).unwrap();
+        group.send(sent).unwrap();
+        if announced.is_empty() {
+            // It waits for the digest, and writes nothing, until the host that copies is gone.
+            let _ = group.flush(Some(Duration::from_secs(10)));
+            ours.shutdown(std::net::Shutdown::Write).unwrap();
+        }
+        let _ = group.close(Some(Duration::from_secs(10)));
+        let last = loop {
+            match next() {
+                Response::Progress { .. } => {}
+                last => break last,
+            }
+        };
+        let _ = receiver.join().unwrap();
+        last
+    }
+
+    #[test]
+    fn what_the_sender_has_announced_is_written() {
+        let directory = tempfile::tempdir().unwrap();
+        let sent = message("file", &[]);
+        let Response::Done { files: 1, stream, .. } =
+            received(directory.path(), std::slice::from_ref(&sent), &sent)
+        else {
+            panic!("it is complete")
+        };
+        let mut expected = StreamDigest::default();
+        expected.add(blake3::hash(&sent).as_bytes());
+        assert_eq!(stream, expected.finish());
+        assert_eq!(std::fs::read(directory.path().join("file")).unwrap(), b"abc");
+    }
+
+    /// A relay has the token of the group, so that its messages are authentic for the group.
+    #[test]
+    fn what_a_relay_has_made_up_is_not_written() {
+        let (directory, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        symlink(outside.path(), directory.path().join("there")).unwrap();
+        let link = || [entry("link", Kind::Link(outside.path().into()))];
+        let forged = [message("other", &[]), message("link/file", &link()), message("there/file", &[])];
+        for forged in forged {
+            for announced in [vec![message("file", &[])], Vec::new()] {
+                let response = received(directory.path(), &announced, &forged);
+                let Response::Failed { why } = response else { panic!("{response:?}") };
+                let expected = if announced.is_empty() { "stopped" } else { "is not what was sent" };
+                assert!(why.contains(expected), "{why}");
+                let names = |path: &Path| std::fs::read_dir(path).unwrap().count();
+                assert_eq!((names(directory.path()), names(outside.path())), (1, 0));
+            }
+        }
+    }
 }

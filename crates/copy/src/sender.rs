@@ -314,7 +314,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("file");
         fs::write(&path, noise()).unwrap();
-        let sources = Sources::find(&[path.clone()], &SourceSettings::default()).unwrap();
+        let sources = Sources::find(std::slice::from_ref(&path), &SourceSettings::default()).unwrap();
         let mut compared = Compared::default();
         if has_chunks {
             let mut take = |_, _| Some(Vec::new());
@@ -338,7 +338,8 @@ mod tests {
 
     #[test]
     fn a_file_that_changes_while_it_is_copied_is_named() {
-        let shrink = |path: &Path| File::options().write(true).open(path).unwrap().set_len(1_000_000).unwrap();
+        let shrink =
+            |path: &Path| File::options().write(true).open(path).unwrap().set_len(1_000_000).unwrap();
         let change = |path: &Path| {
             let file = File::options().write(true).open(path).unwrap();
             file.write_all_at(b"changed", 2_000_000).unwrap();

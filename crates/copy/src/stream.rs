@@ -16,6 +16,22 @@ pub const DATA_BYTES_MAX: usize = MESSAGE_BYTES_MAX - 64;
 /// A BLAKE3 hash.
 pub type Hash = [u8; 32];
 
+/// The digest of the messages so far: the hash of their hashes.
+#[derive(Default)]
+pub(crate) struct StreamDigest(blake3::Hasher);
+
+impl StreamDigest {
+    /// Adds the hash of the next message.
+    pub fn add(&mut self, message: &Hash) {
+        self.0.update(message);
+    }
+
+    /// The digest.
+    pub fn finish(&self) -> Hash {
+        self.0.finalize().into()
+    }
+}
+
 /// A part of what is said.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Record<'a> {

@@ -5,11 +5,12 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Stdio;
+use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use treecast_remote::{Killer, Process, RemoteShell};
+use treecast_remote::{Killer, Process, RemoteShell, Requests, Responses};
 
 use crate::control::{HELLO, Request, Response};
 use crate::sources::described;
@@ -49,15 +50,12 @@ impl Starting {
     }
 
     /// Waits until the receiver has opened its node. `advance` is called whenever the host has done something.
-    pub fn finish(
-        mut self,
-        program: &Path,
-        open: &Request,
-        advance: impl FnMut(),
-    ) -> Result<Worker, String> {
+    pub fn finish(mut self, program: &Path, open: &Request, advance: impl FnMut()) -> Result<Worker, String> {
         match self.open(program, open, advance) {
             Ok((address, is_directory)) => {
-                Ok(Worker { process: self.process, address, is_directory, said: self.said })
+                let mut process = self.process;
+                let requests = process.take_requests().map(write_requests);
+                Ok(Worker { requests, process, address, is_directory, said: self.said })
             }
             Err(OpenError::Told(why)) => Err(why),
             Err(OpenError::Broken(why)) => Err(of_shell(&self.shell, &self.said.explain(why))),
@@ -98,9 +96,16 @@ fn of_shell(shell: impl Display, why: &io::Error) -> String {
     format!("the remote shell '{shell}': {}", described(why))
 }
 
+/// Requests that wait until a receiver reads them, beside those in its pipe. One that works reads digests before their messages, and the
+/// slots of the group bound how many these are.
+const QUEUED_REQUESTS: usize = 256;
+
 /// A receiver that has opened its node.
 pub(crate) struct Worker {
-    pub process: Process,
+    /// Its requests, which a thread writes, so that a receiver that does not read them delays nobody. Dropped before the process, which
+    /// ends with its input.
+    requests: Option<SyncSender<Arc<[u8]>>>,
+    process: Process,
     pub address: SocketAddr,
     /// What the destination is there; none if it does not exist.
     pub is_directory: Option<bool>,
@@ -108,10 +113,56 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
+    /// A request as it is posted to receivers.
+    pub fn line(request: &Request) -> Arc<[u8]> {
+        let mut line = serde_json::to_vec(request).expect("requests have no maps, and paths are of text");
+        line.push(b'\n');
+        line.into()
+    }
+
+    /// Posts a line of a request.
+    ///
+    /// # Errors
+    /// The receiver does not read its requests. One that has ended is reported by the end of its responses.
+    pub fn post(&self, line: &Arc<[u8]>) -> Result<(), &'static str> {
+        match self.requests.as_ref().map(|requests| requests.try_send(Arc::clone(line))) {
+            Some(Err(TrySendError::Full(_))) => Err("it does not read its input"),
+            _ => Ok(()),
+        }
+    }
+
+    /// Its responses, for another thread.
+    pub fn take_responses(&mut self) -> Option<Responses> {
+        self.process.take_responses()
+    }
+
+    /// Closes its input, so that it ends.
+    pub fn close(&mut self) {
+        self.requests = None;
+        self.process.close();
+    }
+
+    /// Whether its remote shell has ended.
+    pub fn has_ended(&self) -> bool {
+        self.process.has_ended()
+    }
+
+    /// Kills its remote shell.
+    pub fn kill(&self) {
+        self.process.killer().kill();
+    }
+
     /// An error of its pipes with what the remote shell has said last.
     pub fn explain(&self, why: io::Error) -> io::Error {
         self.said.explain(why)
     }
+}
+
+/// Writes requests in a thread, until their sender is dropped or the process has ended.
+fn write_requests(mut pipe: Requests) -> SyncSender<Arc<[u8]>> {
+    let (requests, queue) = sync_channel::<Arc<[u8]>>(QUEUED_REQUESTS);
+    thread::spawn(move || queue.iter().try_for_each(|line| pipe.send_bytes(&line)));
+    requests
 }
 
 /// What a remote shell writes to standard error: the last line.

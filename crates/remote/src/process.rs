@@ -33,7 +33,7 @@ const LINE_BYTES_MAX: u64 = 64 << 20;
 #[derive(Debug)]
 pub struct Process {
     child: Arc<Mutex<Child>>,
-    /// None once it is closed.
+    /// None once it is closed, or another thread has it.
     requests: Option<Requests>,
     /// None once another thread has it.
     responses: Option<Responses>,
@@ -91,10 +91,10 @@ impl Process {
     /// # Errors
     /// Those of [`Self::send`].
     pub fn send_bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
-        let sent = self.requests.as_mut().map_or_else(
-            || Err(io::ErrorKind::BrokenPipe.into()),
-            |Requests(pipe)| pipe.write_all(bytes).and_then(|()| pipe.flush()),
-        );
+        let sent = self
+            .requests
+            .as_mut()
+            .map_or_else(|| Err(io::ErrorKind::BrokenPipe.into()), |requests| requests.send_bytes(bytes));
         sent.map_err(|error| self.ending().unwrap_or(error))
     }
 
@@ -112,6 +112,11 @@ impl Process {
             Ok(None) => Err(self.ending().unwrap_or_else(|| io::Error::other("it has closed its output"))),
             Err(error) => Err(self.ending().unwrap_or(error)),
         }
+    }
+
+    /// Where requests go, for another thread. The process ends once that drops it.
+    pub fn take_requests(&mut self) -> Option<Requests> {
+        self.requests.take()
     }
 
     /// The responses, for another thread.
@@ -182,7 +187,15 @@ impl Requests {
     fn send(&mut self, request: &impl Serialize) -> io::Result<()> {
         let mut line = serde_json::to_vec(request)?;
         line.push(b'\n');
-        self.0.write_all(&line)?;
+        self.send_bytes(&line)
+    }
+
+    /// Sends bytes: lines of requests, or what is no request.
+    ///
+    /// # Errors
+    /// Those of the system: the process has ended.
+    pub fn send_bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.0.write_all(bytes)?;
         self.0.flush()
     }
 }
