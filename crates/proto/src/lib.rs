@@ -4,6 +4,7 @@
 //! returns a timeout. It has no clock and no socket, and does not hold payloads: [`Output::Store`] names the slot that one goes into,
 //! [`TransmitPayload::Slot`] the slot that one is sent from. docs/protocol.md describes the rules.
 
+mod application;
 mod bitmap;
 mod c_layout;
 mod congestion_window;
@@ -25,6 +26,7 @@ mod state_size;
 mod trace;
 mod turns;
 
+pub use application::{is_forward_due, is_wake_due};
 pub use congestion_window::CongestionWindow;
 pub use counters::{GroupCounters, StrayCounters};
 pub use error::Refused;

@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 
-use treecast_wire::{Body, GroupId, HEADER_BYTES, Malformed, MemberId, Packet, Sequence, SessionId, View};
+use treecast_wire::{
+    Body, GroupId, HEADER_BYTES, Malformed, MemberId, Offload, Packet, Sequence, SessionId, View,
+};
 
 use crate::group::Group;
 use crate::hand_off::{HandOff, HandOffPacket};
@@ -446,6 +448,11 @@ impl Protocol {
     /// Whether the root has closed the group and everything has arrived.
     pub fn is_closed(&self, group: GroupId) -> bool {
         self.group(group).is_some_and(Group::is_closed)
+    }
+
+    /// Which part of a host forwards, once this node has its place.
+    pub fn offload(&self, group: GroupId) -> Option<Offload> {
+        self.group(group)?.offload()
     }
 
     /// The children of this node, in the order in which they are sent to.

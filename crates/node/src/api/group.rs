@@ -420,17 +420,6 @@ impl Group {
     }
 }
 
-/// Whether the application forwards packets now: after each message, and within long ones after each half of the slots.
-pub(super) fn is_forward_due(
-    offload: Offload,
-    forwarded: Sequence,
-    upto: Sequence,
-    is_whole: bool,
-    slots: u32,
-) -> bool {
-    !offload.is_by_node() && (is_whole || upto.distance_from(forwarded) as u32 >= slots / 2)
-}
-
 impl Drop for Group {
     fn drop(&mut self) {
         // A group that is being closed continues to close.

@@ -3,9 +3,9 @@
 use std::mem::MaybeUninit;
 use std::time::{Duration, Instant};
 
-use treecast_proto::{Piece, Sequence};
+use treecast_proto::{Piece, Sequence, is_forward_due};
 
-use super::group::{Group, Role, is_forward_due};
+use super::group::{Group, Role};
 use super::receiver::Receiver;
 use crate::NodeError;
 use crate::memory::ring::RingReader;

@@ -3,10 +3,10 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use treecast_proto::Ending;
+use treecast_proto::{Ending, is_forward_due};
 use treecast_wire::MESSAGE_BYTES_MAX;
 
-use super::group::{Group, Role, is_forward_due};
+use super::group::{Group, Role};
 use super::sender::Sender;
 use crate::NodeError;
 use crate::engine::root_socket::{RootSocket, Sending};

@@ -8,7 +8,9 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
 use treecast_ebpf::{HookTrouble, KernelGroup};
-use treecast_proto::{Event, GroupId, Input, MemberId, Nanoseconds, Protocol, Refused, Settings, Store};
+use treecast_proto::{
+    Event, GroupId, Input, MemberId, Nanoseconds, Protocol, Refused, Settings, Store, is_wake_due,
+};
 use treecast_wire::View;
 
 use super::background::{Background, Made, Placing};
@@ -364,10 +366,11 @@ impl Core {
                     }
                 }
                 Some(RingSide::Writer(writer)) => {
-                    let Some((_, end)) = self.protocol.readable(group) else { continue };
+                    let place = self.protocol.readable(group).zip(self.protocol.offload(group));
+                    let Some(((_, end), offload)) = place else { continue };
                     if writer.written() != end {
-                        // Wake the application for a whole message, or when a quarter of the slots is full.
-                        let mut is_due = end.distance_from(writer.read()) as u32 >= writer.slots() / 4;
+                        // Wake the application for a whole message, or when much waits for it.
+                        let mut is_due = is_wake_due(offload, writer.read(), end, writer.slots());
                         for packet in writer.written().until(end) {
                             if let Some(piece) = self.protocol.piece(group, packet) {
                                 writer.describe(packet, *piece);

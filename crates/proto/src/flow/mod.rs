@@ -223,6 +223,10 @@ impl Flow {
         is_there.then(|| &self.slot(packet).piece)
     }
 
+    pub const fn offload(&self) -> Offload {
+        self.config.offload
+    }
+
     pub const fn stable(&self) -> Sequence {
         self.state.stable
     }

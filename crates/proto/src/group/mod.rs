@@ -9,7 +9,7 @@ mod receive;
 use std::net::SocketAddr;
 
 use treecast_wire::{
-    Control, Eviction, GroupId, Keys, MemberId, Nonce, Readers, RootLoss, Sequence, SessionId,
+    Control, Eviction, GroupId, Keys, MemberId, Nonce, Offload, Readers, RootLoss, Sequence, SessionId,
 };
 
 use crate::flow::{Flow, FlowConfig, Timeouts};
@@ -304,6 +304,10 @@ impl Group {
 
     pub fn freed(&self) -> Option<Sequence> {
         self.flow.as_ref().map(Flow::freed)
+    }
+
+    pub fn offload(&self) -> Option<Offload> {
+        self.flow.as_ref().map(Flow::offload)
     }
 
     pub fn is_closed(&self) -> bool {
