@@ -3,7 +3,7 @@
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use treecast_proto::{Authentication, GroupKey, Nanoseconds};
-use treecast_wire::{HEADER_BYTES, Malformed, View};
+use treecast_wire::{Body, HEADER_BYTES, Malformed, View};
 
 use crate::host::{group_key, session};
 use crate::scenario::{Attacks, Scenario};
@@ -15,7 +15,7 @@ pub struct Attacker {
     random: Pcg64,
     hosts: usize,
     /// The keys of the groups, by their numbers.
-    keys: Vec<GroupKey>,
+    keys: Vec<(GroupKey, Authentication)>,
     /// Packets of any session, of which older ones are forgotten at random.
     recorded: Vec<Packet>,
 }
@@ -36,6 +36,9 @@ const RECORDED_MAX: usize = 300;
 /// The longest delay until an attack.
 const DELAY_MAX: Nanoseconds = Nanoseconds::from_ms(300);
 
+/// The bytes that a shifted polynomial of the CRC changes: 33 bits and up to 7.
+const CRC_MULTIPLE_BYTES: usize = 5;
+
 /// The number of sessions whose keys attackers with the token try.
 const SESSIONS: u32 = 8;
 
@@ -45,7 +48,10 @@ impl Attacker {
             attacks: scenario.attacks,
             random: Pcg64::seed_from_u64(scenario.seed ^ 0x6174_7461_636b_0000),
             hosts: scenario.hosts,
-            keys: (0..scenario.groups.len() as u32).map(|group| group_key(scenario, group)).collect(),
+            keys: (0..)
+                .zip(&scenario.groups)
+                .map(|(group, setting)| (group_key(scenario, group), setting.authentication))
+                .collect(),
             recorded: Vec::new(),
         }
     }
@@ -81,6 +87,12 @@ impl Attacker {
     /// A recorded packet with some bytes changed, from its sender, from another member, or from a stranger.
     fn forge(&mut self) -> Packet {
         let mut packet = self.any().clone();
+        if self.has_code(&packet.bytes) && self.random.random_bool(0.3) {
+            let payload = &mut packet.bytes[HEADER_BYTES..];
+            let place = self.random.random_range(0..=payload.len() - CRC_MULTIPLE_BYTES);
+            keep_crc(payload, place, self.random.random_range(0..8));
+            return packet;
+        }
         // Its group and keys, before it is changed.
         let group = View::new(&packet.bytes).ok().map(|view| view.group().0);
         let keys = if self.attacks.has_token { self.find_keys(&packet.bytes) } else { None };
@@ -98,13 +110,33 @@ impl Attacker {
         packet
     }
 
+    /// Whether it is data whose payload has a code, so that nobody without the token can change it.
+    fn has_code(&self, bytes: &[u8]) -> bool {
+        let Ok(view) = View::new(bytes) else { return false };
+        let authentication =
+            self.keys.get(view.group().0 as usize).map(|&(_, authentication)| authentication);
+        let is_data = view.read().is_ok_and(|packet| matches!(packet.header.body, Body::Data(_)));
+        is_data
+            && authentication == Some(Authentication::Payload)
+            && bytes.len() >= HEADER_BYTES + CRC_MULTIPLE_BYTES
+    }
+
     /// The keys under which a packet is authentic.
     fn find_keys(&self, bytes: &[u8]) -> Option<treecast_wire::Keys> {
         let view = View::new(bytes).ok()?;
-        let key = self.keys.get(view.group().0 as usize)?;
-        let sessions = (0..SESSIONS).map(|life| key.session_keys(session(life), Authentication::Header));
+        let &(key, authentication) = self.keys.get(view.group().0 as usize)?;
+        let sessions = (0..SESSIONS).map(|life| key.session_keys(session(life), authentication));
         let mut all = sessions.chain([key.handshake_keys()]);
         all.find(|keys| !matches!(view.check(keys), Err(Malformed::Mac)))
+    }
+}
+
+/// Changes a payload from a byte on so that its CRC-32C stays the same: by the polynomial, shifted by up to 7 bits, since a CRC is linear.
+fn keep_crc(payload: &mut [u8], place: usize, shift: u32) {
+    const POLYNOMIAL: u64 = 0x82f6_3b78 << 1 | 1;
+    let multiple = (POLYNOMIAL << shift).to_le_bytes();
+    for (byte, change) in payload[place..].iter_mut().zip(&multiple[..CRC_MULTIPLE_BYTES]) {
+        *byte ^= change;
     }
 }
 
@@ -125,4 +157,22 @@ fn seal(bytes: &mut [u8], keys: &treecast_wire::Keys) -> Option<u32> {
     let view = View::new(bytes).ok()?;
     view.check(keys).ok()?;
     Some(view.group().0)
+}
+
+#[cfg(test)]
+mod tests {
+    use treecast_proto::PayloadChecksum;
+
+    use super::*;
+
+    #[test]
+    fn a_payload_is_changed_and_its_crc_is_not() {
+        let payload: Vec<u8> = (0..20).collect();
+        for (place, shift) in [(0, 0), (3, 5), (15, 7)] {
+            let mut changed = payload.clone();
+            keep_crc(&mut changed, place, shift);
+            assert_ne!(changed, payload);
+            assert_eq!(PayloadChecksum::crc(&changed), PayloadChecksum::crc(&payload), "{place} {shift}");
+        }
+    }
 }

@@ -6,14 +6,14 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use treecast_proto::{
-    Authentication, CreateGroup, Ending, Event, GroupId, GroupKey, Input, Integrity, MemberId, Nanoseconds,
-    Offload, Output, PayloadChecksum, Piece, Protocol, Sequence, SessionId, Settings, Store, Trace, Transmit,
-    TransmitPayload,
+    CreateGroup, Ending, Event, GroupId, GroupKey, Input, Integrity, MemberId, Nanoseconds, Offload, Output,
+    Piece, Protocol, Sequence, SessionId, Settings, Store, Trace, Transmit, TransmitPayload, is_forward_due,
+    is_wake_due,
 };
 
 use crate::attacker::Packet;
 use crate::oracle::{EndedReader, Oracle, ReaderId};
-use crate::scenario::{GroupScenario, Scenario};
+use crate::scenario::{GroupScenario, Scenario, Waiting};
 
 /// A host.
 #[derive(Debug)]
@@ -71,6 +71,8 @@ struct Application {
     offset: u64,
     /// The next packet to queue, or to read.
     queued: Sequence,
+    /// While it sleeps: the end of the packets, or at the root of those that have left their slots, that its node has looked at.
+    asleep_at: Option<Sequence>,
     /// Its last pause between checks.
     idle: Nanoseconds,
     rest_until: Nanoseconds,
@@ -290,7 +292,7 @@ impl Host {
                 group: GroupId(group),
                 key: group_key(scenario, group),
                 session: session(self.life),
-                authentication: Authentication::Header,
+                authentication: setting.authentication,
                 integrity: Integrity::default(),
                 root: setting.root,
                 members: setting.hosts.iter().map(|&host| address(host)).collect(),
@@ -476,6 +478,9 @@ impl Host {
         } else if now >= self.reads_from {
             self.read(now, group, scenario, oracle)?;
         }
+        if setting.waiting == Waiting::Sleeps {
+            return self.pause_or_sleep(now, group, setting);
+        }
         let pause_max = if is_root { 100_000 } else { setting.read_pause_max.0 };
         let pause = Nanoseconds(self.random.random_range(1_000..=pause_max));
         let application = self.groups.get_mut(&group).ok_or("no such group")?;
@@ -484,6 +489,55 @@ impl Host {
             if application.queued == queued { Nanoseconds(application.idle.0 * 2) } else { pause };
         application.idle = application.idle.max(pause).min(Nanoseconds::from_ms(5));
         Ok(Some(application.idle))
+    }
+
+    /// The pause of an application that sleeps while it has nothing to do; `None` if it sleeps.
+    fn pause_or_sleep(
+        &mut self,
+        now: Nanoseconds,
+        group: u32,
+        setting: &GroupScenario,
+    ) -> Result<Option<Nanoseconds>, String> {
+        let readable = self.protocol.readable(GroupId(group));
+        let freed = self.protocol.freed(GroupId(group));
+        let application = self.groups.get_mut(&group).ok_or("no such group")?;
+        let until = if application.is_root { application.rest_until } else { self.reads_from };
+        if now < until {
+            return Ok(Some(until.since(now)));
+        }
+        let seen = if application.is_root { freed } else { readable.map(|(_, end)| end) };
+        let seen = seen.unwrap_or(application.queued);
+        if !application.is_root && application.queued != seen {
+            return Ok(Some(Nanoseconds(self.random.random_range(1_000..=setting.read_pause_max.0))));
+        }
+        application.asleep_at = Some(seen);
+        Ok(None)
+    }
+
+    /// The sleeping applications that the node wakes, as an engine does: for free slots, the end of a message, much to read or to forward,
+    /// and the end of the group.
+    pub fn wake_applications(&mut self) -> Vec<u32> {
+        let Self { protocol, groups, .. } = self;
+        let woken = groups.iter_mut().filter_map(|(&group, application)| {
+            let id = GroupId(group);
+            let seen = application.asleep_at?;
+            let (now, is_due) = if application.is_root {
+                let freed = protocol.freed(id).unwrap_or(seen);
+                (freed, freed != seen)
+            } else {
+                let Application { offload, queued, slots, .. } = *application;
+                // A member that gets its place begins there.
+                let seen = seen.max(queued);
+                let end = protocol.readable(id).map_or(seen, |(_, end)| end);
+                let mut new = seen.until(end);
+                let has_end = new.any(|packet| protocol.piece(id, packet).is_some_and(Piece::is_last));
+                (end, has_end || is_wake_due(offload, queued, end, slots))
+            };
+            let is_woken = is_due || application.ended.is_some();
+            application.asleep_at = (!is_woken).then_some(now);
+            is_woken.then_some(group)
+        });
+        woken.collect()
     }
 
     /// The root queues as many packets as there is room for.
@@ -497,7 +551,8 @@ impl Host {
         let time = self.time(now);
         let id = GroupId(group);
         let setting = &scenario.groups[group as usize];
-        let (session, messages) = (self.life, scenario.messages(group, self.life));
+        let (life, messages) = (self.life, scenario.messages(group, self.life));
+        let keys = group_key(scenario, group).session_keys(session(life), setting.authentication);
         while self.protocol.room(id) > 0 {
             let application = self.groups.get_mut(&group).ok_or("no such group")?;
             if now < application.rest_until {
@@ -509,8 +564,8 @@ impl Host {
             let (message, offset) = (application.message, application.offset);
             let length = (message_length - offset).min(u64::from(setting.payload_bytes_max));
             let bytes: Vec<u8> =
-                (offset..offset + length).map(|place| oracle.byte(group, session, message, place)).collect();
-            let checksum = PayloadChecksum::crc(&bytes);
+                (offset..offset + length).map(|place| oracle.byte(group, life, message, place)).collect();
+            let checksum = keys.data_checksum(&bytes);
             let piece = Piece { message, offset, length: length as u32, message_length, checksum };
             let slot = application.queued.0 & (application.slots - 1);
             application.memory[slot as usize].clone_from(&bytes);
@@ -566,9 +621,8 @@ impl Host {
         is_whole: bool,
     ) -> Result<(), String> {
         let application = self.groups.get_mut(&group.0).ok_or("no such group")?;
-        let waiting = upto.distance_from(application.forwarded) as u32;
-        let is_due = is_whole || waiting >= application.slots / 2;
-        if application.offload.is_by_node() || !is_due {
+        let Application { offload, forwarded, slots, .. } = *application;
+        if !is_forward_due(offload, forwarded, upto, is_whole, slots) {
             return Ok(());
         }
         application.forwarded = upto;
@@ -600,6 +654,7 @@ impl Application {
             message: 0,
             offset: 0,
             queued: setting.start,
+            asleep_at: None,
             idle: Nanoseconds::ZERO,
             rest_until: Nanoseconds::ZERO,
             forwarded: setting.start,

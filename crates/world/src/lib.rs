@@ -349,6 +349,10 @@ impl World {
                 }
             }
         }
+        let life = self.hosts[host].life;
+        for group in self.hosts[host].wake_applications() {
+            self.schedule(now, EventKind::Work { host, group, life });
+        }
         self.hosts[host].check(&self.scenario, &self.oracle)
     }
 

@@ -258,7 +258,9 @@ impl Oracle {
                 self.is_lost(scenario, id)
             }
             Ending::Evicted(Eviction::Closed) => {
-                self.is_lost(scenario, id) || (reader.place.is_none() && ended.joined_late)
+                self.is_lost(scenario, id)
+                    || self.has_place_of_earlier_life(id)
+                    || (reader.place.is_none() && ended.joined_late)
             }
             Ending::Evicted(Eviction::Refused) => {
                 reader.place.is_none() && (ended.joined_late || self.is_lost(scenario, id))
@@ -290,6 +292,15 @@ impl Oracle {
             let initial = scenario.groups[group as usize].hosts.get(member.index());
             of == group && initial.or_else(|| self.hosts.get(key)) == Some(&host)
         })
+    }
+
+    /// Whether a host was restarted and has the place that it had before (docs/protocol.md, "What is not guaranteed").
+    fn has_place_of_earlier_life(&self, id: ReaderId) -> bool {
+        let first = ReaderId { life: 0, join: 0, ..id };
+        let earlier = self.readers.range(first..ReaderId { join: 0, ..id });
+        let place = self.readers.get(&id).and_then(|reader| reader.place);
+        let mut same = earlier.filter(|(other, _)| (other.group, other.host) == (id.group, id.host));
+        place.is_some() && same.any(|(_, reader)| reader.place == place)
     }
 
     /// Whether a member may hear nothing from its root: because of a fault, since the root has lost it, or because there is no session.
@@ -327,7 +338,8 @@ impl Oracle {
             let reader = self.readers.get(&id).copied().unwrap_or_default();
             let is_served = reader.place.is_some_and(|(session, _)| self.closed.contains(&(group, session)))
                 && !reader.has_left
-                && !self.is_lost(scenario, id);
+                && !self.is_lost(scenario, id)
+                && !self.has_place_of_earlier_life(id);
             let must_be_closed = is_served && !self.is_misled(group);
             if reader.ending.is_none() || (must_be_closed && reader.ending != Some(Ending::Closed)) {
                 return Err(format!("group {group} has ended at host {host} by {:?}", reader.ending));

@@ -3,7 +3,7 @@
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
-use treecast_proto::{MemberId, Nanoseconds, Offload, Sequence};
+use treecast_proto::{Authentication, MemberId, Nanoseconds, Offload, Sequence};
 
 /// A cluster, its traffic and its faults.
 #[derive(Debug, Clone)]
@@ -27,6 +27,7 @@ pub struct GroupScenario {
     pub slots: u32,
     pub payload_bytes_max: u16,
     pub offload: Offload,
+    pub authentication: Authentication,
     pub start: Sequence,
     pub admits: bool,
     pub bytes_per_s_max: Option<u64>,
@@ -37,10 +38,20 @@ pub struct GroupScenario {
     /// The maximum pause of a reader between reads, and the maximum number of packets per read.
     pub read_pause_max: Nanoseconds,
     pub read_packets_max: u32,
+    pub waiting: Waiting,
     /// Whether a root that is restarted creates the group again, and members of the old session join again.
     pub is_repeated: bool,
     /// Whether the messages of every session have the same lengths.
     pub has_equal_sessions: bool,
+}
+
+/// How the applications of a group wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Waiting {
+    /// They check again and again.
+    Checks,
+    /// They sleep until their nodes wake them, so that a wake-up that is missing is a world that does not end.
+    Sleeps,
 }
 
 /// What attackers do, who record all packets: probabilities from 0 to 1 for each packet that is sent.
@@ -139,7 +150,21 @@ impl Scenario {
         }
         scenario.take_multicast();
         scenario.shrink_paths();
+        scenario.take_variants();
         scenario
+    }
+
+    /// What codes cover and how applications wait, of some groups; from a stream of its own, so that it changes nothing else.
+    fn take_variants(&mut self) {
+        let mut random = Pcg64::seed_from_u64(self.seed ^ 0x7661_7269_616e_7400);
+        for group in &mut self.groups {
+            if random.random_bool(0.5) {
+                group.authentication = Authentication::Payload;
+            }
+            if random.random_bool(0.5) {
+                group.waiting = Waiting::Sleeps;
+            }
+        }
     }
 
     /// In some worlds, groups whose nodes forward by themselves send by multicast. A stream of its own decides that, so that it changes
@@ -293,6 +318,7 @@ impl GroupScenario {
             slots,
             payload_bytes_max,
             offload,
+            authentication: Authentication::Header,
             start: Sequence(start),
             admits: random.random_bool(0.7),
             bytes_per_s_max: random
@@ -302,6 +328,7 @@ impl GroupScenario {
             pause_max: Nanoseconds::from_us(10_u64.pow(random.random_range(0..=4))),
             read_pause_max: Nanoseconds::from_us(10_u64.pow(random.random_range(0..=3))),
             read_packets_max: random.random_range(1..=slots),
+            waiting: Waiting::Checks,
             is_repeated: random.random_bool(0.8),
             has_equal_sessions: random.random_bool(0.5),
         }
