@@ -15,6 +15,9 @@
 #include "packet.h"
 #include "parse.h"
 
+/* The bytes of one iteration of a loop, whose body the verifier examines once. */
+#define BLOCK_BYTES 64
+
 /* The address of the tables in one register: otherwise the compiler loads the address of each table. */
 static __always_inline const __u8 *crc_tables(void)
 {
@@ -107,10 +110,11 @@ __noinline __u32 payload_crc(struct slot *slot, __u32 length)
 	return ~crc;
 }
 
-/* The checksum of a payload of data. */
+/* The checksum of the payload of the next packet of data. */
 static __always_inline __u64 payload_checksum(struct group *group, struct slot *slot, __u32 length)
 {
-	return group->payload_check == CHECK_CODE ? payload_mac(&group->payload_key, slot, length) : payload_crc(slot, length);
+	return group->payload_check == CHECK_CODE ? payload_mac(&group->payload_key, slot, group->flow.next, length) :
+						    payload_crc(slot, length);
 }
 
 /* The Internet checksum's sum of a payload, which is padded with zeros in its slot. */

@@ -50,6 +50,15 @@ struct mac_key {
 	__u64 words[2];
 };
 
+/* The bytes of a payload that one pair of hashes covers. */
+#define NH_BLOCK_BYTES 256
+
+/* wire's `PayloadKey`: the key of the codes of payloads. */
+struct payload_key {
+	struct mac_key code;
+	__u32 hash[NH_BLOCK_BYTES / 4 + 2];
+};
+
 /* proto's `Rtt`: times in nanoseconds. */
 struct rtt {
 	__u64 smoothed;
@@ -188,7 +197,7 @@ struct group {
 	__u64 timer_set_for;
 	/* What user space posts before it hands the group off: the keys of the session, how payloads of data are verified, and so on. */
 	struct mac_key header_key;
-	struct mac_key payload_key;
+	struct payload_key payload_key;
 	__u32 payload_check;
 	__u32 number;
 	__u32 epoch;

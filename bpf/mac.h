@@ -1,4 +1,4 @@
-/* Message authentication codes: SipHash-2-4 (Aumasson and Bernstein, 2012). */
+/* Message authentication codes: SipHash-2-4 (Aumasson and Bernstein, 2012), for payloads of their NH hashes. */
 #pragma once
 
 #include <linux/bpf.h>
@@ -10,9 +10,6 @@
 #include "packet.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "words are read with their first byte lowest");
-
-/* The bytes of one iteration of a loop, whose body the verifier examines once. */
-#define BLOCK_BYTES 64
 
 /* The state of a hash. */
 struct sip {
@@ -87,48 +84,66 @@ __noinline __u64 header_mac(struct mac_key *key, struct header *header)
 
 struct hashing {
 	struct slot *slot;
+	struct payload_key *key;
 	struct sip sip;
 };
+
+/* Adds eight bytes of a block to its two hashes, which have the same key two words apart (NH with the Toeplitz construction, RFC 4418). */
+static __always_inline void nh_words(__u64 *hashes, const __u32 *words, const __u32 *key)
+{
+	hashes[0] += (__u64)(words[0] + key[0]) * (words[1] + key[1]);
+	hashes[1] += (__u64)(words[0] + key[2]) * (words[1] + key[3]);
+	/* Keeps the compiler from loading all words of a block first, which do not fit its registers. */
+	asm volatile("" : "+r"(hashes[0]), "+r"(hashes[1]) : : "memory");
+}
 
 static long hash_block(__u32 index, void *context)
 {
 	struct hashing *hashing = context;
-	struct sip sip = hashing->sip;
-	__u32 at = index * BLOCK_BYTES, word;
+	struct sip sip;
+	const __u32 *words, *key = hashing->key->hash;
+	__u32 at = index * NH_BLOCK_BYTES, word;
+	__u64 hashes[2] = { 0 };
 
 	asm volatile("" : "+r"(at));
-	if (at > SLOT_BYTES - BLOCK_BYTES)
+	if (at > SLOT_BYTES - NH_BLOCK_BYTES)
 		return 1;
+	words = (__u32 *)(hashing->slot->payload + at);
 #pragma unroll
-	for (word = 0; word < BLOCK_BYTES / 8; word++)
-		sip_word(&sip, *(__u64 *)(hashing->slot->payload + at + 8 * word));
+	for (word = 0; word < NH_BLOCK_BYTES / 4; word += 2)
+		nh_words(hashes, words + word, key + word);
+	sip = hashing->sip;
+	sip_word(&sip, hashes[0]);
+	sip_word(&sip, hashes[1]);
 	hashing->sip = sip;
 	return 0;
 }
 
-/* The code of a payload, which is padded with zeros in its slot. */
-__noinline __u64 payload_mac(struct mac_key *key, struct slot *slot, __u32 length)
+/* The code of the payload of a packet, which is padded with zeros in its slot: SipHash of the packet's number, the length and the hashes
+ * of each block (docs/wire.md). */
+__noinline __u64 payload_mac(struct payload_key *key, struct slot *slot, __u32 packet, __u32 length)
 {
-	struct hashing hashing = { .slot = slot };
-	__u32 at = length & ~(BLOCK_BYTES - 1), index;
-	__u64 last = (__u64)length << 56;
+	struct hashing hashing = { .slot = slot, .key = key };
+	__u32 at = length & ~(NH_BLOCK_BYTES - 1), blocks = length / NH_BLOCK_BYTES, index;
+	__u64 hashes[2] = { 0 };
 
 	if (!key || !slot || length > SLOT_BYTES)
 		return 0;
-	hashing.sip = sip_start(key);
-	bpf_loop(length / BLOCK_BYTES, hash_block, &hashing, 0);
-	for (index = 0; index < BLOCK_BYTES / 8; index++, at += 8) {
+	hashing.sip = sip_start(&key->code);
+	sip_word(&hashing.sip, packet | (__u64)length << 32);
+	bpf_loop(blocks, hash_block, &hashing, 0);
+	if (at == length)
+		return sip_end(&hashing.sip, (__u64)(8 + 16 * blocks) << 56);
+	for (index = 0; index < NH_BLOCK_BYTES / 8; index++, at += 8) {
 		__u32 word = at;
 
 		/* The value that is checked is the value that is used: the barrier keeps the compiler from deriving another one. */
 		asm volatile("" : "+r"(word));
 		if (word >= length || word > SLOT_BYTES - 8)
 			break;
-		if (word + 8 > length) {
-			last |= *(__u64 *)(slot->payload + word);
-			break;
-		}
-		sip_word(&hashing.sip, *(__u64 *)(slot->payload + word));
+		nh_words(hashes, (__u32 *)(slot->payload + word), key->hash + 2 * index);
 	}
-	return sip_end(&hashing.sip, last);
+	sip_word(&hashing.sip, hashes[0]);
+	sip_word(&hashing.sip, hashes[1]);
+	return sip_end(&hashing.sip, (__u64)(8 + 16 * (blocks + 1)) << 56);
 }

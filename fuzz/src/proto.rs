@@ -215,8 +215,9 @@ const fn seed(node: u8, life: u8) -> [u64; 2] {
     [node as u64, life as u64]
 }
 
-fn session_keys(number: u8) -> Keys {
-    key().session_keys(session(number), Authentication::Header)
+/// Payloads have codes where data is sent by multicast.
+fn authentication(is_multicast: bool) -> Authentication {
+    if is_multicast { Authentication::Payload } else { Authentication::Header }
 }
 
 /// The first nonce of a node.
@@ -253,7 +254,7 @@ impl Trial {
             group: GROUP,
             key: key(),
             session: session(0),
-            authentication: Authentication::Header,
+            authentication: authentication(setting.offload % 4 == 3),
             integrity: Integrity::default(),
             root: MemberId(0),
             members: (0..3).map(address).collect(),
@@ -353,7 +354,7 @@ impl Trial {
             Step::WaitLong { ms } => self.wait(Nanoseconds::from_ms(u64::from(ms) * 8)),
             Step::Queue { bytes, count } => (0..=count % 32).for_each(|_| self.queue(bytes.into())),
             Step::QueueAny { message, offset, length, message_length } => {
-                let checksum = PayloadChecksum::crc(&payload_of(message, length.min(PAYLOAD_BYTES.into())));
+                let checksum = self.checksum(&payload_of(message, length.min(PAYLOAD_BYTES.into())));
                 let piece = Piece { message, offset, length, message_length, checksum };
                 if self.request(0, Input::Queue { group: GROUP, piece }) {
                     self.queued = if piece.is_last() {
@@ -417,11 +418,21 @@ impl Trial {
         }
     }
 
+    fn session_keys(&self, number: u8) -> Keys {
+        key().session_keys(session(number), self.create.authentication)
+    }
+
+    /// The checksum of the next packet that the root queues.
+    fn checksum(&self, payload: &[u8]) -> PayloadChecksum {
+        let next = self.nodes[0].readable(GROUP).map_or(self.start, |(_, next)| next);
+        self.session_keys(self.sessions - 1).data_checksum(next, payload)
+    }
+
     fn queue(&mut self, message_bytes: u64) {
         let (message, offset, known_length) = self.queued;
         let message_length = if offset == 0 { message_bytes % 4_096 } else { known_length };
         let length = (message_length - offset).min(PAYLOAD_BYTES.into());
-        let checksum = PayloadChecksum::crc(&payload_of(message, length as u32));
+        let checksum = self.checksum(&payload_of(message, length as u32));
         let piece = Piece { message, offset, length: length as u32, message_length, checksum };
         if self.nodes[0].room(GROUP) > 0 {
             assert!(
@@ -484,7 +495,9 @@ impl Trial {
     /// Records the receive window of an acknowledgment, if it is valid.
     fn record_window(&mut self, to: usize, bytes: &[u8]) {
         let Some(SessionId([number, ..])) = self.nodes[to].session(GROUP) else { return };
-        let Ok(packet) = View::new(bytes).and_then(|view| view.check(&session_keys(number))) else { return };
+        let Ok(packet) = View::new(bytes).and_then(|view| view.check(&self.session_keys(number))) else {
+            return;
+        };
         let (Body::Acknowledgment(acknowledgment) | Body::Nak(acknowledgment, _)) = packet.header.body else {
             return;
         };
@@ -577,7 +590,7 @@ impl Trial {
         else {
             return;
         };
-        let mut keys = session_keys(number % self.sessions);
+        let mut keys = self.session_keys(number % self.sessions);
         let nonce = nonce(of % NODES as u8, *life % 4);
         let number = |number: Number| self.number(number);
         let (body, payload) = match *body {
@@ -602,7 +615,10 @@ impl Trial {
                     ][usize::from(rest) % 3],
                 };
                 let payload = payload_of(data.message, length);
-                (Body::Data(Data { checksum: keys.data_checksum(&payload), ..data }), payload)
+                (
+                    Body::Data(Data { checksum: keys.data_checksum(number(*sequence), &payload), ..data }),
+                    payload,
+                )
             }
             AnyBody::Acknowledgment { stable, window } => {
                 let acknowledgment = self.acknowledgment(stable, window, time);
@@ -690,7 +706,7 @@ impl Trial {
                     slots: 1 << (slots % 8),
                     payload_bytes_max: PAYLOAD_BYTES,
                     offload: if is_multicast { Offload::Switch } else { Offload::Nic },
-                    authentication: Authentication::Header,
+                    authentication: authentication(is_multicast),
                     integrity: Integrity::default(),
                     part: u16::from(part) % parts,
                     parts,

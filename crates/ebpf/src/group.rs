@@ -390,7 +390,7 @@ unsafe fn write(pointer: *mut Group, group: &HandOff) {
     // SAFETY: as the caller says.
     unsafe {
         set!(pointer, group.keys.header, header_key);
-        set!(pointer, group.keys.payload, payload_key);
+        set!(pointer, group.keys.data, payload_key);
         let payload_check = match (group.keys.authentication, group.integrity) {
             (Authentication::Payload, _) => CHECK_CODE,
             (Authentication::Header, Integrity::Crc32c) => CHECK_CRC,

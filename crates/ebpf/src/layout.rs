@@ -1,7 +1,7 @@
 //! Memory that the program and this crate share: a mirror of bpf/group.h. A test compares the two.
 
 use treecast_proto::{ChildState, FlowState, MulticastState};
-use treecast_wire::{HEADER_BYTES, MacKey};
+use treecast_wire::{HEADER_BYTES, MacKey, PayloadKey};
 
 /// The greatest number of children of a group that the program forwards.
 pub const CHILDREN_MAX: usize = 64;
@@ -82,7 +82,7 @@ mirror! {
         pub reserved: u16,
         pub timer_set_for: u64,
         pub header_key: MacKey,
-        pub payload_key: MacKey,
+        pub payload_key: PayloadKey,
         pub payload_check: u32,
         pub number: u32,
         pub epoch: u32,

@@ -327,16 +327,21 @@ fn delegated_packets_are_sent_without_further_events() {
 /// A data packet of a host that does not know the keys of the session.
 fn forged(from: u32, sequence: u32) -> Vec<u8> {
     use treecast_wire::{
-        Authentication, Body, Data, Distribution, Header, Keys, MacKey, MemberId, Sequence, Timestamp,
+        Authentication, Body, Data, Distribution, Header, Keys, MacKey, MemberId, PayloadKey, Sequence,
+        Timestamp,
     };
-    let keys =
-        Keys { header: MacKey([1, 2]), payload: MacKey([3, 4]), authentication: Authentication::Header };
+    let keys = Keys {
+        header: MacKey([1, 2]),
+        control: MacKey([3, 4]),
+        data: PayloadKey { code: MacKey([5, 6]), hash: [7; PayloadKey::HASH_WORDS] },
+        authentication: Authentication::Header,
+    };
     let data = Data {
         message: 0,
         offset: 0,
         length: 6,
         message_length: 6,
-        checksum: keys.data_checksum(b"forged"),
+        checksum: keys.data_checksum(Sequence(sequence), b"forged"),
         ack_requested: true,
         retransmitted: false,
         close: false,

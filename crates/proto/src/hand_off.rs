@@ -7,7 +7,7 @@
 
 use std::net::SocketAddr;
 
-use treecast_wire::{Authentication, GroupId, Integrity, Keys, MacKey, MemberId};
+use treecast_wire::{Authentication, GroupId, Integrity, Keys, MacKey, MemberId, PayloadKey};
 
 use crate::state::{ChildState, FlowState, MulticastState, Start};
 use crate::{Nanoseconds, Piece};
@@ -95,7 +95,8 @@ impl HandOff {
             group: GroupId(0),
             keys: Keys {
                 header: MacKey([0; 2]),
-                payload: MacKey([0; 2]),
+                control: MacKey([0; 2]),
+                data: PayloadKey { code: MacKey([0; 2]), hash: [0; PayloadKey::HASH_WORDS] },
                 authentication: Authentication::Header,
             },
             epoch: 0,

@@ -1,6 +1,6 @@
 //! The keys of groups and of their sessions.
 
-use treecast_wire::{Authentication, GroupId, Keys, MacKey, SessionId};
+use treecast_wire::{Authentication, GroupId, Keys, MacKey, PayloadKey, SessionId};
 
 /// The key of a group, which its members derive from its token. It does not reveal the token.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -38,13 +38,16 @@ impl GroupKey {
     }
 
     fn derive(&self, purpose: &[u8], session: &[u8], authentication: Authentication) -> Keys {
-        let hash = blake3::Hasher::new_keyed(&self.0).update(purpose).update(session).finalize();
-        let (words, _) = hash.as_bytes().as_chunks::<8>();
-        let [header_low, header_high, payload_low, payload_high] =
-            [0, 1, 2, 3].map(|word: usize| u64::from_le_bytes(words[word]));
+        let mut output = blake3::Hasher::new_keyed(&self.0).update(purpose).update(session).finalize_xof();
+        let mut word = || {
+            let mut bytes = [0; 8];
+            output.fill(&mut bytes);
+            u64::from_le_bytes(bytes)
+        };
         Keys {
-            header: MacKey([header_low, header_high]),
-            payload: MacKey([payload_low, payload_high]),
+            header: MacKey([word(), word()]),
+            control: MacKey([word(), word()]),
+            data: PayloadKey { code: MacKey([word(), word()]), hash: std::array::from_fn(|_| word()) },
             authentication,
         }
     }
@@ -63,7 +66,8 @@ mod tests {
             group.session_keys(SessionId([1; 16]), Authentication::Header),
             GroupKey::new("other", GroupId(1)).handshake_keys(),
         ];
-        let keys: Vec<MacKey> = keys.iter().flat_map(|keys| [keys.header, keys.payload]).collect();
+        let keys: Vec<MacKey> =
+            keys.iter().flat_map(|keys| [keys.header, keys.control, keys.data.code]).collect();
         for (index, key) in keys.iter().enumerate() {
             assert!(!keys[..index].contains(key), "key {index} is not new");
         }

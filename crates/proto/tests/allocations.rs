@@ -5,11 +5,13 @@ use std::net::SocketAddr;
 
 use treecast_proto::{
     Authentication, CreateGroup, GroupId, GroupKey, Input, Integrity, MemberId, Nanoseconds, Offload, Output,
-    PayloadChecksum, Piece, Protocol, Sequence, SessionId, Settings, TransmitPayload,
+    Piece, Protocol, Sequence, SessionId, Settings, TransmitPayload,
 };
 
 const GROUP: GroupId = GroupId(1);
 const NODES: usize = 4;
+
+const SESSION: SessionId = SessionId([1; 16]);
 
 /// A root, a relay and its two children, and the datagrams in flight.
 struct Chain {
@@ -30,8 +32,8 @@ impl Chain {
         let create = CreateGroup {
             group: GROUP,
             key: GroupKey::new("a token", GROUP),
-            session: SessionId([1; 16]),
-            authentication: Authentication::Header,
+            session: SESSION,
+            authentication: Authentication::Payload,
             integrity: Integrity::default(),
             root: MemberId(0),
             members: (0..NODES).map(address).collect(),
@@ -108,7 +110,8 @@ impl Chain {
     }
 
     fn queue(&mut self, message: u32) {
-        let checksum = PayloadChecksum::crc(&[0; 512]);
+        let keys = GroupKey::new("a token", GROUP).session_keys(SESSION, Authentication::Payload);
+        let checksum = keys.data_checksum(Sequence(message), &[0; 512]);
         let piece = Piece { message, offset: 0, length: 512, message_length: 512, checksum };
         if self.nodes[0].room(GROUP) > 0 {
             self.nodes[0].handle(self.now, Input::Queue { group: GROUP, piece }).expect("there is room");

@@ -242,6 +242,41 @@ impl RootLoss {
     const ALL: [Self; 2] = [Self::Silent, Self::Restarted];
 }
 
+/// What guards payloads of data, in a table.
+mod guard {
+    use crate::{Authentication, Integrity};
+
+    /// A member may accept a packet by the checksum of its datagram.
+    const NETWORK: u8 = 2;
+    /// Payloads have codes, and not CRCs.
+    const CODES: u8 = 4;
+
+    pub const fn of(authentication: Authentication, integrity: Integrity) -> u8 {
+        let codes = match authentication {
+            Authentication::Header => 0,
+            Authentication::Payload => CODES,
+        };
+        let network = match integrity {
+            Integrity::Crc32c => 0,
+            Integrity::Network => NETWORK,
+        };
+        codes | network
+    }
+
+    /// None if other bits are set.
+    pub const fn authentication(guards: u8) -> Option<Authentication> {
+        match guards & !NETWORK {
+            0 => Some(Authentication::Header),
+            CODES => Some(Authentication::Payload),
+            _ => None,
+        }
+    }
+
+    pub const fn integrity(guards: u8) -> Integrity {
+        if guards & NETWORK == 0 { Integrity::Crc32c } else { Integrity::Network }
+    }
+}
+
 impl Table {
     fn read(payload: &[u8]) -> Option<Self> {
         let (fixed, rest) = TableLayout::ref_from_prefix(payload).ok()?;
@@ -254,8 +289,8 @@ impl Table {
             bytes: fixed.bytes.get(),
             payload_bytes_max: fixed.payload_bytes_max.get(),
             offload: Offload::NAMES.get(usize::from(fixed.offload))?.1,
-            authentication: Authentication::NAMES.get(usize::from(fixed.guards & 1))?.1,
-            integrity: Integrity::NAMES.get(usize::from(fixed.guards >> 1))?.1,
+            authentication: guard::authentication(fixed.guards)?,
+            integrity: guard::integrity(fixed.guards),
             part: fixed.part.get(),
             parts: fixed.parts.get(),
             neighbours: neighbours.iter().map(Neighbour::read).collect::<Option<_>>()?,
@@ -279,7 +314,7 @@ impl Table {
             bytes: self.bytes.into(),
             payload_bytes_max: self.payload_bytes_max.into(),
             offload: self.offload as u8,
-            guards: self.authentication as u8 | (self.integrity as u8) << 1,
+            guards: guard::of(self.authentication, self.integrity),
             part: self.part.into(),
             parts: self.parts.into(),
         };

@@ -56,7 +56,7 @@ impl<'a> View<'a> {
         let packet = self.read()?;
         let payload = packet.payload;
         let checksums = match &packet.header.body {
-            Body::Data(data) => Some((data.checksum, keys.data_checksum(payload))),
+            Body::Data(data) => Some((data.checksum, keys.data_checksum(packet.header.sequence, payload))),
             Body::Control(header) | Body::Handshake(header) => {
                 Some((header.checksum, keys.control_checksum(payload)))
             }

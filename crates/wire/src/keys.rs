@@ -5,7 +5,7 @@ use core::str::FromStr;
 
 use siphasher::sip::SipHasher24;
 
-use crate::PayloadChecksum;
+use crate::{PayloadChecksum, PayloadKey, Sequence};
 
 /// A key of SipHash-2-4 (Aumasson and Bernstein, 2012), whose results are the message authentication codes of packets.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -106,24 +106,26 @@ impl FromStr for Integrity {
 pub struct Keys {
     /// The key of headers.
     pub header: MacKey,
-    /// The key of payloads.
-    pub payload: MacKey,
+    /// The key of the payloads of control messages and handshakes.
+    pub control: MacKey,
+    /// The key of the payloads of data.
+    pub data: PayloadKey,
     /// What is covered of data.
     pub authentication: Authentication,
 }
 
 impl Keys {
-    /// The checksum of a payload of data: its CRC-32C, or its code.
-    pub fn data_checksum(&self, payload: &[u8]) -> PayloadChecksum {
+    /// The checksum of the payload of the packet of data with this number: its CRC-32C, or its code.
+    pub fn data_checksum(&self, packet: Sequence, payload: &[u8]) -> PayloadChecksum {
         match self.authentication {
             Authentication::Header => PayloadChecksum::crc(payload),
-            Authentication::Payload => self.control_checksum(payload),
+            Authentication::Payload => PayloadChecksum(self.data.code(packet, payload)),
         }
     }
 
     /// The checksum of the payload of a control message or a handshake: its code.
     pub fn control_checksum(&self, payload: &[u8]) -> PayloadChecksum {
-        PayloadChecksum(self.payload.mac(payload))
+        PayloadChecksum(self.control.mac(payload))
     }
 }
 

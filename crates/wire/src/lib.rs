@@ -5,11 +5,16 @@
 //! returns the [`Packet`]. [`Header::write`] is the inverse. docs/wire.md has the layout and test vectors.
 //!
 //! ```
-//! use treecast_wire::{Authentication, Body, Data, Distribution, GroupId, Header, Keys, MacKey, MemberId, Sequence, Timestamp, View};
+//! use treecast_wire::{Authentication, Body, Data, Distribution, GroupId, Header, Keys, MacKey, MemberId, PayloadKey, Sequence, Timestamp, View};
 //!
-//! let keys = Keys { header: MacKey([1, 2]), payload: MacKey([3, 4]), authentication: Authentication::Header };
+//! let keys = Keys {
+//!     header: MacKey([1, 2]),
+//!     control: MacKey([3, 4]),
+//!     data: PayloadKey { code: MacKey([5, 6]), hash: [7; PayloadKey::HASH_WORDS] },
+//!     authentication: Authentication::Payload,
+//! };
 //! let payload = b"hello";
-//! let checksum = keys.data_checksum(payload);
+//! let checksum = keys.data_checksum(Sequence(41), payload);
 //! let data =
 //!     Data { message: 7, offset: 0, length: 5, message_length: 5, checksum, ack_requested: true, retransmitted: false, close: false,
 //!            distribution: Distribution::Tree };
@@ -42,6 +47,7 @@ mod header;
 mod keys;
 mod layout;
 mod malformed;
+mod payload_key;
 mod readers;
 mod sequence;
 
@@ -53,6 +59,7 @@ pub use keys::{
     Authentication, Integrity, Keys, MacKey, Nonce, SessionId, UnknownAuthentication, UnknownIntegrity,
 };
 pub use malformed::Malformed;
+pub use payload_key::PayloadKey;
 pub use readers::{ReaderSet, Readers};
 pub use sequence::Sequence;
 pub use treecast_terms::{GroupId, MemberId, Offload};

@@ -7,15 +7,27 @@ use proptest::prelude::*;
 use treecast_wire::{
     Acknowledgment, Authentication, Body, Control, ControlHeader, Data, Distribution, Eviction, GroupId,
     HEADER_BYTES, Handshake, Header, Integrity, Keys, MESSAGE_BYTES_MAX, MacKey, Malformed, MemberId,
-    Missing, Neighbour, Nonce, Offload, PAYLOAD_BYTES_MAX, ReaderSet, Readers, Role, RootLoss, Sequence,
-    SessionId, Table, Timestamp, View,
+    Missing, Neighbour, Nonce, Offload, PAYLOAD_BYTES_MAX, PayloadKey, ReaderSet, Readers, Role, RootLoss,
+    Sequence, SessionId, Table, Timestamp, View,
 };
 
 const KEYS: Keys = Keys {
     header: MacKey([0x0706_0504_0302_0100, 0x0f0e_0d0c_0b0a_0908]),
-    payload: MacKey([0x1716_1514_1312_1110, 0x1f1e_1d1c_1b1a_1918]),
+    control: MacKey([0x1716_1514_1312_1110, 0x1f1e_1d1c_1b1a_1918]),
+    data: PayloadKey { code: MacKey([0x2726_2524_2322_2120, 0x2f2e_2d2c_2b2a_2928]), hash: hash_key() },
     authentication: Authentication::Header,
 };
+
+/// A key of NH whose bytes count up from 30.
+const fn hash_key() -> [u64; PayloadKey::HASH_WORDS] {
+    let mut words = [0; PayloadKey::HASH_WORDS];
+    let mut byte = 0;
+    while byte < words.len() * 8 {
+        words[byte / 8] |= ((0x30 + byte as u64) & 0xff) << (8 * (byte % 8));
+        byte += 1;
+    }
+    words
+}
 
 const PAYLOAD_KEYS: Keys = Keys { authentication: Authentication::Payload, ..KEYS };
 
@@ -41,7 +53,7 @@ fn piece(payload: &[u8], offset: u64, rest: u64, message: u32, bits: u8) -> Body
         offset,
         length,
         message_length,
-        checksum: KEYS.data_checksum(payload),
+        checksum: KEYS.data_checksum(Sequence(0), payload),
         ack_requested: bits & 1 != 0,
         retransmitted: bits & 2 != 0,
         close,
@@ -220,8 +232,9 @@ proptest! {
         let mut forged = payload.clone();
         let from = index.index(payload.len() - 4);
         forged[from..].iter_mut().zip(pattern).for_each(|(byte, bits)| *byte ^= bits);
-        prop_assert_eq!(KEYS.data_checksum(&forged), KEYS.data_checksum(&payload));
-        prop_assert_ne!(PAYLOAD_KEYS.data_checksum(&forged), PAYLOAD_KEYS.data_checksum(&payload));
+        let number = Sequence(1);
+        prop_assert_eq!(KEYS.data_checksum(number, &forged), KEYS.data_checksum(number, &payload));
+        prop_assert_ne!(PAYLOAD_KEYS.data_checksum(number, &forged), PAYLOAD_KEYS.data_checksum(number, &payload));
         prop_assert_ne!(KEYS.control_checksum(&forged), KEYS.control_checksum(&payload));
     }
 
@@ -307,7 +320,7 @@ fn packets_of_each_type_match_the_test_vectors() {
         offset: 1_408,
         length: 5,
         message_length: 1_413,
-        checksum: KEYS.data_checksum(b"hello"),
+        checksum: KEYS.data_checksum(Sequence(0), b"hello"),
         ack_requested: true,
         retransmitted: false,
         close: false,
@@ -334,6 +347,12 @@ fn packets_of_each_type_match_the_test_vectors() {
                 address: "[2001:db8::5]:7001".parse().unwrap(),
             },
         ],
+    };
+    let coded = |payload: &[u8]| {
+        let length = payload.len() as u32;
+        let checksum = PAYLOAD_KEYS.data_checksum(header(Body::Probe).sequence, payload);
+        let body = Data { length, message_length: 1_408 + u64::from(length), checksum, ..data };
+        datagram(&header(Body::Data(body)), payload)
     };
     let mut multicast_table = Table { offload: Offload::Switch, ..table.clone() };
     multicast_table.neighbours.insert(
@@ -377,6 +396,8 @@ fn packets_of_each_type_match_the_test_vectors() {
         dump("heartbeat", &datagram(&header(Body::Heartbeat), b"")),
         dump("control: table with a multicast address", &control(Control::Table(multicast_table))),
         dump("path probe", &datagram(&header(Body::PathProbe { length: 5 }), &[0; 5])),
+        dump("data with the code of its payload", &coded(&[5; 5])),
+        dump("data with the code of its payload, of two blocks", &coded(&[6; 300])),
     ];
     let text = text.join("\n");
     insta::assert_snapshot!(text);
@@ -436,7 +457,7 @@ fn pieces_lie_within_their_message() {
             offset,
             length,
             message_length,
-            checksum: KEYS.data_checksum(&payload),
+            checksum: KEYS.data_checksum(Sequence(0), &payload),
             ack_requested: false,
             retransmitted: false,
             close,

@@ -50,7 +50,8 @@ fn the_program_computes_the_same_codes_and_checksums_for_payloads_of_any_length(
     let Some(mut lab) = Lab::new() else { return };
     for authentication in [Authentication::Header, Authentication::Payload] {
         let mut stage = Stage::new(&mut lab, &Setting { authentication, ..SETTING }).unwrap();
-        for bytes in (0..=200).chain([1_408]) {
+        // Around the ends of blocks of 64 and 256 bytes, and with as many as there can be.
+        for bytes in (0..=200).chain(248..=272).chain([511, 512, 513, 1_279, 1_280, 1_281, 1_408]) {
             let data = |defect| Act::Data { ahead: 0, ack_requested: true, pieces: 1, bytes, defect };
             let before = stage.pair.counts.handled;
             let last_bit = (64 + bytes) * 8 - 1;

@@ -213,7 +213,7 @@ impl Node {
                 offset: 0,
                 length: payload.len() as u32,
                 message_length: payload.len() as u64,
-                checksum: self.session.keys.data_checksum(&payload),
+                checksum: self.session.keys.data_checksum(START + number, &payload),
                 ack_requested: number % 5 == 0 || number + 1 == PACKETS,
                 retransmitted: false,
                 close: false,

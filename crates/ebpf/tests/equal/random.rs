@@ -48,6 +48,7 @@ pub fn with_multicast(settings: impl Strategy<Value = Setting>) -> impl Strategy
     (settings, prop::bool::weighted(0.1)).prop_map(|(setting, is_root)| Setting {
         is_root,
         is_multicast: true,
+        authentication: Authentication::Payload,
         ..setting
     })
 }

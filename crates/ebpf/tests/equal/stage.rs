@@ -385,9 +385,10 @@ impl<'a> Stage<'a> {
             let mut offset = 0;
             loop {
                 let length = max.min(message_length - offset);
+                let packet = Sequence(self.setting.start) + self.pieces.len() as u32;
                 let payload: Vec<u8> =
                     (0..length).map(|byte| (byte * 7 + u64::from(message)) as u8).collect();
-                let checksum = self.session.keys.data_checksum(&payload);
+                let checksum = self.session.keys.data_checksum(packet, &payload);
                 self.pieces.push((
                     Piece { message, offset, length: length as u32, message_length, checksum },
                     payload,

@@ -89,7 +89,7 @@ impl Sender {
             length: bytes.len() as u32,
             message_length: self.length,
             // Of the copy: another thread of the application may write the message meanwhile.
-            checksum: self.keys.data_checksum(self.writer.bytes(packet, bytes.len())),
+            checksum: self.keys.data_checksum(packet, self.writer.bytes(packet, bytes.len())),
         };
         self.writer.describe(packet, piece);
         self.writer.publish(packet + 1);

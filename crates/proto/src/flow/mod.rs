@@ -13,7 +13,7 @@ mod stall;
 
 use std::net::SocketAddr;
 
-use treecast_wire::{Integrity, MemberId, Missing, Offload, PayloadChecksum, Sequence, Timestamp};
+use treecast_wire::{Integrity, Keys, MemberId, Missing, Offload, Sequence, Timestamp};
 use zerocopy::FromZeros;
 
 use crate::bitmap::Bitmap;
@@ -189,12 +189,12 @@ impl Flow {
     }
 
     /// Queues the packet with which the root closes the group; false while all slots are in use, since members take it as any other.
-    /// `checksum` is that of an empty payload.
-    pub fn queue_close(&mut self, checksum: PayloadChecksum) -> bool {
+    pub fn queue_close(&mut self, keys: &Keys) -> bool {
         if self.room() == 0 {
             return false;
         }
         let FlowState { expected: Expected { message, .. }, bytes, .. } = self.state;
+        let checksum = keys.data_checksum(self.state.next, &[]);
         let piece = Piece { message, offset: 0, length: 0, message_length: bytes, checksum };
         self.keep(self.state.next, Slot::new(piece, true, true));
         self.advance();

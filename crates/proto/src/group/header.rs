@@ -11,7 +11,7 @@ use crate::flow::{Flow, PendingAck, Probe, Segment};
 use crate::{GroupKey, Nanoseconds, Transmit, TransmitPayload};
 
 /// The fields that all headers of a group at one node have in common, and the keys of their codes.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct HeaderTemplate {
     pub group: GroupId,
     pub member: MemberId,

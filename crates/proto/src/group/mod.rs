@@ -200,7 +200,7 @@ impl Group {
             },
             Role::Root(_) => return false,
         };
-        let (HeaderTemplate { group, member, epoch, .. }, Some(keys)) = (self.header, self.header.keys())
+        let (&HeaderTemplate { group, member, epoch, .. }, Some(keys)) = (&self.header, self.header.keys())
         else {
             return false;
         };
@@ -413,8 +413,8 @@ impl Group {
         }
         while self.apply_table_change(now) {}
         let (Role::Root(table), Some(flow)) = (&mut self.role, &mut self.flow) else { return None };
-        let empty_checksum = self.header.keys()?.data_checksum(&[]);
-        if table.is_close_due() && flow.queue_close(empty_checksum) {
+        let keys = self.header.keys()?;
+        if table.is_close_due() && flow.queue_close(keys) {
             table.on_close_queued();
         }
         let is_finished = table.is_closed() && flow.is_finished() && table.is_closed_for_readers();

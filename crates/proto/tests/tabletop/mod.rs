@@ -12,8 +12,7 @@ use std::net::SocketAddr;
 
 use treecast_proto::{
     Authentication, CreateGroup, Event, GroupId, GroupKey, Input, Integrity, MemberId, Nanoseconds, Offload,
-    Output, PayloadChecksum, Piece, Protocol, Refused, Sequence, SessionId, Settings, Store, Trace, Transmit,
-    TransmitPayload,
+    Output, Piece, Protocol, Refused, Sequence, SessionId, Settings, Store, Trace, Transmit, TransmitPayload,
 };
 use treecast_wire::{Header, Keys, View};
 
@@ -39,6 +38,8 @@ pub struct Tabletop {
     losses: Vec<Loss>,
     /// The number of groups created so far, which tells sessions apart, and of members that have joined.
     sessions: u8,
+    /// The keys of the last session of each group.
+    keys: BTreeMap<u32, Keys>,
     joined: u64,
     hides_packets: bool,
     output: String,
@@ -185,11 +186,18 @@ impl Tabletop {
         }
         let root = setting.tree[0].0;
         self.sessions += 1;
+        let session = SessionId([self.sessions; 16]);
+        let authentication = match setting.offload {
+            Offload::Switch => Authentication::Payload,
+            _ => Authentication::Header,
+        };
+        let keys = key(setting.group).session_keys(session, authentication);
+        self.keys.insert(setting.group, keys);
         let create = CreateGroup {
             group: GroupId(setting.group),
             key: key(setting.group),
-            session: SessionId([self.sessions; 16]),
-            authentication: Authentication::Header,
+            session,
+            authentication: keys.authentication,
             integrity: Integrity::default(),
             root: number(root),
             members: members.iter().map(|&member| address(member)).collect(),
@@ -238,6 +246,7 @@ impl Tabletop {
         is_whole: bool,
     ) -> Result<(), String> {
         let now = self.now;
+        let keys = *self.keys.get(&group).ok_or("there is no such group")?;
         let node = self.node(root)?;
         let id = GroupId(group);
         let message = *node.messages.entry(group).or_default();
@@ -245,9 +254,9 @@ impl Tabletop {
         loop {
             let length = PAYLOAD_BYTES.min(message_length - offset);
             let bytes: Vec<u8> = (offset..offset + length).map(|offset| byte(message, offset)).collect();
-            let checksum = PayloadChecksum::crc(&bytes);
-            let piece = Piece { message, offset, length: length as u32, message_length, checksum };
             let (_, next) = node.protocol.readable(id).ok_or("the node has no such group")?;
+            let checksum = keys.data_checksum(next, &bytes);
+            let piece = Piece { message, offset, length: length as u32, message_length, checksum };
             node.request(now, Input::Queue { group: id, piece }, &bytes)?;
             let slots = node.slots.get_mut(&group).ok_or("the group has no slots")?;
             let slot = next.0 as usize & (slots.len() - 1);
@@ -311,7 +320,8 @@ impl Tabletop {
     /// The keys of group 1, of its session with this number, from 1; `None`: of the last one.
     pub fn keys(&self, session: Option<u8>) -> Keys {
         let session = SessionId([session.unwrap_or(self.sessions); 16]);
-        key(1).session_keys(session, Authentication::Header)
+        let authentication = self.keys.get(&1).map_or(Authentication::Header, |keys| keys.authentication);
+        key(1).session_keys(session, authentication)
     }
 
     /// Sends a forged datagram.

@@ -320,7 +320,7 @@ impl Tabletop {
                         offset,
                         length,
                         message_length,
-                        checksum: keys.data_checksum(&payload),
+                        checksum: keys.data_checksum(Sequence(*packet), &payload),
                         ack_requested,
                         retransmitted,
                         close,

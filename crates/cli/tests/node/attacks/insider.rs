@@ -45,7 +45,7 @@ impl Forgery {
     pub fn write(&self) -> Datagram {
         let mut header = self.header;
         match &mut header.body {
-            Body::Data(data) => data.checksum = self.keys.data_checksum(&self.payload),
+            Body::Data(data) => data.checksum = self.keys.data_checksum(header.sequence, &self.payload),
             Body::Control(header) | Body::Handshake(header) => {
                 header.checksum = self.keys.control_checksum(&self.payload);
             }
@@ -62,7 +62,8 @@ impl Forgery {
     /// The same by an attacker who has guessed the keys.
     pub fn with_guessed_keys(mut self) -> Self {
         self.keys.header = MacKey([1, 2]);
-        self.keys.payload = MacKey([3, 4]);
+        self.keys.control = MacKey([3, 4]);
+        self.keys.data.code = MacKey([5, 6]);
         self
     }
 
@@ -147,7 +148,7 @@ impl Insider {
             offset: 0,
             length: payload.len() as u32,
             message_length: payload.len() as u64,
-            checksum: self.keys.data_checksum(payload),
+            checksum: self.keys.data_checksum(self.next, payload),
             ack_requested: true,
             retransmitted: false,
             close: false,
