@@ -33,6 +33,11 @@ pub enum Refused {
     /// Offload `switch` without a multicast address, or another offload with one.
     #[error("offload switch needs a multicast address, and no other offload has one")]
     Multicast,
+    /// Offload `switch` with [`treecast_wire::Authentication::Header`].
+    #[error(
+        "offload switch needs auth=payload: any host of the network can receive the packets, and change payloads that only a CRC guards"
+    )]
+    UnauthenticMulticast,
     /// The children form no tree.
     #[error("the children form no tree: member {0} must occur once, and below the root")]
     Tree(MemberId),

@@ -49,7 +49,7 @@ pub struct CreateGroup {
     pub key: GroupKey,
     /// The session, which is this group's life: random.
     pub session: SessionId,
-    /// What the codes of data packets cover.
+    /// What the codes of data packets cover; with offload `switch`, their payloads.
     pub authentication: Authentication,
     /// When members verify the CRCs of payloads.
     pub integrity: Integrity,
@@ -127,6 +127,9 @@ impl CreateGroup {
         };
         if !is_right {
             return Err(Refused::Multicast);
+        }
+        if self.multicast.is_some() && self.authentication == Authentication::Header {
+            return Err(Refused::UnauthenticMulticast);
         }
         let members = self.members.len();
         if self.root.0 as usize >= members || self.children.len() != members {

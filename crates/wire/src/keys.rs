@@ -31,10 +31,10 @@ impl fmt::Debug for MacKey {
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Authentication {
-    /// The header. The payload has a CRC, which detects errors, but not a change by a host on the path.
-    #[default]
+    /// The header. The payload has a CRC, which detects errors, but not a change by a host that sees the packet.
     Header,
     /// The header and the payload.
+    #[default]
     Payload,
 }
 

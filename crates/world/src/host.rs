@@ -565,7 +565,7 @@ impl Host {
             let length = (message_length - offset).min(u64::from(setting.payload_bytes_max));
             let bytes: Vec<u8> =
                 (offset..offset + length).map(|place| oracle.byte(group, life, message, place)).collect();
-            let checksum = keys.data_checksum(&bytes);
+            let checksum = keys.data_checksum(application.queued, &bytes);
             let piece = Piece { message, offset, length: length as u32, message_length, checksum };
             let slot = application.queued.0 & (application.slots - 1);
             application.memory[slot as usize].clone_from(&bytes);

@@ -158,7 +158,8 @@ impl Scenario {
     fn take_variants(&mut self) {
         let mut random = Pcg64::seed_from_u64(self.seed ^ 0x7661_7269_616e_7400);
         for group in &mut self.groups {
-            if random.random_bool(0.5) {
+            // Data by multicast always has codes of its payloads.
+            if random.random_bool(0.5) || group.offload == Offload::Switch {
                 group.authentication = Authentication::Payload;
             }
             if random.random_bool(0.5) {

@@ -114,8 +114,8 @@ pub struct Arguments {
     #[arg(long, value_name = "LIST", value_delimiter = ';')]
     scheme: Vec<Scheme>,
 
-    /// What is authenticated of each packet of data: header, payload (the header too), or header,payload
-    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "header", value_parser = authentication)]
+    /// What is authenticated of each packet of data: payload (the header too), header, or header,payload; offload switch takes payload only
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "payload", value_parser = authentication)]
     auth: Vec<Authentication>,
 
     /// Other software to measure as well, on the same hosts of the lab: openmpi
@@ -385,8 +385,8 @@ fn bench(arguments: &Arguments) -> anyhow::Result<Bench> {
     })
 }
 
-/// Every combination of engine, offload, scheme, authentication, integrity and knowledge of the fabric. Host-based (software) multicast uses a
-/// binomial tree by default, as MPI libraries do.
+/// Every combination of engine, offload, scheme, authentication, integrity and knowledge of the fabric that is a configuration of its own.
+/// Host-based (software) multicast uses a binomial tree by default, as MPI libraries do.
 fn modes(arguments: &Arguments) -> Vec<Mode> {
     let schemes: Vec<Option<Scheme>> = arguments.scheme.iter().copied().map(Some).collect();
     let has_fabric = arguments.racks.is_some() || arguments.fabric.is_some();
@@ -406,8 +406,20 @@ fn modes(arguments: &Arguments) -> Vec<Mode> {
             let default = [(offload == Offload::Host).then_some(Scheme::tree(TreeScheme::Binomial))];
             for &scheme in if schemes.is_empty() { &default[..] } else { &schemes } {
                 let guards = arguments.auth.iter().flat_map(|&authentication| {
-                    arguments.integrity.iter().map(move |&integrity| (authentication, integrity))
+                    // Where payloads have codes, members verify no CRC.
+                    let integrities = match authentication {
+                        Authentication::Header => &arguments.integrity[..],
+                        Authentication::Payload => &arguments.integrity[..1],
+                    };
+                    integrities.iter().map(move |&integrity| (authentication, integrity))
                 });
+                // Data by multicast has codes of its payloads. A configuration that cannot be is refused if it is the only one.
+                let is_possible = |&(authentication, _): &(Authentication, Integrity)| {
+                    offload != Offload::Switch
+                        || authentication == Authentication::Payload
+                        || arguments.auth.len() == 1
+                };
+                let guards = guards.filter(is_possible);
                 for (authentication, integrity) in guards {
                     modes.extend(fabrics.iter().map(|&on_fabric| Mode {
                         engine,

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use treecast_plan::Scheme;
-use treecast_proto::{CreateGroup, GroupKey, Offload, Refused, SessionId};
+use treecast_proto::{Authentication, CreateGroup, GroupKey, Offload, Refused, SessionId};
 use treecast_wire::{HEADER_BYTES, Keys, Table};
 
 use super::hosts::Hosts;
@@ -41,6 +41,9 @@ impl GroupConfig {
         let key = GroupKey::new(&settings.token, settings.group);
         let session = SessionId(random::bytes().map_err(NodeError::no_random_number)?);
         let offload = offload::choose(&settings, &hosts, root);
+        if offload.offload == Offload::Switch && settings.authentication == Authentication::Header {
+            return Err(Refused::UnauthenticMulticast.into());
+        }
         let settings = GroupSettings { offload: Some(offload.offload), ..settings };
         let multicast = if offload.offload == Offload::Switch {
             Some(draw_multicast_address(root.is_ipv6()).map_err(NodeError::no_random_number)?)
@@ -301,6 +304,15 @@ mod tests {
         let error = GroupConfig::new(stopped.clone()).unwrap_err().to_string();
         assert!(error.starts_with("bytes_per_s_max must be from 1 to "), "{error}");
         assert!(stopped.check("127.0.0.1:0".parse().unwrap(), 2).is_err());
+    }
+
+    #[test]
+    fn multicast_needs_authentic_payloads() {
+        let switch = GroupSettings { offload: Some(Offload::Switch), ..settings(4) };
+        assert!(GroupConfig::new(switch.clone()).is_ok());
+        let unauthentic = GroupSettings { authentication: Authentication::Header, ..switch };
+        let error = GroupConfig::new(unauthentic).unwrap_err().to_string();
+        assert!(error.starts_with("offload switch needs auth=payload"), "{error}");
     }
 
     #[test]

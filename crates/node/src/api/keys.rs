@@ -165,7 +165,7 @@ const GROUP_KEYS: &[Key<GroupSettings>] = &[
     Key {
         name: "auth",
         expected: "header or payload",
-        about: "what is authenticated of each packet of data: its header, or its payload too",
+        about: "what is authenticated of each packet of data: its header and its payload, or its header only",
         get: |settings| settings.authentication.to_string().into(),
         set: |settings, text| {
             settings.authentication = text.parse().ok()?;

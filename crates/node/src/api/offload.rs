@@ -3,7 +3,7 @@
 use std::fmt;
 use std::net::SocketAddr;
 
-use treecast_proto::Offload;
+use treecast_proto::{Authentication, Offload};
 
 use super::hosts::Hosts;
 use crate::GroupSettings;
@@ -47,6 +47,8 @@ pub(crate) fn choose(settings: &GroupSettings, hosts: &Hosts, root: SocketAddr) 
     } else if others < HOSTS_MIN {
         let noun = if others == 1 { "host" } else { "hosts" };
         (Offload::Nic, format!("to {others} other {noun} a switch saves at most one packet"))
+    } else if settings.authentication == Authentication::Header {
+        (Offload::Nic, "multicast needs auth=payload, and auth is header".into())
     } else {
         (Offload::Switch, format!("there are {others} other hosts"))
     };
@@ -77,7 +79,11 @@ mod tests {
     use crate::api::config::settings_of;
 
     fn chosen(hosts: usize, root: &str) -> ChosenOffload {
-        let settings = GroupSettings { offload: None, ..settings_of(hosts as u16) };
+        chosen_with(Authentication::Payload, hosts, root)
+    }
+
+    fn chosen_with(authentication: Authentication, hosts: usize, root: &str) -> ChosenOffload {
+        let settings = GroupSettings { offload: None, authentication, ..settings_of(hosts as u16) };
         choose(&settings, &Hosts::one_each(hosts), root.parse().unwrap())
     }
 
@@ -88,6 +94,13 @@ mod tests {
         assert_eq!(reason(3, "10.0.0.1:7000"), "to 2 other hosts a switch saves at most one packet");
         assert_eq!(reason(16, "127.0.0.1:7000"), "no switch is on the way over loopback");
         assert_eq!(chosen(1, "[::1]:7000").offload, Offload::Nic);
+    }
+
+    #[test]
+    fn multicast_is_not_chosen_where_payloads_are_not_authentic() {
+        let ChosenOffload { offload, reason } = chosen_with(Authentication::Header, 4, "10.0.0.1:7000");
+        assert_eq!(offload, Offload::Nic);
+        assert_eq!(reason.unwrap(), "multicast needs auth=payload, and auth is header");
     }
 
     #[test]

@@ -98,7 +98,7 @@ pub struct GroupSettings {
     pub token: String,
     /// Whether members on several hosts do without a token: any host that reaches them can then take part.
     pub insecure: bool,
-    /// What is authenticated of each packet of data.
+    /// What is authenticated of each packet of data. Data by multicast needs [`Authentication::Payload`].
     pub authentication: Authentication,
     /// When members verify the CRCs of payloads.
     pub integrity: Integrity,
@@ -139,7 +139,7 @@ impl GroupSettings {
             member: None,
             token: String::new(),
             insecure: false,
-            authentication: Authentication::Header,
+            authentication: Authentication::default(),
             integrity: Integrity::default(),
             scheme: None,
             plan: None,

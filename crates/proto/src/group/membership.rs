@@ -3,8 +3,8 @@
 use std::net::SocketAddr;
 
 use treecast_wire::{
-    Acknowledgment, Control, Handshake, MemberId, Neighbour, Nonce, Offload, Readers, Role, RootLoss,
-    SessionId, Table, Timestamp,
+    Acknowledgment, Authentication, Control, Handshake, MemberId, Neighbour, Nonce, Offload, Readers, Role,
+    RootLoss, SessionId, Table, Timestamp,
 };
 
 use super::handshake::{HandshakeStep, MemberHandshake};
@@ -293,7 +293,7 @@ impl Membership {
     }
 
     /// Takes the place that the complete table gives; `None` if that names no parent, or no multicast address with offload
-    /// `switch`, or one with another offload.
+    /// `switch`, or one with another offload, or payloads without codes with `switch`.
     pub fn take_place(&mut self, now: Nanoseconds) -> Option<NewPlace> {
         let IncomingTable { epoch, parts } = self.incoming.take()?;
         let mut parts = parts.into_iter().flatten();
@@ -302,7 +302,8 @@ impl Membership {
         let parent = *table.neighbours.iter().find(|neighbour| neighbour.role == Role::Parent)?;
         let mut roots = table.neighbours.iter().filter(|neighbour| neighbour.role == Role::Multicast);
         let (multicast, is_unique) = (roots.next().copied(), roots.next().is_none());
-        if multicast.is_some() != (table.offload == Offload::Switch) || !is_unique {
+        let is_authentic = multicast.is_none() || table.authentication == Authentication::Payload;
+        if multicast.is_some() != (table.offload == Offload::Switch) || !is_unique || !is_authentic {
             return None;
         }
         self.multicast = multicast;
@@ -543,7 +544,7 @@ impl Membership {
 
 #[cfg(test)]
 mod tests {
-    use treecast_wire::{Authentication, Integrity, Offload, Sequence};
+    use treecast_wire::{Integrity, Sequence};
 
     use super::*;
 
