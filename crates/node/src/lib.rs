@@ -5,7 +5,6 @@
 //! processes of its host.
 
 mod api;
-mod audit;
 mod clock;
 mod daemon;
 mod datagrams;

@@ -23,9 +23,8 @@ use super::messages::{
     ClientMessage, DaemonMessage, GroupUpdate, MESSAGE_BYTES_MAX, MemoryLayout, PlacementMessage,
     SettingsMessage, VERSION, Wakeup,
 };
-use super::policy::PeerCredentials;
 use super::seqpacket::{self, Received};
-use super::server::peer_credentials;
+use super::users::{PeerCredentials, peer_credentials};
 use crate::api::config::GroupConfig;
 use crate::engine::backend::{Backend, RunningEngine};
 use crate::engine::query::{Answer, Query};

@@ -11,9 +11,9 @@ use rustix::fs::{
 use treecast_ebpf::SlotMemory;
 use treecast_proto::{Ending, GroupId, GroupKey, OwnerId, ReaderSet};
 
-use super::account::{Account, Charge, KernelMemory, Lease};
 use super::messages::{MemoryLayout, PlaceMessage, Wakeup};
 use super::seqpacket;
+use super::users::{Account, Charge, KernelMemory, Lease};
 use crate::api::config::GroupConfig;
 use crate::memory::RingSettings;
 use crate::memory::readers::SharedReaders;

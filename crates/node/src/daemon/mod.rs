@@ -2,28 +2,26 @@
 //!
 //! [`Daemon`] listens on a Unix socket; [`Client`] is the engine of a [`crate::Node`] in a process that uses a daemon. The daemon trusts
 //! no client: its messages are parsed with bounds, and the readers of shared memory check it (memory/ring.rs, and the program in bpf/).
+//! What keeps its users apart is in users/, with the threat model.
 
-mod account;
 mod client;
 mod client_link;
-mod connections;
 mod discovery;
 mod listening;
 mod messages;
-mod policy;
 mod seqpacket;
 mod server;
 mod session;
 mod shared_node;
-mod user;
+mod users;
 
-pub(crate) use account::Charge;
 pub(crate) use client::{Client, MappedMemory};
 pub(crate) use client_link::ClientLink;
 pub use discovery::{SOCKET, SOCKET_VARIABLE, socket_path};
 pub(crate) use discovery::{find_daemon, find_unused_daemon};
 pub(crate) use messages::PlaceMessage;
-pub use policy::Policy;
 pub use server::{Daemon, DaemonCounters, Stopper};
 pub(crate) use session::ClientGroup;
 pub(crate) use shared_node::{SharedNode, open_shared};
+pub use users::Policy;
+pub(crate) use users::{Charge, audit};

@@ -1,32 +1,27 @@
-//! The daemon: one thread admits clients, and gives each to the thread of its user (`user.rs`).
-
-#![expect(unsafe_code, reason = "SO_PEERGROUPS")]
+//! The daemon: one thread admits clients, and gives each to the thread of its user (`users/user.rs`).
 
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use rustix::event::{EventfdFlags, epoll, eventfd};
-use rustix::net::{AddressFamily, SocketFlags, SocketType, accept_with, socketpair, sockopt};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, accept_with, socketpair};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use rustix::time::Timespec;
 
-use super::account::KernelMemory;
 use super::client_link::ClientWaker;
-use super::connections::Connections;
 use super::listening::ListeningSocket;
 use super::messages::{DaemonMessage, VERSION};
-use super::policy::{PeerCredentials, Policy};
 use super::seqpacket;
 use super::session::Session;
-use super::user::{Shared, User};
+use super::users::audit::{self, Audit, AuditKind};
+use super::users::{Connections, KernelMemory, PeerCredentials, Policy, Shared, User, peer_credentials};
 use crate::api::node::Node;
-use crate::audit::{self, Audit, AuditKind};
 use crate::clock;
 use treecast_proto::StrayCounters;
 
@@ -293,7 +288,12 @@ impl Daemon {
     }
 }
 
-fn new_session(node: &Node, socket: &OwnedFd, peer: PeerCredentials, rule: usize) -> io::Result<Session> {
+fn new_session(
+    node: &Node,
+    socket: &OwnedFd,
+    peer: PeerCredentials,
+    rule: usize,
+) -> io::Result<Session> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let (daemon_end, client_end) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
     let wake = UdpSocket::bind((node.address().ip(), 0))?;
@@ -301,42 +301,6 @@ fn new_session(node: &Node, socket: &OwnedFd, peer: PeerCredentials, rule: usize
     let name = peer.to_string();
     let waker = ClientWaker { socket: daemon_end, wake_port: wake.local_addr()?.port(), name };
     Ok(Session::new(socket.try_clone()?, peer, rule, waker, (client_end, wake)))
-}
-
-/// The credentials of the peer's process.
-pub(super) fn peer_credentials(socket: &OwnedFd) -> io::Result<PeerCredentials> {
-    let peer = sockopt::socket_peercred(socket)?;
-    let mut groups = peer_groups(socket)?;
-    groups.push(peer.gid.as_raw());
-    Ok(PeerCredentials { user: peer.uid.as_raw(), groups, process: peer.pid.as_raw_pid() })
-}
-
-/// The supplementary groups of the peer's process when it connected (`SO_PEERGROUPS`).
-fn peer_groups(socket: &OwnedFd) -> io::Result<Vec<u32>> {
-    const GROUPS_MAX: usize = 65_536;
-    let mut groups: Vec<libc::gid_t> = vec![0; 64];
-    loop {
-        let mut bytes = size_of_val(&groups[..]) as libc::socklen_t;
-        // SAFETY: the system writes at most `bytes` bytes, which the vector has, and returns their number.
-        let answer = unsafe {
-            libc::getsockopt(
-                socket.as_raw_fd(),
-                libc::SOL_SOCKET,
-                libc::SO_PEERGROUPS,
-                groups.as_mut_ptr().cast(),
-                &raw mut bytes,
-            )
-        };
-        if answer == 0 {
-            groups.truncate(bytes as usize / size_of::<libc::gid_t>());
-            return Ok(groups);
-        }
-        let error = io::Error::last_os_error();
-        if error.raw_os_error() != Some(libc::ERANGE) || groups.len() >= GROUPS_MAX {
-            return Err(error);
-        }
-        groups.resize(groups.len() * 4, 0);
-    }
 }
 
 /// Raises the limit of descriptors: a client needs two, and each of its groups two until the client has them.

@@ -8,19 +8,17 @@ use std::sync::atomic::Ordering;
 
 use treecast_proto::{Ending, Eviction, GroupId, Input, MemberId, Refused, Sequence, SessionId};
 
-use super::account::Lease;
 use super::client_link::{ClientLink, ClientWaker, Others, Share};
 use super::messages::{
     ClientMessage, DaemonMessage, GroupUpdate, HostLossMessage, LOSSES_PER_UPDATE_MAX,
     MEMBERS_PER_ANSWER_MAX, MemoryLayout, PlaceMessage, PlacementMessage, SettingsMessage, VERSION,
 };
-use super::policy::PeerCredentials;
 use super::seqpacket::{self, DESCRIPTORS_MAX};
-use super::user::User;
+use super::users::audit::{self, AuditKind};
+use super::users::{Lease, PeerCredentials, User};
 use crate::NodeError;
 use crate::api::addresses::find_own;
 use crate::api::config::GroupConfig;
-use crate::audit::{self, AuditKind};
 use crate::engine::backend::Backend;
 use crate::engine::query::{Answer, Query};
 use crate::engine::{EngineHandle, Request, enter};

@@ -9,8 +9,8 @@ use rustix::process::getuid;
 
 use super::client::Client;
 use super::listening::{ListeningSocket, SocketName};
-use super::policy::Policy;
 use super::server::{Daemon, Stopper, Usage};
+use super::users::Policy;
 use crate::{EngineChoice, NodeError, NodeSettings};
 
 /// The context of the names' hash.

@@ -6,9 +6,8 @@ use treecast_proto::{GroupId, Input, Protocol, Sequence};
 
 use super::delegation::SendDelegation;
 use super::kernel::Reclaimed;
-use crate::audit;
 use crate::clock;
-use crate::daemon::ClientLink;
+use crate::daemon::{ClientLink, audit};
 use crate::memory::shared_group::{RingSide, SharedGroup};
 
 /// A group of this node: the node's side of the ring, and what it shares with the application.

@@ -18,7 +18,7 @@ const DESCRIPTORS_EACH: u64 = 4;
 
 /// The bounds of a daemon's connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Connections {
+pub(crate) struct Connections {
     users_max: usize,
     pool_max: usize,
 }

@@ -16,13 +16,13 @@ use rustix::time::Timespec;
 use treecast_proto::{Ending, GroupId, Nanoseconds};
 
 use super::account::{Account, KernelMemory};
-use super::client_link::ClientLink;
-use super::messages::{DaemonMessage, MESSAGE_BYTES_MAX};
+use super::audit::{self, Audit, AuditKind};
 use super::policy::{Policy, Rule};
-use super::seqpacket::{self, Received};
-use super::session::Session;
-use crate::audit::{self, Audit, AuditKind};
 use crate::clock;
+use crate::daemon::client_link::ClientLink;
+use crate::daemon::messages::{DaemonMessage, MESSAGE_BYTES_MAX};
+use crate::daemon::seqpacket::{self, Received};
+use crate::daemon::session::Session;
 use crate::engine::backend::Backend;
 use crate::engine::{EngineHandle, Request};
 use crate::memory::shared_group::SharedGroup;
@@ -45,7 +45,7 @@ const FIRST_CLIENT: u64 = 2;
 
 /// What all threads of the daemon share.
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(crate) struct Shared {
     pub engine: Arc<EngineHandle>,
     pub policy: Policy,
     pub kernel_memory: Arc<KernelMemory>,
@@ -66,14 +66,14 @@ pub(super) struct Shared {
 
 /// A group that is being entered.
 #[derive(Debug)]
-pub(super) struct Entering<'a> {
+pub(crate) struct Entering<'a> {
     shared: &'a Shared,
     group: GroupId,
 }
 
 /// A user: what all its processes have.
 #[derive(Debug)]
-pub(super) struct User {
+pub(crate) struct User {
     pub shared: Arc<Shared>,
     pub account: Arc<Account>,
     pub audit: Mutex<Audit>,

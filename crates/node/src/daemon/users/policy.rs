@@ -9,6 +9,7 @@ use toml::Spanned;
 use treecast_proto::CreateGroup;
 use treecast_terms::parse_size;
 
+use super::credentials::PeerCredentials;
 use crate::NodeError;
 
 /// Which users may have groups, how many, and how large. The first rule that matches a user applies.
@@ -18,7 +19,7 @@ pub struct Policy {
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct Rule {
+pub(crate) struct Rule {
     name: String,
     subject: Subject,
     groups_max: Option<usize>,
@@ -31,25 +32,6 @@ pub(super) struct Rule {
 enum Subject {
     Everyone,
     These { users: Vec<u32>, groups: Vec<u32> },
-}
-
-/// The credentials of a client's process, from the kernel.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct PeerCredentials {
-    pub user: u32,
-    /// The group ids of the process.
-    pub groups: Vec<u32>,
-    pub process: i32,
-}
-
-impl fmt::Display for PeerCredentials {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match nix::unistd::User::from_uid(self.user.into()).ok().flatten() {
-            Some(user) => write!(formatter, "{}", user.name)?,
-            None => write!(formatter, "user {}", self.user)?,
-        }
-        write!(formatter, ", process {}", self.process)
-    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -129,7 +111,7 @@ impl Default for Policy {
 
 impl Policy {
     /// A policy that allows one user everything.
-    pub(super) fn of_user(user: u32) -> Self {
+    pub(crate) fn of_user(user: u32) -> Self {
         let subject = Subject::These { users: vec![user], groups: Vec::new() };
         let name = format!("processes of user {user}");
         let rule =
@@ -176,7 +158,7 @@ impl Policy {
     }
 
     /// The rule for a client, and its index; none: it may have no groups.
-    pub(super) fn rule_for(&self, peer: &PeerCredentials) -> Option<(usize, &Rule)> {
+    pub(crate) fn rule_for(&self, peer: &PeerCredentials) -> Option<(usize, &Rule)> {
         self.rules.iter().enumerate().find(|(_, rule)| rule.matches(peer))
     }
 }
@@ -366,7 +348,8 @@ mod tests {
 
     #[test]
     fn the_policy_that_is_installed_admits_all_users() {
-        let policy = Policy::parse(include_str!("../../../../dist/policy.toml"), "dist/policy.toml").unwrap();
+        let policy =
+            Policy::parse(include_str!("../../../../../dist/policy.toml"), "dist/policy.toml").unwrap();
         let (_, rule) = policy.rule_for(&peer(12_345, &[])).unwrap();
         let has_limits = rule.groups_max.is_some() && rule.members_max.is_some() && rule.memory_max.is_some();
         assert!(has_limits, "users have limits");
