@@ -276,8 +276,7 @@ impl Daemon {
     /// Ends all sessions, with the threads of the users. Clients see that their connections close.
     fn end(&mut self) -> DaemonCounters {
         self.stopper().stop();
-        let clients = self.shared.clients.load(Ordering::SeqCst);
-        tracing::info!(clients, "the daemon stops");
+        tracing::info!("the daemon stops");
         for user in self.users.values() {
             user.join();
         }
@@ -288,7 +287,7 @@ impl Daemon {
     }
 }
 
-fn new_session(
+pub(super) fn new_session(
     node: &Node,
     socket: &OwnedFd,
     peer: PeerCredentials,

@@ -210,10 +210,10 @@ impl User {
         Instant::now() + Duration::from_nanos(self.shared.join_timeout.0)
     }
 
-    /// Ends the groups for which processes were awaited in vain. Says whether others still wait.
-    fn end_awaited(&self) -> bool {
+    /// Ends the groups for which processes were awaited in vain until `now`. Returns whether others still wait.
+    fn end_awaited(&self, now: Instant) -> bool {
         let mut awaited = lock(&self.awaited);
-        let (now, before) = (Instant::now(), awaited.len());
+        let before = awaited.len();
         awaited.retain(|(until, group)| {
             // A process that has come since is the last one, and ends the group itself.
             let is_left = group.client.as_ref().is_some_and(ClientLink::is_left);
@@ -266,10 +266,14 @@ impl User {
         if let Some(thread) = &arrivals.thread {
             rustix::io::write(&*thread.waker, &1_u64.to_ne_bytes())?;
         }
+        self.add(&mut arrivals, session);
+        Ok(())
+    }
+
+    fn add(&self, arrivals: &mut Arrivals, session: Session) {
         arrivals.sessions.push(session);
         self.clients.fetch_add(1, Ordering::SeqCst);
         self.shared.clients.fetch_add(1, Ordering::SeqCst);
-        Ok(())
     }
 
     /// Waits until its thread has ended, after the daemon was stopped.
@@ -336,7 +340,7 @@ impl UserServer {
             let empty =
                 epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(STOP) };
             let mut events = [empty; 64];
-            let timeout = self.user.end_awaited().then_some(&CHECK_INTERVAL);
+            let timeout = self.user.end_awaited(Instant::now()).then_some(&CHECK_INTERVAL);
             let asleep = Instant::now();
             let count = match epoll::wait(&self.watch, &mut events[..], timeout) {
                 Ok(count) => count,
@@ -427,10 +431,19 @@ impl UserServer {
         true
     }
 
-    /// Ends all sessions. Clients see that their connections close.
-    fn end(&self) {
-        for session in self.sessions.values() {
-            session.end(&self.user);
+    /// Ends the thread with all sessions, also those that arrive meanwhile, and with the groups that wait for processes. Clients see that
+    /// their connections close.
+    fn end(mut self) {
+        loop {
+            self.take_arrivals();
+            while let Some(&number) = self.sessions.keys().next() {
+                self.remove(number);
+            }
+            // Nobody waits for longer than those who would begin to wait at this moment.
+            self.user.end_awaited(self.user.join_deadline());
+            if self.retire() {
+                return;
+            }
         }
     }
 }
@@ -438,6 +451,43 @@ impl UserServer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::node::Node;
+    use crate::daemon::server::new_session;
+    use crate::daemon::users::PeerCredentials;
+    use crate::{EngineChoice, NodeSettings};
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+    #[test]
+    fn a_user_whose_thread_cannot_wait_is_forgotten() {
+        let bind = "127.0.0.1:0".parse().unwrap();
+        let settings = NodeSettings { bind, engine: EngineChoice::User, ..NodeSettings::default() };
+        let (node, engine) = Node::open_here(&settings, 1).unwrap();
+        let event = || Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap());
+        let memory = KernelMemory::new().unwrap();
+        let join_timeout = settings.protocol.join_timeout;
+        let shared = Arc::new(Shared::new(engine, Policy::of_user(1), memory, event(), join_timeout));
+        let peer = PeerCredentials { user: 1, groups: Vec::new(), process: 1 };
+        let (index, rule) = shared.policy.rule_for(&peer).unwrap();
+        let user = Arc::new(User::new(1, &shared, rule));
+        // One client whom the thread serves, and one that it has not taken yet.
+        let mut server = UserServer::new(&user).unwrap();
+        let mut clients = Vec::new();
+        for _ in 0..2 {
+            server.take_arrivals();
+            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+            let (ours, client) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
+            user.add(&mut lock(&user.arrivals), new_session(&node, &ours, peer.clone(), index).unwrap());
+            clients.push(client);
+        }
+        // It is no epoll instance.
+        server.watch = event().try_clone().unwrap();
+        server.run();
+        assert_eq!((user.client_count(), shared.clients.load(Ordering::SeqCst)), (0, 0));
+        assert!(!user.is_known());
+        for client in clients {
+            assert!(matches!(seqpacket::receive(&client, &mut [0; 8], None, false), Ok(Received::End)));
+        }
+    }
 
     #[test]
     fn a_thread_without_waits_pauses_for_as_long_as_it_works_and_one_with_as_long_waits_never() {
