@@ -8,7 +8,7 @@ export PROPTEST_RNG_SEED ?= 1
 PURE_CRATES := -p treecast-terms -p treecast-fabric -p treecast-plan -p treecast-sim -p treecast-model -p treecast-wire -p treecast-proto -p treecast-world
 TREECAST := target/debug/treecast
 
-.PHONY: demo demonstration release mpi install test checks set-up format lint pure unit schedules python python-tests bench bench-peers instructions explore equality worlds fuzz corpora clean
+.PHONY: demo demonstration release mpi install test checks set-up format lint pure unit schedules python python-tests bench bench-peers instructions explore equality worlds neighbours fuzz corpora clean
 
 demo:
 	cargo build --package treecast-cli
@@ -174,6 +174,15 @@ equality:
 WORLDS ?= 100000
 worlds:
 	cargo run --release --config profile.release.debug-assertions=true --package treecast-world --example worlds -- 0..$(WORLDS)
+
+# How much one user of a daemon disturbs another, with both engines, as root: fails where a load exceeds its bound in most rounds
+# (docs/node.md). It needs a quiet machine, and takes about ten minutes.
+NEIGHBOUR_ROUNDS ?= 5
+neighbours:
+	cargo build --release --package treecast-node --example neighbours
+	@status=0; for engine in user ebpf; do \
+		target/release/examples/neighbours --engine $$engine --rounds $(NEIGHBOUR_ROUNDS) --seconds 1 --check || status=1; \
+	done; exit $$status
 
 # Arbitrary bytes for the wire format, the protocol, the daemon and gathering: make fuzz FUZZ_SECONDS=3600. Needs a nightly compiler and
 # cargo-fuzz.

@@ -70,6 +70,9 @@ struct Options {
     /// What the neighbour does; can be repeated [default: everything]
     #[arg(long, value_enum)]
     load: Vec<Load>,
+    /// Fail if a load raises the 99th percentile above its bound in most rounds: twice, and with the user engine 2 ms more for members
+    #[arg(long)]
+    check: bool,
     #[command(subcommand)]
     role: Option<Role>,
 }
@@ -135,6 +138,8 @@ fn measure(options: &Options) -> anyhow::Result<()> {
     daemon.end()?;
     println!("engine {}, {} rounds of {} s", options.engine, options.rounds, options.seconds);
     println!("{}", report::table(all, &rounds));
+    let excesses = report::excesses(options.engine, all, &rounds);
+    ensure!(!options.check || excesses.is_empty(), "the bound is exceeded by {}", excesses.join(", "));
     Ok(())
 }
 

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use comfy_table::{CellAlignment, Table, presets::NOTHING};
+use treecast_node::EngineChoice;
 
 use crate::neighbour::{Achieved, Load};
 use crate::quiet::Latencies;
@@ -13,6 +14,13 @@ pub struct Round {
     pub without: Latencies,
     pub with: Latencies,
     pub achieved: Achieved,
+}
+
+impl Round {
+    /// Whether the load has raised the 99th percentile by more than its bound: twice, and what is allowed beyond that.
+    fn exceeds_bound(&self, engine: EngineChoice) -> bool {
+        self.with.p99_us > 2.0 * self.without.p99_us + self.load.allowance_us(engine)
+    }
 }
 
 impl fmt::Display for Round {
@@ -27,6 +35,17 @@ impl fmt::Display for Round {
             load.unit()
         )
     }
+}
+
+/// The loads that have exceeded their bounds in most rounds, each with the number of these rounds and of all.
+pub fn excesses(engine: EngineChoice, loads: &[Load], rounds: &[Round]) -> Vec<String> {
+    let excess = |&load: &Load| {
+        let rounds = rounds.iter().filter(|round| round.load == load);
+        let all = rounds.clone().count();
+        let count = rounds.filter(|round| round.exceeds_bound(engine)).count();
+        (2 * count > all).then(|| format!("{load} in {count} of {all} rounds"))
+    };
+    loads.iter().filter_map(excess).collect()
 }
 
 /// A row for each load.
