@@ -167,7 +167,9 @@ static long receive_segment(__u32 index, void *context)
 	}
 	if (piece.ack_requested) {
 		reception->ack_requests |= 1ULL << index;
-		reception->echo = header->timestamp;
+		/* No packet of a correct sender has the timestamp 0. */
+		if (header->timestamp)
+			reception->echo = header->timestamp;
 		reception->ack_requested = group->flow.next + 1;
 	}
 	if (is_last(&piece))

@@ -3,10 +3,11 @@
 use std::net::Ipv4Addr;
 
 use proptest::prelude::*;
+use treecast_proto::{Authentication, Integrity};
 
 use super::lab::Lab;
 use super::random::{acts, defects, run, settings, with_multicast};
-use super::stage::{Act, Fault, Setting};
+use super::stage::{Act, Defect, Fault, Setting, Stage};
 
 fn faults() -> impl Strategy<Value = Fault> {
     prop_oneof![
@@ -44,6 +45,46 @@ fn acts_with_batches() -> impl Strategy<Value = Act> {
         2 => any::<u8>().prop_map(|packets| Act::Read { packets, is_invalid: false }),
         6 => acts(),
     ]
+}
+
+const SETTING: Setting = Setting {
+    is_root: false,
+    is_multicast: false,
+    is_v6: false,
+    is_below_root: true,
+    slots_log2: 5,
+    payload_bytes_max: 1_000,
+    children: 0,
+    start: 0,
+    has_checksum: true,
+    authentication: Authentication::Header,
+    integrity: Integrity::Network,
+    reads_silently: false,
+    sleeps: false,
+};
+
+/// Five segments of 500 bytes, each of which requests an acknowledgment.
+const fn five(fault: Fault) -> Act {
+    Act::Batch {
+        packets: 5,
+        pieces: 1,
+        bytes: 500,
+        last: 500,
+        is_continued: false,
+        ack_requested: u64::MAX,
+        fault,
+    }
+}
+
+/// No sender writes the timestamp 0, and none is echoed.
+#[test]
+fn a_segment_without_a_timestamp_is_not_answered_with_it() {
+    let Some(mut lab) = Lab::for_batches() else { return };
+    for segment in [0, 4] {
+        let mut stage = Stage::new(&mut lab, &SETTING).unwrap();
+        stage.act(&five(Fault::Segment(segment, Defect::Stale(u64::MAX)))).unwrap();
+        assert_eq!(stage.pair.counts.batches_handled, 1);
+    }
 }
 
 #[test]
