@@ -155,30 +155,48 @@ static __always_inline __u16 folded(__u64 sum)
 	return (__u16)sum;
 }
 
-/* Whether the UDP checksum of a datagram is right, whose one payload is in its slot (RFC 768). */
-static __noinline bool has_right_udp_checksum(struct __sk_buff *buffer, struct work *work, struct slot *slot, __u32 length)
+/* The sum of the pseudo-header of a datagram, or of a batch (RFC 768; RFC 8200, section 8.1); negative if it cannot be computed. */
+static __always_inline __s64 pseudo_header_sum(struct work *work)
 {
 	bool is_v6 = work->headers_bytes == IPV6_HEADER_AT;
-	struct udp *udp = udp_of(work->received, is_v6);
-	__s64 addresses, header;
-	__u64 pseudo;
+	__s64 addresses = is_v6 ? bpf_csum_diff(NULL, 0, (__be32 *)(work->received + IP_AT + 8), 32, 0) :
+				  bpf_csum_diff(NULL, 0, (__be32 *)(work->received + IP_AT + 12), 8, 0);
 
-	/* The kernel has verified the segments of a batch before it merged them, and completes their checksums when it splits the batch. */
-	if (work->segments > 1)
-		return true;
+	if (addresses < 0)
+		return addresses;
+	return (__s64)folded(addresses) + bpf_htons(PROTOCOL_UDP) + udp_of(work->received, is_v6)->length;
+}
+
+/* Whether the kernel vouches for the UDP checksum of a datagram, or for those of the segments of a batch. */
+static __noinline bool is_vouched_for(struct __sk_buff *buffer, struct work *work)
+{
+	__s64 pseudo;
+
+	if (!buffer || !work)
+		return false;
 	/* The network interface has verified it. */
 	if (bpf_csum_level(buffer, BPF_CSUM_LEVEL_QUERY) >= 0)
 		return true;
-	addresses = is_v6 ? bpf_csum_diff(NULL, 0, (__be32 *)(work->received + IP_AT + 8), 32, 0) :
-			    bpf_csum_diff(NULL, 0, (__be32 *)(work->received + IP_AT + 12), 8, 0);
-	header = bpf_csum_diff(NULL, 0, (__be32 *)&work->header, HEADER_BYTES, 0);
-	if (addresses < 0 || header < 0)
-		return false;
-	pseudo = (__u64)folded(addresses) + bpf_htons(PROTOCOL_UDP) + udp->length;
-	/* On the way from another network namespace of this machine: the interface that it leaves by would complete it (the kernel's
-	 * CHECKSUM_PARTIAL). Of datagrams that were changed on a wire, one of 65,536 looks like that, as many as have a right checksum. */
-	if (udp->checksum == folded(pseudo))
+	/* The interface that it leaves by would complete it (the kernel's CHECKSUM_PARTIAL): it is on the way from another network
+	 * namespace of this machine, or a batch whose segments the kernel has verified before it merged them. Of datagrams that were
+	 * changed on a wire, one of 65,536 looks like that, as many as have a right checksum. */
+	pseudo = pseudo_header_sum(work);
+	return pseudo >= 0 && udp_of(work->received, work->headers_bytes == IPV6_HEADER_AT)->checksum == folded(pseudo);
+}
+
+/* Whether the UDP checksum of a datagram is right, whose one payload is in its slot (RFC 768). */
+static __noinline bool has_right_udp_checksum(struct __sk_buff *buffer, struct work *work, struct slot *slot, __u32 length)
+{
+	struct udp *udp;
+	__s64 pseudo, header;
+
+	if (is_vouched_for(buffer, work))
 		return true;
-	return folded(pseudo + udp->from + udp->to + udp->length + udp->checksum + folded(header) +
+	udp = udp_of(work->received, work->headers_bytes == IPV6_HEADER_AT);
+	pseudo = pseudo_header_sum(work);
+	header = bpf_csum_diff(NULL, 0, (__be32 *)&work->header, HEADER_BYTES, 0);
+	if (pseudo < 0 || header < 0)
+		return false;
+	return folded((__u64)pseudo + udp->from + udp->to + udp->length + udp->checksum + folded(header) +
 		      folded(payload_sum(slot, length))) == 0xffff;
 }

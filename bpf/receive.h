@@ -97,7 +97,7 @@ struct reception {
 	__u64 ack_requests;
 	__u64 message_ends;
 	__u32 is_from_root_socket;
-	/* Whether the checksum of the datagram is verified in place of those of payloads. */
+	/* Whether the checksum of the datagram is verified in place of those of payloads; of a batch it is verified already. */
 	__u32 trusts_network;
 	/* By multicast the root may not be the parent: its timestamps are of another clock, and are not for the parent. */
 	__u32 is_from_parent;
@@ -108,7 +108,8 @@ static __always_inline bool verify_payload(struct reception *reception, struct s
 {
 	piece->is_verified = !reception->trusts_network;
 	if (reception->trusts_network)
-		return has_right_udp_checksum(reception->buffer, reception->work, slot, piece->length);
+		return reception->work->segments > 1 ||
+		       has_right_udp_checksum(reception->buffer, reception->work, slot, piece->length);
 	return payload_checksum(reception->group, slot, piece->length) == piece->checksum;
 }
 
@@ -209,6 +210,9 @@ static __noinline bool receive_data(struct __sk_buff *buffer, struct work *work,
 	if (!is_from_neighbour(work, group->is_by_multicast ? &group->multicast_path : &group->parent_path))
 		return false;
 	reception.is_from_parent = !group->is_by_multicast || group->is_root_parent;
+	/* A batch has one checksum, by which no segment can be verified, and from which the kernel computes those of forwarded segments. */
+	if (work->segments > 1 && !is_vouched_for(buffer, work))
+		return false;
 	reception.trusts_network = group->payload_check == CHECK_NETWORK &&
 				   udp_of(work->received, work->headers_bytes == IPV6_HEADER_AT)->checksum;
 	consume(group, page);

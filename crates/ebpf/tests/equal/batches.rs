@@ -3,11 +3,12 @@
 use std::net::Ipv4Addr;
 
 use proptest::prelude::*;
-use treecast_proto::{Authentication, Integrity};
+use treecast_proto::{Authentication, Integrity, PayloadChecksum};
 
 use super::lab::Lab;
+use super::pair::payload_of;
 use super::random::{acts, defects, run, settings, with_multicast};
-use super::stage::{Act, Defect, Fault, Setting, Stage};
+use super::stage::{Act, Defect, Fault, GROUP, Setting, Stage};
 
 fn faults() -> impl Strategy<Value = Fault> {
     prop_oneof![
@@ -84,6 +85,35 @@ fn a_segment_without_a_timestamp_is_not_answered_with_it() {
         let mut stage = Stage::new(&mut lab, &SETTING).unwrap();
         stage.act(&five(Fault::Segment(segment, Defect::Stale(u64::MAX)))).unwrap();
         assert_eq!(stage.pair.counts.batches_handled, 1);
+    }
+}
+
+/// With `integrity=network`: a payload changes on the way of a batch.
+#[test]
+fn a_batch_with_a_corrupt_payload_is_handled_only_if_the_kernel_vouches_for_its_checksum() {
+    let Some(mut lab) = Lab::for_batches() else { return };
+    for is_v6 in [false, true] {
+        for segment in [0, 2, 4] {
+            let corrupt = five(Fault::Segment(segment, Defect::BitFlip(64 * 8 + 99)));
+            let mut stage = Stage::new(&mut lab, &Setting { is_v6, ..SETTING }).unwrap();
+            let first = stage.next();
+            stage.act(&corrupt).unwrap();
+            assert_eq!(stage.pair.counts.batches_handled, 0, "segment {segment}");
+            // The protocol accepts what is before that segment.
+            assert_eq!(stage.next(), first + u32::from(segment));
+            drop(stage);
+
+            let mut stage = Stage::new(&mut lab, &Setting { is_v6, ..SETTING }).unwrap();
+            assert!(stage.program_handles(&corrupt), "segment {segment}");
+            for packet in first.until(first + 5) {
+                let memory = stage.pair.memory(GROUP);
+                assert!(!memory.is_verified(packet), "the reader has to verify {packet}");
+                let piece = memory.piece(packet);
+                let payload = payload_of(memory, packet, piece.length);
+                let is_intact = PayloadChecksum::crc(&payload) == piece.checksum;
+                assert_eq!(is_intact, packet != first + u32::from(segment), "{packet}");
+            }
+        }
     }
 }
 

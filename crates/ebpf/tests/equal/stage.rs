@@ -13,9 +13,9 @@ use treecast_wire::{
 };
 
 use super::frame::Style;
-use super::lab::Lab;
+use super::lab::{Lab, Verdict};
 use super::pair::{Behaviour, Pair, brief, data_of};
-use super::session::{Session, has_wrong_crc};
+use super::session::Session;
 
 pub const GROUP: GroupId = GroupId(7);
 pub const PORT: u16 = 7_000;
@@ -479,6 +479,25 @@ impl<'a> Stage<'a> {
     }
 
     fn batch(&mut self, act: &Act, ack_requested: u64, fault: &Fault) -> Result<(), String> {
+        let (from, datagrams) = self.batch_datagrams(act, ack_requested, fault);
+        self.sent_at = self.now;
+        self.send_batch(from, datagrams).map_err(|what| format!("{act:?}: {what}"))
+    }
+
+    /// The program alone receives a batch, for whose checksum the kernel vouches whatever its payloads are; returns whether it handles it.
+    pub fn program_handles(&mut self, act: &Act) -> bool {
+        let Act::Batch { ack_requested, fault, .. } = act else { return false };
+        let (from, datagrams) = self.batch_datagrams(act, *ack_requested, fault);
+        self.pair.offer_batch(from, &datagrams, true).is_ok_and(|verdict| verdict != Verdict::Passed)
+    }
+
+    /// A batch with a fault, and its source.
+    fn batch_datagrams(
+        &mut self,
+        act: &Act,
+        ack_requested: u64,
+        fault: &Fault,
+    ) -> (SocketAddr, Vec<Vec<u8>>) {
         let next = self.next();
         let segments = self.segments(act);
         let count = segments.len();
@@ -502,14 +521,7 @@ impl<'a> Stage<'a> {
                 Defect::Extended(_) if count > 1 => &Defect::None,
                 defect => defect,
             };
-            let datagram = self.write(header, &payload, defect);
-            // The kernel vouches for the segments of a batch, whose checksums the interface is to complete.
-            let is_trusted = self.setting.integrity == Integrity::Network;
-            if is_trusted && has_wrong_crc(&datagram) {
-                datagrams.push(self.write(header, &payload, &Defect::None));
-            } else {
-                datagrams.push(datagram);
-            }
+            datagrams.push(self.write(header, &payload, defect));
         }
         match fault {
             Fault::Missing(place) if count > 1 => drop(datagrams.remove(usize::from(*place) % count)),
@@ -525,8 +537,7 @@ impl<'a> Stage<'a> {
             }
             _ => {}
         }
-        self.sent_at = self.now;
-        self.send_batch(from, datagrams).map_err(|what| format!("{act:?}: {what}"))
+        (from, datagrams)
     }
 
     /// The number of one of the children, if there are any.

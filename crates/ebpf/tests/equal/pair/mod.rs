@@ -236,12 +236,8 @@ impl<'a> Pair<'a> {
         }
         let style = self.behaviour.style;
         let mut frame = frame::build(from, self.destination(group, bytes), bytes, style);
-        let posted = group.and_then(|group| self.groups.get(&group));
         // What changes on the way contradicts the checksum of the datagram, too.
-        if posted.is_some_and(|posted| posted.state.integrity == Integrity::Network)
-            && posted.is_some_and(|posted| posted.state.keys.authentication == Authentication::Header)
-            && has_wrong_crc(bytes)
-        {
+        if self.trusts_network(group) && has_wrong_crc(bytes) {
             frame::change_checksum(&mut frame);
         }
         let verdict = self.lab.receive(&frame);
@@ -257,6 +253,14 @@ impl<'a> Pair<'a> {
             Verdict::Handled => {}
         }
         Ok(Some(sent))
+    }
+
+    /// Whether the program verifies the checksums of the group's datagrams in place of those of payloads.
+    fn trusts_network(&self, group: Option<GroupId>) -> bool {
+        group.and_then(|group| self.groups.get(&group)).is_some_and(|posted| {
+            posted.state.integrity == Integrity::Network
+                && posted.state.keys.authentication == Authentication::Header
+        })
     }
 
     /// Where a datagram was sent to: heartbeats, and data by multicast, to the multicast address of their group.
@@ -607,7 +611,7 @@ fn write(memory: &SlotMemory, packet: Sequence, payload: &[u8]) {
     unsafe { memory.payload(packet).copy_from_nonoverlapping(payload.as_ptr(), payload.len()) };
 }
 
-fn payload_of(memory: &SlotMemory, packet: Sequence, length: u32) -> Vec<u8> {
+pub fn payload_of(memory: &SlotMemory, packet: Sequence, length: u32) -> Vec<u8> {
     assert!(length as usize <= memory.payload_bytes_max(), "a payload fits into its slot");
     // SAFETY: a slot has room for the longest payload; neither the program nor an application accesses it now.
     unsafe { std::slice::from_raw_parts(memory.payload(packet), length as usize).to_vec() }
