@@ -91,21 +91,29 @@ impl Network {
         self.broken_paths.retain(|(.., until)| now < *until);
         let is_apart = self.partitions.iter().any(|(side, _)| (side >> from & 1) != (side >> to & 1))
             || self.broken_paths.iter().any(|&(speaker, listener, _)| (speaker, listener) == (from, to));
-        let is_too_long = self.shrunk_paths.iter().any(|&(sender, receiver, bytes_max)| {
-            sender.is_none_or(|sender| sender == from) && receiver == to && bytes.len() > bytes_max
-        });
-        let copies = if is_apart || is_too_long {
+        let copies = if is_apart || !self.fits(from, to, bytes) {
             0
         } else {
             1 + usize::from(self.random.random_bool(self.weather.duplicated))
         };
         let arrivals: Vec<_> = (0..copies).filter_map(|_| self.copy(now, bytes)).collect();
-        let attack = self.attacker.see(from, to, bytes).map(|(delay, packet)| (now + delay, packet));
+        let attack = self
+            .attacker
+            .see(from, to, bytes)
+            .filter(|(_, packet)| self.fits(packet.from, packet.to, &packet.bytes))
+            .map(|(delay, packet)| (now + delay, packet));
         self.attacks += u64::from(attack.is_some());
         arrivals
             .into_iter()
             .map(move |(at, bytes)| (at, Packet { from, to, bytes, forged: None }))
             .chain(attack)
+    }
+
+    /// Whether a datagram is short enough for the path between two hosts, whoever sends it.
+    fn fits(&self, from: usize, to: usize, bytes: &[u8]) -> bool {
+        self.shrunk_paths.iter().all(|&(sender, receiver, bytes_max)| {
+            sender.is_some_and(|sender| sender != from) || receiver != to || bytes.len() <= bytes_max
+        })
     }
 
     fn copy(&mut self, now: Nanoseconds, bytes: &[u8]) -> Option<(Nanoseconds, Vec<u8>)> {
@@ -135,5 +143,22 @@ impl Network {
             let place = self.random.random_range(0..bytes.len());
             bytes[place] ^= self.random.random_range(1..=255_u8);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::scenario::Attacks;
+
+    use super::*;
+
+    /// Otherwise a member would get a packet now and then, and its parent would never find that the path is too small.
+    #[test]
+    fn what_attackers_send_does_not_fit_through_a_shrunk_path_either() {
+        let attacks = Attacks { replayed: 0.5, forged: 0.5, has_token: false };
+        let mut network = Network::new(&Scenario { attacks, ..Scenario::random(1) });
+        network.shrink(None, 1, 300);
+        let arrivals = (0..1_000).flat_map(|_| network.send(Nanoseconds::ZERO, 0, 1, &[0; 512])).count();
+        assert_eq!(arrivals, 0);
     }
 }
