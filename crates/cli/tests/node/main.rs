@@ -4,6 +4,7 @@ mod attacks;
 #[path = "../common/mod.rs"]
 mod common;
 mod listed;
+mod paths;
 mod sessions;
 mod time_namespaces;
 

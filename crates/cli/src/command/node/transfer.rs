@@ -3,7 +3,7 @@
 use std::fs::{File, Metadata};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, SyncSender};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
@@ -53,6 +53,9 @@ impl Input {
     }
 }
 
+/// How long a loss may stay unreported while the root has nothing to send.
+const LOSS_CHECK_INTERVAL: Duration = Duration::from_millis(500);
+
 /// A command to the sending thread of the root.
 pub enum Command {
     Piece(Vec<u8>),
@@ -71,25 +74,31 @@ pub fn send(
     let lost = group.wait_until_ready(None)?;
     report_ready(group);
     report_lost(&lost);
-    let reported_count = lost.len();
+    let mut reported_count = lost.len();
     std::thread::spawn(move || input.feed(&commands));
     report_offload(group);
     let mut messages = 0_u64;
     let mut bytes = 0;
     loop {
-        match queue.recv().unwrap_or(Command::Stop) {
-            Command::Piece(piece) => {
+        match queue.recv_timeout(LOSS_CHECK_INTERVAL) {
+            Ok(Command::Piece(piece)) => {
                 group.send(&piece)?;
                 messages += 1;
                 bytes += piece.len() as u64;
             }
-            Command::End => break,
-            Command::Failed(error) => {
+            Ok(Command::End) => break,
+            Ok(Command::Failed(error)) => {
                 group.abort();
                 return Err(error);
             }
-            Command::Stop => return Err(NodeError::Ended(Ending::Aborted).into()),
+            Ok(Command::Stop) | Err(RecvTimeoutError::Disconnected) => {
+                return Err(NodeError::Ended(Ending::Aborted).into());
+            }
+            Err(RecvTimeoutError::Timeout) => {}
         }
+        let lost = group.losses();
+        report_lost(&lost[reported_count..]);
+        reported_count = lost.len();
     }
     let lost = group.close(None)?;
     report_lost(&lost[reported_count..]);
