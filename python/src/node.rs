@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyDict};
+use pyo3::types::{IntoPyDict, PyBool, PyDict};
 use treecast_node::{
     Group, GroupSettings, JoinOptions, Listener, Member, NodeError, NodeSettings, Owned, parse_members,
     resolve,
@@ -255,14 +255,13 @@ impl Node {
     }
 
     /// The numbers of datagrams that were dropped because they belong to no group of this node, by reason: `malformed`,
-    /// `unknown_group`, `unauthentic` (of another session, or of a host without the token).
+    /// `unknown_group`, `unauthentic` (of another session, or of a host without the token). None once the process that has the node has
+    /// ended.
     #[getter]
-    fn strays<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+    fn strays<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
         let node = self.0.node()?;
         let strays = py.detach(|| node.strays());
-        let counted = PyDict::new(py);
-        strays.values().try_for_each(|(name, count)| counted.set_item(name, count))?;
-        Ok(counted)
+        strays.map(|strays| strays.values().into_py_dict(py)).transpose()
     }
 
     /// Closes the node. Open groups are aborted. The call waits, for some seconds at most, until closed groups have sent what

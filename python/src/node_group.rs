@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::{Mutex, MutexGuard};
 use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict};
+use pyo3::types::{IntoPyDict, PyBytes, PyDict};
 use treecast_node::{Ending, Group, NodeError, Owned, Part, Room};
 
 use crate::buffer::{Message, ReceiveBuffer};
@@ -191,14 +191,12 @@ impl NodeGroup {
     }
 
     /// The counters of this group at this node, by name, such as `sent`, `retransmitted` and `duplicates`: packets, counted once
-    /// per child. All are 0 after the group has ended.
+    /// per child. None once the node does not have the group any more.
     #[getter]
-    fn counters<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+    fn counters<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
         let group = self.0.group.get().map_err(failed)?;
         let counters = py.detach(|| group.counters());
-        let counted = PyDict::new(py);
-        counters.values().try_for_each(|(name, count)| counted.set_item(name, count))?;
-        Ok(counted)
+        counters.map(|counters| counters.values().into_py_dict(py)).transpose()
     }
 
     /// A file descriptor for `select`, `poll` and event loops: it becomes readable when the group's state changes. Then read its eight

@@ -76,8 +76,11 @@ class Node:
         return self._node.address
 
     @property
-    def strays(self) -> dict[str, int]:
-        """The numbers of datagrams that were dropped because they belong to no group of this node, by reason."""
+    def strays(self) -> dict[str, int] | None:
+        """The numbers of datagrams that were dropped because they belong to no group of this node, by reason.
+
+        None once the process that has the node has ended.
+        """
         return self._node.strays
 
     async def listen(
@@ -227,8 +230,11 @@ class NodeGroup:
         return self._group.scheme
 
     @property
-    def counters(self) -> dict[str, int]:
-        """The counters of this group at this node, by name."""
+    def counters(self) -> dict[str, int] | None:
+        """The counters of this group at this node, by name.
+
+        None once the node does not have the group any more.
+        """
         return self._group.counters
 
     def __aiter__(self) -> NodeGroup:

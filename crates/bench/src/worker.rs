@@ -82,14 +82,15 @@ impl Worker {
                 let joined = self.groups.get(&run.group).ok_or(NodeError::NodeClosed)?;
                 let cpu = process_cpu_ns();
                 let mut barrier = Barrier::new(&run).map_err(unreachable)?;
-                let counted = joined.group.counters();
+                let counters = || joined.group.counters().ok_or(NodeError::NodeClosed);
+                let counted = counters()?;
                 let mut measured = if joined.is_root {
                     send_and_watch(&joined.group, &run, &mut barrier)?
                 } else {
                     receive(&joined.group, &run, &mut barrier)?
                 };
                 measured.cpu_ns = (process_cpu_ns() - cpu).saturating_sub(barrier.cpu_ns);
-                let counters = joined.group.counters();
+                let counters = counters()?;
                 measured.retransmitted = counters.retransmitted - counted.retransmitted;
                 measured.packets = counters.sent - counted.sent + measured.retransmitted;
                 Ok(Response::Ran(measured))

@@ -530,7 +530,7 @@ fn a_group_carries_out_the_plan_that_is_given() {
     for (_, member) in &members {
         assert_eq!(member.receive(TIMEOUT).unwrap().as_deref(), Some(&b"hello"[..]));
     }
-    assert_eq!([&root, &members[0].1, &members[1].1].map(|group| group.counters().sent), [1, 0, 1]);
+    assert_eq!([&root, &members[0].1, &members[1].1].map(|group| group.counters().unwrap().sent), [1, 0, 1]);
     assert!(root.close(TIMEOUT).unwrap().is_empty());
 }
 

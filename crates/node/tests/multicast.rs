@@ -93,7 +93,7 @@ fn check_is_sent_once(root: &Group, members: &[Group]) {
     const COUNT: u64 = 20;
     let end = Instant::now() + Duration::from_secs(10);
     loop {
-        let before = root.counters().sent;
+        let before = root.counters().unwrap().sent;
         for number in 0..COUNT {
             root.send(&[number as u8; 1_000]).unwrap();
             for member in members {
@@ -101,7 +101,7 @@ fn check_is_sent_once(root: &Group, members: &[Group]) {
             }
         }
         root.flush(TIMEOUT).unwrap();
-        let sent = root.counters().sent - before;
+        let sent = root.counters().unwrap().sent - before;
         if sent == COUNT {
             return;
         }

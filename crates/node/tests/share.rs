@@ -162,7 +162,7 @@ fn a_message_is_sent_once_to_each_other_host() {
                 assert_eq!(group.receive(TIMEOUT).unwrap(), Some(vec![number; 64]));
             }
         }
-        assert_eq!(groups[0].counters().sent, copies * 20, "{name}");
+        assert_eq!(groups[0].counters().unwrap().sent, copies * 20, "{name}");
     }
 }
 

@@ -483,6 +483,33 @@ fn a_daemon_serves_clients_and_shuts_down() {
 }
 
 #[test]
+fn a_member_whose_daemon_dies_says_so_and_invents_no_counters() {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("node.sock");
+    let bind = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let arguments = ["--engine", "user", "--bind", &bind, "--socket", text(&socket)];
+    let mut daemon = node(&arguments).spawn().unwrap();
+    let _said = wait_for(&mut daemon, "serves clients at");
+    let stranger = UdpSocket::bind("127.0.0.1:0").unwrap();
+    stranger.send_to(b"not a packet", &bind).unwrap();
+    let address = address();
+    let root =
+        ["--listen", &address, "--count", "2", "--send", "-", "--engine", "user", "--bind", "127.0.0.1:0"];
+    let mut root = node(&root).stdin(Stdio::piped()).spawn().unwrap();
+    let member = ["--join", &address, "--receive", "-", "--socket", text(&socket)];
+    let mut member = node(&member).spawn().unwrap();
+    writeln!(root.stdin.as_mut().unwrap(), "hello").unwrap();
+    let mut hello = [0; 6];
+    member.stdout.as_mut().unwrap().read_exact(&mut hello).unwrap();
+    daemon.kill().unwrap();
+    daemon.wait().unwrap();
+    let output = check(member, 5, "is unusable: it has ended");
+    assert!(!utf8(&output.stderr).contains("belonged to no group"), "{}", utf8(&output.stderr));
+    drop(root.stdin.take());
+    check(root, 5, "member 1");
+}
+
+#[test]
 fn a_daemon_logs_refusals_and_strangers_with_their_sources_at_a_limited_rate() {
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("node.sock");

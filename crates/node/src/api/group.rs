@@ -326,10 +326,10 @@ impl Group {
         self.shared_group.events.watch()
     }
 
-    /// The counters of this group at this node.
-    pub fn counters(&self) -> GroupCounters {
+    /// The counters of this group at this node; none once the node does not have the group any more.
+    pub fn counters(&self) -> Option<GroupCounters> {
         let query = Query::Counters { group: self.shared_group.group.0 };
-        self.backend.query(query).into_numbers().map(GroupCounters::from_values).unwrap_or_default()
+        self.backend.query(query).into_numbers().map(GroupCounters::from_values)
     }
 
     /// When the last received packet was stored in this host's memory (`CLOCK_MONOTONIC`), where the kernel's packet path shares it.

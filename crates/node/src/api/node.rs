@@ -261,10 +261,9 @@ impl Node {
         self.backend.troubles()
     }
 
-    /// The counters of datagrams that belonged to no group.
-    pub fn strays(&self) -> StrayCounters {
-        let numbers = self.backend.query(Query::Strays).into_numbers();
-        numbers.map(StrayCounters::from_values).unwrap_or_default()
+    /// The counters of datagrams that belonged to no group; none once the process that has the node has ended.
+    pub fn strays(&self) -> Option<StrayCounters> {
+        self.backend.query(Query::Strays).into_numbers().map(StrayCounters::from_values)
     }
 }
 

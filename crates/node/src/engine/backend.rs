@@ -115,6 +115,7 @@ pub(crate) trait Backend: fmt::Debug + Send + Sync {
     /// Becomes a member of the root's group.
     fn join_group(&self, config: &GroupConfig, shared_group: &Arc<SharedGroup>) -> Result<(), NodeError>;
 
+    /// The answer is empty once the process that has the engine has ended.
     fn query(&self, query: Query) -> Answer;
 
     /// What is wrong with the hooks of this process's kernel path. A daemon reports its own in its log.

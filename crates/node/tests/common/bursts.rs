@@ -62,7 +62,7 @@ pub fn check(groups: &[Group], seed: u64) {
         }
         send(root, 0..COUNT - LAST, &mut Chance(seed));
         root.flush(TIMEOUT).unwrap();
-        let (counters, counts) = (root.counters(), root.kernel_counters().unwrap());
+        let (counters, counts) = (root.counters().unwrap(), root.kernel_counters().unwrap());
         println!("bursts: {counters:?}, {counts:?}");
         // While user space runs the group, it receives the acknowledgments.
         assert!(

@@ -209,7 +209,8 @@ fn take_part(arguments: &Arguments) -> anyhow::Result<u8> {
     let allowed: &[Ending] =
         if arguments.receive.is_none() { &[Ending::Evicted(Eviction::Left)] } else { &[] };
     let status = done.or_else(|error| incomplete(error, allowed))?;
-    report_counters(&group.counters(), strays_of(&node) - strays);
+    let strays = strays_of(&node).zip(strays).map(|(now, before)| now - before);
+    report_counters(group.counters(), strays);
     if status == 0 {
         out.keep()?;
     }
@@ -241,6 +242,6 @@ fn end_on_signal(group: Weak<Group>, commands: SyncSender<Command>) -> anyhow::R
     ctrlc::set_handler(on_signal).context("cannot install signal handlers")
 }
 
-fn strays_of(node: &Node) -> u64 {
-    node.strays().values().map(|(_, count)| count).sum()
+fn strays_of(node: &Node) -> Option<u64> {
+    Some(node.strays()?.values().map(|(_, count)| count).sum())
 }

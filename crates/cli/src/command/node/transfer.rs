@@ -172,13 +172,12 @@ fn report_lost(all: &[Lost]) {
     }
 }
 
-pub fn report_counters(counters: &GroupCounters, strays: u64) {
-    let GroupCounters { accepted, sent, retransmitted, .. } = counters;
-    // A node that has left its group has no counters.
-    if *counters != GroupCounters::default() {
+/// Prints the counters of a group and its node, as far as the node has them.
+pub fn report_counters(counters: Option<GroupCounters>, strays: Option<u64>) {
+    if let Some(GroupCounters { accepted, sent, retransmitted, .. }) = counters {
         print_message(&format!("packets: {accepted} received, {sent} sent, {retransmitted} retransmitted"));
     }
-    if strays > 0 {
+    if let Some(strays @ 1..) = strays {
         print_message(&format!("{strays} datagrams belonged to no group"));
     }
 }

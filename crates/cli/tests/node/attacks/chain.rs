@@ -66,9 +66,9 @@ impl World {
     pub fn dropped(&self, host: usize, group: &Group) -> u64 {
         const COUNTERS: [&str; 5] = ["duplicates", "stale", "no_slot", "unknown_sender", "invalid"];
         self.hosts.run_on(host, || {
-            let of_group = group.counters();
+            let of_group = group.counters().unwrap_or_default();
             let of_group = of_group.values().filter(|(name, _)| COUNTERS.contains(name));
-            let strays = self.nodes[host].strays();
+            let strays = self.nodes[host].strays().unwrap();
             of_group.chain(strays.values()).map(|(_, count)| count).sum()
         })
     }
