@@ -8,12 +8,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvFlags, Shutdown, SocketFlags, SocketType, connect, recv, shutdown, socket_with,
     sockopt,
 };
 use rustix::process::getuid;
 use rustix::time::Timespec;
+use thiserror::Error;
 use treecast_ebpf::{HookTrouble, Program, SlotMemory};
 use treecast_proto::{Ending, GroupId, Input, MemberId, Offload, Refused};
 
@@ -68,7 +70,7 @@ const HANG_UP: u64 = 2;
 const WAKER: u64 = 3;
 
 /// The timeout of a request to the daemon.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long groups may take to end when the node closes.
 const END_TIMEOUT: Duration = Duration::from_secs(6);
@@ -85,23 +87,54 @@ const WAKEUPS_BEFORE_UPDATE: usize = 64;
 /// The socket's send buffer: room for the longest message. The system has a bound of its own.
 const BUFFER_BYTES: usize = 2 * MESSAGE_BYTES_MAX;
 
+/// Why a process cannot be a client.
+#[derive(Debug, Error)]
+pub(super) enum ConnectError {
+    #[error("{name}: {source}")]
+    Unreachable { name: SocketName, source: io::Error },
+    #[error("{name}: the process that listens there belongs to {peer}")]
+    Foreign { name: SocketName, peer: PeerCredentials },
+    /// It has ended, or has not answered within the timeout.
+    #[error("{name}: process {process}, which listens there, is unusable: {source}")]
+    Silent { name: SocketName, process: i32, source: io::Error },
+    #[error("{0}")]
+    Rejected(String),
+}
+
+impl From<ConnectError> for NodeError {
+    fn from(error: ConnectError) -> Self {
+        Self::Daemon(error.to_string())
+    }
+}
+
 /// The descriptors of a daemon's answer.
 type WithDescriptors = (DaemonMessage, Vec<OwnedFd>);
 
 impl Client {
-    /// Connects to the daemon at a socket, or to another process of this user that shares its node.
+    /// Connects to the daemon at a socket, or to another process of this user that shares its node, which may take until the timeout
+    /// to accept and to answer.
     ///
     /// # Errors
-    /// The reason, if none listens there or it rejects this process.
-    pub fn connect(name: &SocketName, spin: Option<Duration>) -> Result<Self, String> {
-        let failed = |error: &dyn std::fmt::Display| format!("{name}: {error}");
-        let socket = open(name).map_err(|error| failed(&error))?;
+    /// Nobody listens there, or the peer rejects this process.
+    pub(super) fn connect(
+        name: &SocketName,
+        spin: Option<Duration>,
+        timeout: Duration,
+    ) -> Result<Self, ConnectError> {
+        let failed = |error: &dyn std::fmt::Display| ConnectError::Rejected(format!("{name}: {error}"));
+        let socket =
+            open(name, timeout).map_err(|source| ConnectError::Unreachable { name: name.clone(), source })?;
         let peer = peer_credentials(&socket).map_err(|error| failed(&error))?;
         if matches!(name, SocketName::Abstract(_)) && peer.user != getuid().as_raw() {
-            return Err(failed(&format!("the process that listens there belongs to {peer}")));
+            return Err(ConnectError::Foreign { name: name.clone(), peer });
         }
         let hello = ClientMessage::Hello { version: VERSION };
-        let (answer, descriptors) = request(&socket, &hello).map_err(|error| failed(&error))?;
+        let (answer, descriptors) = request(&socket, &hello).map_err(|source| ConnectError::Silent {
+            name: name.clone(),
+            process: peer.process,
+            source,
+        })?;
+        set_timeout(&socket, ANSWER_TIMEOUT).map_err(|error| failed(&error))?;
         let (address, has_kernel) = match answer {
             DaemonMessage::Welcome { address, has_kernel } => (address, has_kernel),
             DaemonMessage::Refused { reason } => return Err(failed(&reason)),
@@ -141,14 +174,6 @@ impl Client {
 
     pub const fn name(&self) -> &SocketName {
         &self.name
-    }
-
-    /// Who listens at a socket.
-    ///
-    /// # Errors
-    /// Those of connect(2).
-    pub(super) fn peer_of(name: &SocketName) -> io::Result<PeerCredentials> {
-        peer_credentials(&open(name)?)
     }
 
     fn send(&self, message: &ClientMessage, may_block: bool) -> io::Result<()> {
@@ -499,13 +524,20 @@ fn descriptors_of(shared_group: &SharedGroup) -> usize {
     if shared_group.place.is_some() { 3 } else { 2 }
 }
 
-fn open(name: &SocketName) -> io::Result<OwnedFd> {
+fn open(name: &SocketName, timeout: Duration) -> io::Result<OwnedFd> {
     let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
-    sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, Some(ANSWER_TIMEOUT))?;
-    sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, Some(ANSWER_TIMEOUT))?;
+    set_timeout(&socket, timeout)?;
     let _ = sockopt::set_socket_send_buffer_size(&socket, BUFFER_BYTES);
-    connect(&socket, &name.address()?)?;
-    Ok(socket)
+    match connect(&socket, &name.address()?) {
+        // Its backlog is full.
+        Err(Errno::AGAIN) => Err(io::Error::other(format!("it has accepted no connection for {timeout:?}"))),
+        connected => Ok(connected.map(|()| socket)?),
+    }
+}
+
+fn set_timeout(socket: &OwnedFd, timeout: Duration) -> io::Result<()> {
+    sockopt::set_socket_timeout(socket, sockopt::Timeout::Recv, Some(timeout))?;
+    Ok(sockopt::set_socket_timeout(socket, sockopt::Timeout::Send, Some(timeout))?)
 }
 
 fn request(socket: &OwnedFd, message: &ClientMessage) -> io::Result<WithDescriptors> {
@@ -516,6 +548,10 @@ fn request(socket: &OwnedFd, message: &ClientMessage) -> io::Result<WithDescript
     let mut received = seqpacket::receive(socket.as_fd(), &mut bytes, Some(&mut descriptors), true);
     if received.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::ConnectionReset) {
         received = seqpacket::receive(socket.as_fd(), &mut bytes, Some(&mut descriptors), true);
+    }
+    if received.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
+        let timeout = sockopt::socket_timeout(socket, sockopt::Timeout::Recv)?.unwrap_or_default();
+        return Err(io::Error::other(format!("it has not answered for {timeout:?}")));
     }
     match received? {
         Received::Message(length) => Ok((serde_json::from_slice(&bytes[..length])?, descriptors)),

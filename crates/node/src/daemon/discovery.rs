@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::Client;
+use super::client::ANSWER_TIMEOUT;
 use super::listening::SocketName;
 use crate::NodeSettings;
 use crate::engine::backend::Backend;
@@ -31,7 +32,8 @@ static CLIENT_PROCESS: AtomicU32 = AtomicU32::new(0);
 /// The reason why it is not used.
 pub(crate) fn find_daemon(settings: &NodeSettings) -> Result<Arc<Client>, String> {
     let path = socket_path(settings.socket.clone());
-    let client = Client::connect(&SocketName::Path(path.clone()), settings.spin)?;
+    let client = Client::connect(&SocketName::Path(path.clone()), settings.spin, ANSWER_TIMEOUT)
+        .map_err(|error| error.to_string())?;
     if listens_at(client.address(), settings.bind) {
         return Ok(Arc::new(client));
     }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::getuid;
 
-use super::client::Client;
+use super::client::{ANSWER_TIMEOUT, Client, ConnectError};
 use super::listening::{ListeningSocket, SocketName};
 use super::server::{Daemon, Stopper, Usage};
 use super::users::Policy;
@@ -16,12 +16,17 @@ use crate::{EngineChoice, NodeError, NodeSettings};
 /// The context of the names' hash.
 const CONTEXT: &str = "Treecast: name of a shared node, version 1";
 
-/// How long a process tries to find the node: the one that has it may be starting, or ending.
-const TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a process waits for the node. The process that has it may be opening it, which takes seconds where it loads the kernel's
+/// packet path, or closing it. A process that fails to open it closes its socket, and so do processes that end.
+const TIMEOUT: Duration = Duration::from_mins(1);
+
+/// How long a name may be bound by a process that does not listen there. A process that opens a node listens directly after it has bound
+/// the name; only a connection would tell whose name it is.
+const LISTEN_TIMEOUT: Duration = Duration::from_secs(1);
 
 const RETRY_INTERVAL: Duration = Duration::from_millis(5);
 
-/// How many names are tried, if processes of other users have taken them.
+/// How many names are tried, if others are taken.
 const NAMES_MAX: u32 = 8;
 
 /// A node of this process that serves other processes of its user.
@@ -57,6 +62,7 @@ impl Drop for SharedNode {
 }
 
 /// Connects to the node that this user's processes share by this text on this host. The first process opens it, as its settings say.
+/// A name that a process of another user has, or at which nobody listens, is passed over.
 ///
 /// # Errors
 /// Those of [`crate::Node::open`]; [`NodeError::Daemon`], if the node cannot be used.
@@ -66,12 +72,13 @@ pub(crate) fn open_shared(
 ) -> Result<(Arc<Client>, Option<SharedNode>), NodeError> {
     let deadline = Instant::now() + TIMEOUT;
     let mut attempt = 0;
+    let mut refused_since = None;
     loop {
         let name = name_of(share, attempt);
         match ListeningSocket::open_abstract(&name) {
             Ok(listener) => {
                 let node = serve(settings, listener)?;
-                let client = Client::connect(&name, settings.spin).map_err(NodeError::Daemon)?;
+                let client = Client::connect(&name, settings.spin, ANSWER_TIMEOUT)?;
                 return Ok((Arc::new(client), Some(node)));
             }
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
@@ -79,12 +86,29 @@ pub(crate) fn open_shared(
                 return Err(NodeError::System { what: "cannot listen for other processes", source });
             }
         }
-        match Client::connect(&name, settings.spin) {
+        let timeout = deadline.saturating_duration_since(Instant::now()).max(RETRY_INTERVAL);
+        let error = match Client::connect(&name, settings.spin, timeout) {
             Ok(client) => return Ok((Arc::new(client), None)),
-            Err(reason) if Instant::now() >= deadline => return Err(NodeError::Daemon(reason)),
-            // Another user's process has taken the name.
-            Err(_) if is_foreign(&name) && attempt + 1 < NAMES_MAX => attempt += 1,
-            Err(_) => thread::sleep(RETRY_INTERVAL),
+            Err(error) => error,
+        };
+        let is_passed_over = match &error {
+            ConnectError::Foreign { .. } => true,
+            ConnectError::Unreachable { source, .. } if source.kind() == io::ErrorKind::ConnectionRefused => {
+                refused_since.get_or_insert_with(Instant::now).elapsed() > LISTEN_TIMEOUT
+            }
+            ConnectError::Unreachable { .. } | ConnectError::Silent { .. } => {
+                refused_since = None;
+                false
+            }
+            ConnectError::Rejected(_) => return Err(error.into()),
+        };
+        if is_passed_over {
+            (attempt, refused_since) = (attempt + 1, None);
+        } else {
+            thread::sleep(RETRY_INTERVAL);
+        }
+        if attempt == NAMES_MAX || Instant::now() >= deadline {
+            return Err(error.into());
         }
     }
 }
@@ -95,11 +119,6 @@ fn name_of(share: &str, attempt: u32) -> SocketName {
     let hash = blake3::derive_key(CONTEXT, format!("{user} {attempt} {share}").as_bytes());
     let hash = blake3::Hash::from_bytes(hash).to_hex();
     SocketName::Abstract(format!("treecast/{user}/{}", &hash[..32]))
-}
-
-/// Whether a process of another user listens at a name.
-fn is_foreign(name: &SocketName) -> bool {
-    Client::peer_of(name).is_ok_and(|peer| peer.user != getuid().as_raw())
 }
 
 fn serve(settings: &NodeSettings, listener: ListeningSocket) -> Result<SharedNode, NodeError> {
@@ -118,4 +137,76 @@ fn serve(settings: &NodeSettings, listener: ListeningSocket) -> Result<SharedNod
         .spawn(run)
         .map_err(|source| NodeError::System { what: "cannot start a thread", source })?;
     Ok(SharedNode { stopper, usage, thread: Some(thread) })
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::net::{AddressFamily, SocketType, bind, socket};
+    use rustix::process::Uid;
+    use rustix::thread::set_thread_res_uid;
+
+    use super::*;
+
+    fn settings() -> NodeSettings {
+        NodeSettings { bind: "127.0.0.1:0".parse().unwrap(), ..NodeSettings::default() }
+    }
+
+    fn share(name: &str) -> String {
+        format!("{name} of {}", std::process::id())
+    }
+
+    #[test]
+    fn a_node_that_takes_longer_to_open_than_a_request_is_waited_for() {
+        let share = share("slow");
+        let listener = ListeningSocket::open_abstract(&name_of(&share, 0)).unwrap();
+        thread::scope(|scope| {
+            let opening = scope.spawn(|| open_shared(&settings(), &share));
+            thread::sleep(Duration::from_secs(11));
+            let node = serve(&settings(), listener).unwrap();
+            let (client, own) = opening.join().unwrap().unwrap();
+            assert!(own.is_none(), "the other process has the node");
+            drop((client, node));
+        });
+    }
+
+    #[test]
+    fn a_node_that_closes_is_waited_for_and_then_opened_again() {
+        let share = share("closing");
+        let listener = ListeningSocket::open_abstract(&name_of(&share, 0)).unwrap();
+        thread::scope(|scope| {
+            let opening = scope.spawn(|| open_shared(&settings(), &share));
+            // As long as the groups of a node may take to end.
+            thread::sleep(Duration::from_secs(6));
+            drop(listener);
+            assert!(opening.join().unwrap().unwrap().1.is_some(), "this process has the node");
+        });
+    }
+
+    #[test]
+    fn a_name_that_another_user_has_is_passed_over() {
+        if !getuid().is_root() {
+            println!("skipped: processes of other users are for root");
+            return;
+        }
+        let share = share("foreign");
+        let listen_as_another_user = || {
+            let user = Uid::from_raw(3_000_000);
+            set_thread_res_uid(Uid::ROOT, user, Uid::ROOT).unwrap();
+            ListeningSocket::open_abstract(&name_of(&share, 0)).unwrap()
+        };
+        let _taken = thread::scope(|scope| scope.spawn(listen_as_another_user).join().unwrap());
+        let (_, own) = open_shared(&settings(), &share).unwrap();
+        let (_, other) = open_shared(&settings(), &share).unwrap();
+        assert!(own.is_some() && other.is_none(), "one node serves both");
+    }
+
+    #[test]
+    fn a_name_at_which_nobody_listens_is_passed_over() {
+        let share = share("bound");
+        let bound = socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).unwrap();
+        bind(&bound, &name_of(&share, 0).address().unwrap()).unwrap();
+        let (_, own) = open_shared(&settings(), &share).unwrap();
+        let (_, other) = open_shared(&settings(), &share).unwrap();
+        assert!(own.is_some() && other.is_none(), "one node serves both");
+    }
 }
