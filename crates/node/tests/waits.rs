@@ -14,8 +14,10 @@ use std::time::Duration;
 
 use common::{TIMEOUT, groups, message, settings};
 use network::{in_own_network, run};
+use rustix::event::{PollFd, PollFlags, poll};
 use treecast_node::{
-    Ending, EngineChoice, Group, GroupId, GroupSettings, Lost, Nanoseconds, Node, NodeError, NodeSettings,
+    Daemon, Ending, EngineChoice, Group, GroupId, GroupSettings, Lost, Nanoseconds, Node, NodeError,
+    NodeSettings, Policy,
 };
 
 type Losses = Result<Vec<Lost>, NodeError>;
@@ -25,11 +27,14 @@ type Losses = Result<Vec<Lost>, NodeError>;
 enum Place {
     /// The member's own process.
     Own,
-    /// A node that several processes may share, as with a daemon.
+    /// The first of the processes that share a node.
     Shared,
+    /// The daemon of the host, with this engine.
+    Daemon(EngineChoice),
 }
 
-const PLACES: [Place; 2] = [Place::Own, Place::Shared];
+const PLACES: [Place; 4] =
+    [Place::Own, Place::Shared, Place::Daemon(EngineChoice::User), Place::Daemon(EngineChoice::Ebpf)];
 
 /// Longer than all timeouts of the protocol together: a call that takes so long hangs.
 const FOREVER: Duration = Duration::from_secs(20);
@@ -40,13 +45,26 @@ const MANY: usize = 1_000;
 /// Numbers the nodes: one that is closing keeps its name.
 static NODES: AtomicU32 = AtomicU32::new(0);
 
-fn node(place: Place, name: &str) -> Node {
+/// The nodes of processes of one host. A daemon serves them until the process of the tests ends.
+fn host(place: Place, name: &str, processes: usize) -> Vec<Node> {
     let number = NODES.fetch_add(1, Ordering::Relaxed);
-    let share = (place == Place::Shared).then(|| format!("{name} {number} of {}", std::process::id()));
+    let share = (place != Place::Own).then(|| format!("{name} {number} of {}", std::process::id()));
     let bind = "127.0.0.1:0".parse().unwrap();
     let mut settings = NodeSettings { bind, engine: EngineChoice::Ebpf, share, ..NodeSettings::default() };
     settings.protocol.join_timeout = Nanoseconds::from_ms(1_000);
-    Node::open(&settings).unwrap()
+    let directory = tempfile::tempdir().unwrap();
+    if let Place::Daemon(engine) = place {
+        let socket = directory.path().join("node.sock");
+        let daemon = NodeSettings { engine, ..settings.clone() };
+        let daemon = Daemon::open(&daemon, &socket, Policy::default()).unwrap();
+        calling(move || daemon.serve());
+        settings = NodeSettings { engine: EngineChoice::Auto, socket: Some(socket), ..settings };
+    }
+    (0..processes).map(|_| Node::open(&settings).unwrap()).collect()
+}
+
+fn node(place: Place, name: &str) -> Node {
+    host(place, name, 1).remove(0)
 }
 
 /// Calls in another thread, whose result is received. That thread remains if the call hangs.
@@ -184,11 +202,10 @@ fn a_root_that_waits_for_a_reader_goes_on_when_its_last_member_dies() {
 fn a_root_that_flushes_or_closes_goes_on_when_its_last_member_dies() {
     in_own_network(|| {
         for place in PLACES {
-            // A client of a shared node may see the free slots before it learns of the loss.
             let flush = |root: &Group| {
                 root.send(b"reaches nobody")?;
                 root.flush(None)?;
-                root.close(None)
+                Ok(root.losses())
             };
             let close = |root: &Group| root.send(b"reaches nobody").and_then(|()| root.close(None));
             let pair = Pair::start(place);
@@ -227,6 +244,14 @@ fn a_root_whose_members_never_come_gets_ready() {
     });
 }
 
+/// Each of the calls ends, because the root is silent.
+fn check_root_silent<T: std::fmt::Debug>(calls: Vec<Receiver<Result<T, NodeError>>>, what: &str) {
+    for call in calls {
+        let ended = result_of(&call, what).unwrap_err();
+        assert!(matches!(ended, NodeError::Ended(Ending::RootSilent(_))), "{what}: {ended}");
+    }
+}
+
 #[test]
 fn members_that_wait_for_messages_learn_that_the_root_is_dead() {
     in_own_network(|| {
@@ -240,9 +265,154 @@ fn members_that_wait_for_messages_learn_that_the_root_is_dead() {
             let calls: Vec<_> = calls.collect();
             thread::sleep(Duration::from_millis(100));
             cut(&pair.nodes[0]);
-            for call in calls {
-                let ended = result_of(&call, "receiving").unwrap_err();
-                assert!(matches!(ended, NodeError::Ended(Ending::RootSilent(_))), "{ended}");
+            check_root_silent(calls, "receiving");
+        }
+    });
+}
+
+#[test]
+fn members_that_wait_for_their_places_learn_that_the_root_does_not_come() {
+    in_own_network(|| {
+        for place in PLACES {
+            let nodes = [node(place, "root"), node(place, "member")];
+            let member = |group| {
+                let settings = GroupSettings { group: GroupId(group), ..settings(&nodes) };
+                nodes[1].group(&settings).unwrap()
+            };
+            let (waits, receives) = (member(1), member(2));
+            check_root_silent(vec![calling(move || waits.wait_until_ready(None))], "waiting for a place");
+            check_root_silent(vec![calling(move || receives.receive(None))], "receiving without a place");
+        }
+    });
+}
+
+/// Attempts a call whenever the descriptor of the group says that it has changed, as programs do that wait for several things.
+fn watching<T>(
+    group: &Group,
+    mut attempt: impl FnMut(&Group) -> Result<T, NodeError>,
+) -> Result<T, NodeError> {
+    let descriptor = group.watch().unwrap();
+    loop {
+        match attempt(group) {
+            Err(NodeError::TimedOut) => {}
+            done => return done,
+        }
+        poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], None).unwrap();
+        rustix::io::read(descriptor, &mut [0; 8]).unwrap();
+    }
+}
+
+#[test]
+fn a_root_that_watches_its_descriptor_goes_on_when_its_last_member_dies() {
+    in_own_network(|| {
+        for place in PLACES {
+            let pair = Pair::start(place);
+            let calls = pair.call(|root| {
+                for number in 0..MANY {
+                    let message = message(number, 20);
+                    watching(root, |root| root.send_part(&message, 20, Some(Duration::ZERO)))?;
+                }
+                watching(root, |root| root.close(Some(Duration::ZERO)))
+            });
+            thread::sleep(Duration::from_millis(100));
+            cut(&pair.nodes[1]);
+            check_lost(&calls, "sending by the descriptor");
+        }
+    });
+}
+
+#[test]
+fn members_that_watch_their_descriptors_learn_that_the_root_is_dead() {
+    in_own_network(|| {
+        for place in PLACES {
+            let pair = Pair::start(place);
+            pair.roots.iter().for_each(|root| root.send(b"hello").unwrap());
+            let receive = |member: &Group| watching(member, |member| member.receive(Some(Duration::ZERO)));
+            let calls = pair.members.iter().map(|member| {
+                let member = Arc::clone(member);
+                calling(move || receive(&member).and_then(|_| receive(&member)))
+            });
+            let calls: Vec<_> = calls.collect();
+            thread::sleep(Duration::from_millis(100));
+            cut(&pair.nodes[0]);
+            check_root_silent(calls, "receiving by the descriptor");
+        }
+    });
+}
+
+/// A host with the root and one reader, and a host with two more; all wait in calls that end when the other host is cut off.
+#[test]
+fn processes_that_share_a_node_learn_that_the_other_host_is_dead() {
+    in_own_network(|| {
+        for place in PLACES.into_iter().filter(|place| *place != Place::Own) {
+            for is_root_cut in [false, true] {
+                let mut nodes = host(place, "root", 2);
+                nodes.extend(host(place, "members", 2));
+                let settings = GroupSettings { slots: Some(64), ..settings(&nodes) };
+                let of = |member: usize| {
+                    nodes[member].group(&GroupSettings { member: Some(member), ..settings.clone() })
+                };
+                let [root, local, remote, other] = [0, 1, 2, 3].map(|member| of(member).unwrap());
+                root.wait_until_ready(TIMEOUT).unwrap();
+                let read = |group: Group| {
+                    calling(move || {
+                        loop {
+                            if group.receive(None)?.is_none() {
+                                return group.close(None);
+                            }
+                        }
+                    })
+                };
+                let (local, remote) = (read(local), read(remote));
+                // The root waits for a process that does not read, which is on the host that is cut off.
+                let sending = calling(move || {
+                    let losses = send_past_the_loss(&root);
+                    root.close(None).and(losses)
+                });
+                thread::sleep(Duration::from_millis(100));
+                cut(&nodes[if is_root_cut { 0 } else { 2 }]);
+                let lost = result_of(&sending, "sending").unwrap();
+                let mut lost: Vec<u32> = lost.iter().map(|lost| lost.member).collect();
+                lost.sort_unstable();
+                assert_eq!(lost, [2, 3], "{place:?}");
+                assert_eq!(result_of(&local, "receiving at the root's host").unwrap(), []);
+                check_root_silent(vec![remote], "receiving at the other host");
+                drop(other);
+                calling(move || while nodes.pop().is_some() {});
+            }
+        }
+    });
+}
+
+#[test]
+fn a_root_that_waits_for_a_process_that_shares_a_node_goes_on_when_that_ends() {
+    in_own_network(|| {
+        for place in PLACES.into_iter().filter(|place| *place != Place::Own) {
+            for silent in [1, 3] {
+                let mut nodes = host(place, "root", 2);
+                nodes.extend(host(place, "members", 2));
+                let settings = GroupSettings { slots: Some(64), ..settings(&nodes) };
+                let of = |member: usize| {
+                    nodes[member].group(&GroupSettings { member: Some(member), ..settings.clone() })
+                };
+                let mut groups: Vec<Group> = [0, 1, 2, 3].map(|member| of(member).unwrap()).into();
+                let not_reading = groups.remove(silent);
+                let root = groups.remove(0);
+                root.wait_until_ready(TIMEOUT).unwrap();
+                for group in groups {
+                    calling(move || while group.receive(None).is_ok_and(|message| message.is_some()) {});
+                }
+                let sending = calling(move || {
+                    (0..MANY).try_for_each(|number| root.send(&message(number, 20)))?;
+                    root.close(None)
+                });
+                thread::sleep(Duration::from_millis(100));
+                drop(nodes.remove(silent));
+                let lost = result_of(&sending, "sending").unwrap();
+                let lost: Vec<u32> = lost.iter().map(|lost| lost.member).collect();
+                assert_eq!(lost, [silent as u32], "{place:?}");
+                drop(not_reading);
+                calling(move || while nodes.pop().is_some() {});
             }
         }
     });

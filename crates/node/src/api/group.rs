@@ -250,8 +250,11 @@ impl Group {
         Ok(())
     }
 
-    /// The members that were lost or have left, as far as the root knows.
+    /// The members that were lost or have left, as far as the root knows: after a [`flush`](Self::flush), all that it did not wait for.
     pub fn losses(&self) -> Vec<Lost> {
+        if self.is_root() {
+            self.backend.take_updates();
+        }
         let mut all: Vec<Lost> = Vec::new();
         for HostLoss { host, reader, loss } in self.shared_group.state().losses.clone() {
             let address = self.address_of(host);

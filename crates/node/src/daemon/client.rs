@@ -492,6 +492,10 @@ impl Backend for Client {
         }
     }
 
+    fn take_updates(&self) {
+        self.poll_updates();
+    }
+
     fn troubles(&self) -> Vec<HookTrouble> {
         Vec::new()
     }

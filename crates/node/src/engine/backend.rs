@@ -118,6 +118,10 @@ pub(crate) trait Backend: fmt::Debug + Send + Sync {
     /// The answer is empty once the process that has the engine has ended.
     fn query(&self, query: Query) -> Answer;
 
+    /// Takes the changes of groups of which the engine's process has not told yet: it writes slots before the message that explains them
+    /// arrives. An engine of this process tells everything at once.
+    fn take_updates(&self) {}
+
     /// What is wrong with the hooks of this process's kernel path. A daemon reports its own in its log.
     fn troubles(&self) -> Vec<HookTrouble>;
 }

@@ -8,17 +8,20 @@
 //! A thread that waits without a deadline has somebody who will wake it: every condition below becomes true by a neighbour's packet, a
 //! timer of the protocol, or another thread's call, and whoever handles that event wakes the waiting thread. User space runs a group
 //! unless it is handed off to the kernel's packet path (the program). Only groups with a neighbour are handed off: without one no packet
-//! arrives and no timer runs, so that nobody would wake an application. `tests/waits.rs` has a test of each wait of an application.
+//! arrives and no timer runs, so that nobody would wake an application. `tests/waits.rs` has a test of each wait of an application, for
+//! engines of its own process, of another process that shares its node, and of a daemon.
 //!
 //! | who waits | for | woken, while user space runs the group | woken, while the program runs it |
 //! |---|---|---|---|
 //! | root: `send`, `flush` | free slots | `Core::give_progress`, in the step that handles the acknowledgment or the loss | the program, at each acknowledgment that leaves at most half of the slots in use (`receive_ack`); if a child is silent its timer wakes the engine, which reclaims the group (`Core::reclaim`) |
-//! | root of processes that share its node: `send` | slots that they have read | the process that reads (`Readers::notify_room`) | the same |
+//! | root of processes that share its node: `send` | slots that they have read | the process that reads (`Readers::notify_room`); the node, when a process leaves or ends | the same |
 //! | member: `receive` | packets, the close | `Core::give_progress` | the program, at the end of a message or when a quarter of the slots is full (`receive_data`); the close goes to user space |
 //! | member: the first `receive`, `wait_until_ready` | its place | `SharedGroup::set_placement` | not handed off yet |
 //! | root: `wait_until_ready` | all members | `SharedGroup::set_ready`, at the last answer or when `join_timeout` has expired | the same |
 //! | all: any call on a group, `close` | the end of the group | `SharedGroup::end`, `fail`: the silence of neighbours is a timer of the protocol | the protocol's timers of the group go on in user space |
 //! | the leader | the node's descriptors | a datagram; `EventCount::notify` by the leader's [`waker`] | a wake datagram of the program to the same descriptors |
+//! | a program that polls `Group::watch` | the same as the call that it attempts | `EventCount::notify`; at processes that share a node `ClientLink::wake_watchers`, and the client's own thread | the word stays set (`EventCount::watch`), so that the program always sends a wake datagram |
+//! | a process that shares a node | the same, on one futex of all processes | `Readers::notify`, by the node or the root's process; the node's messages for its state | a wake datagram to the node, which calls `Readers::notify` |
 //! | a follower | the group's event count | `EventCount::notify`, by the thread that drives the engine | the leader, or without one the node's own thread, which receives the wake datagram |
 //! | the engine's own thread | datagrams, the timer, its waker, the program | a request or `wake` of an application; a leader that stops makes pending events visible again (`Leadership::drop`) | the program's ring buffer: a NAK, an expired timer, room for packets that the application has delegated |
 //! | a client's own thread, or its leader | the daemon's wake-ups, its end | `ClientLink` | a wake datagram to the client's socket |
