@@ -24,7 +24,9 @@ static __always_inline __s64 address_difference(struct work *work, bool is_v6)
 }
 
 /* Writes the headers of a neighbour's path, and ours, in front of the payload in the buffer. The UDP checksum is updated incrementally
- * (RFC 1624), since the kernel may still have to complete it. */
+ * (RFC 1624). That of a datagram may be complete, or the pseudo header's sum, which the kernel completes later (CHECKSUM_PARTIAL):
+ * `bpf_l4_csum_replace` tells which. That of a GSO batch, or of what is left of one, is always that sum: the kernel completes it in each
+ * segment. It does not mark batches that leave by an interface without checksum offload, from Linux 6.11 on. */
 static __noinline int rewrite_headers(struct __sk_buff *buffer, struct work *work, struct path *path, struct header *header,
 				__u32 length)
 {
@@ -55,19 +57,23 @@ static __noinline int rewrite_headers(struct __sk_buff *buffer, struct work *wor
 	udp = udp_of(work->rewritten, is_v6);
 	udp->length = bpf_htons(UDP_BYTES + length);
 	udp->checksum = received->checksum;
+	pseudo = address_difference(work, is_v6);
+	if (pseudo < 0)
+		return -1;
+	/* UDP's length counts twice: in its header and in the pseudo header. */
+	pseudo = folded(pseudo) + (__u16)~received->length + udp->length;
+	if (work->segments > 1)
+		udp->checksum = folded(received->checksum + pseudo);
 	if (is_v6 ? bpf_skb_store_bytes(buffer, 0, work->rewritten, IPV6_HEADER_AT, 0)
 		  : bpf_skb_store_bytes(buffer, 0, work->rewritten, IPV4_HEADER_AT, 0))
 		return -1;
 	if (bpf_skb_store_bytes(buffer, header_at, header, HEADER_BYTES, 0))
 		return -1;
-	if (!received->checksum)
+	if (work->segments > 1 || !received->checksum)
 		return 0;
-	pseudo = address_difference(work, is_v6);
 	rest = bpf_csum_diff((__be32 *)&work->header, HEADER_BYTES, (__be32 *)header, HEADER_BYTES, 0);
-	if (pseudo < 0 || rest < 0)
+	if (rest < 0)
 		return -1;
-	/* UDP's length counts twice: in its header and in the pseudo header. */
-	pseudo = folded(pseudo) + (__u16)~received->length + udp->length;
 	rest = folded(rest) + (__u16)~received->from + (__u16)~received->to + (__u16)~received->length + udp->from + udp->to +
 	       udp->length + (__u16)~folded(work->removed_sum);
 	if (bpf_l4_csum_replace(buffer, header_at - 2, 0, folded(pseudo), BPF_F_PSEUDO_HDR | BPF_F_MARK_MANGLED_0))

@@ -2,16 +2,16 @@
 
 #[allow(dead_code, reason = "not all tests use all of it")]
 mod common;
+#[path = "common/network.rs"]
+mod network;
 
-use std::fs::File;
 use std::net::SocketAddr;
 use std::ops::Range;
-use std::os::fd::AsRawFd;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use common::{TIMEOUT, groups, skip};
-use nix::sched::{CloneFlags, setns, unshare};
+use network::{Network, run};
+use nix::sched::{CloneFlags, unshare};
 use treecast_node::{Group, GroupId, GroupSettings, Node, NodeSettings, Offload, Scheme, TreeScheme};
 
 /// Runs a test on a host with two interfaces, whose other ends are in the network of another host, for which the test gets a handle:
@@ -24,12 +24,11 @@ fn in_two_networks(test: impl FnOnce(&Network) + Send) {
     std::thread::scope(|scope| {
         let test = || {
             unshare(CloneFlags::CLONE_NEWNET).unwrap();
-            let other = Network::of_this_thread();
-            unshare(CloneFlags::CLONE_NEWNET).unwrap();
-            let path = format!("/proc/{}/fd/{}", std::process::id(), other.0.as_raw_fd());
+            let other = Network::new();
+            let path = other.path();
             for (number, mtu) in [(1, 9_000), (2, 1_500)] {
-                ip(&format!(
-                    "link add d{number} mtu {mtu} type veth peer name d{number} mtu {mtu} netns {path}"
+                run(&format!(
+                    "ip link add d{number} mtu {mtu} type veth peer name d{number} mtu {mtu} netns {path}"
                 ));
                 add_addresses(number, 1..2);
                 other.enter(|| add_addresses(number, 2..10));
@@ -42,35 +41,12 @@ fn in_two_networks(test: impl FnOnce(&Network) + Send) {
     });
 }
 
-fn ip(line: &str) {
-    let status = Command::new("ip").args(line.split(' ')).status().unwrap();
-    assert!(status.success(), "ip {line}");
-}
-
 fn add_addresses(number: u32, hosts: Range<u32>) {
-    ip("link set lo up");
-    ip(&format!("link set d{number} up"));
+    run("ip link set lo up");
+    run(&format!("ip link set d{number} up"));
     for host in hosts {
-        ip(&format!("address add 10.{number}.0.{host}/16 dev d{number}"));
-        ip(&format!("address add fd0{number}::{host}/64 dev d{number} nodad"));
-    }
-}
-
-/// A network namespace.
-struct Network(File);
-
-impl Network {
-    fn of_this_thread() -> Self {
-        Self(File::open("/proc/thread-self/ns/net").unwrap())
-    }
-
-    /// Does something in this network: a node that is opened there stays there.
-    fn enter<T>(&self, act: impl FnOnce() -> T) -> T {
-        let own = Self::of_this_thread();
-        setns(&self.0, CloneFlags::CLONE_NEWNET).unwrap();
-        let outcome = act();
-        setns(&own.0, CloneFlags::CLONE_NEWNET).unwrap();
-        outcome
+        run(&format!("ip address add 10.{number}.0.{host}/16 dev d{number}"));
+        run(&format!("ip address add fd0{number}::{host}/64 dev d{number} nodad"));
     }
 }
 

@@ -135,13 +135,16 @@ fn check_batches(settings: impl Strategy<Value = Setting>) {
     assert!(counts.segments_handled > 6 * counts.batches_handled, "and they are long: {counts:?}");
 }
 
-/// The kernel makes the batches of a socket, and offloads checksums and segmentation to the interface.
+/// The kernel makes the batches of a socket, and offloads segmentation and, where it can, checksums to the interface.
 #[test]
 fn batches_of_an_application_s_socket_are_forwarded_correctly() {
-    let Some(mut lab) = Lab::for_batches() else { return };
-    lab.use_datagrams(Ipv4Addr::new(10, 1, 0, 1)).expect("the interface takes an address");
-    let roots = settings(2..=10).prop_map(|setting| Setting { is_root: true, is_v6: false, ..setting });
-    let counts = run(lab, 50, roots, acts_with_batches());
-    println!("batches of sockets: {counts:?}");
-    assert!(counts.batches_handled * 4 > counts.batches, "the program handles many batches: {counts:?}");
+    for checksums_by_interface in [true, false] {
+        let Some(mut lab) = Lab::for_batches() else { return };
+        lab.use_datagrams(Ipv4Addr::new(10, 1, 0, 1), checksums_by_interface)
+            .expect("the interface takes an address");
+        let roots = settings(2..=10).prop_map(|setting| Setting { is_root: true, is_v6: false, ..setting });
+        let counts = run(lab, 50, roots, acts_with_batches());
+        println!("batches of sockets, checksums by the interface {checksums_by_interface}: {counts:?}");
+        assert!(counts.batches_handled * 4 > counts.batches, "the program handles many batches: {counts:?}");
+    }
 }

@@ -196,8 +196,9 @@ impl Lab {
         rustix::net::sockopt::socket_cookie(socket).expect("every socket has a cookie")
     }
 
-    /// Makes the application send datagrams from this address by a UDP socket, rather than whole frames.
-    pub fn use_datagrams(&mut self, own: Ipv4Addr) -> io::Result<()> {
+    /// Makes the application send datagrams from this address by a UDP socket, rather than whole frames. The interface computes their
+    /// checksums, as most NICs do, or the kernel does.
+    pub fn use_datagrams(&mut self, own: Ipv4Addr, checksums_by_interface: bool) -> io::Result<()> {
         let mut request = request();
         let mut address = [0; 14];
         for (place, byte) in address[2..].iter_mut().zip(own.octets()) {
@@ -205,11 +206,11 @@ impl Lab {
         }
         request.ifr_ifru.ifru_addr = libc::sockaddr { sa_family: libc::AF_INET as u16, sa_data: address };
         let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+        let offload = if checksums_by_interface { libc::TUN_F_CSUM } else { 0 };
         // SAFETY: the request is what the call reads, and a number needs no memory.
         unsafe {
             check(libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFADDR, &raw const request))?;
-            // Checksums are offloaded to the interface, as with most NICs.
-            check(libc::ioctl(self.far_end.0.as_raw_fd(), libc::TUNSETOFFLOAD, libc::TUN_F_CSUM))?;
+            check(libc::ioctl(self.far_end.0.as_raw_fd(), libc::TUNSETOFFLOAD, offload))?;
         }
         rustix::net::sockopt::set_ip_multicast_if(&socket, &own)?;
         self.datagrams = Some(socket);
