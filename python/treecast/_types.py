@@ -103,7 +103,8 @@ class GroupSettings(TypedDict, total=False):
 
     `group`: the group's number. `root`: the root's index in the list of members. `member`: the number of this
     process, where several members share a node. `token`: the secret shared by all members. `insecure`: whether
-    members on several hosts do without a token. `auth`: what is authenticated of data: payload (the header too) or header. `integrity`:
+    members on several hosts do without a token. `auth`: what is authenticated of data: header, or payload (the header too); by
+    multicast payload if not given. `integrity`:
     when CRCs are verified: network or crc32c. `scheme`: the scheme that builds the tree. `plan`: a plan to carry out, at the root. `fabric`: the fabric with the hosts
     of the members, at the root. `offload`: who forwards: host, assisted, nic or switch. `message_bytes`: the
     expected message size. `slots`: how many packets each member can hold; by the message size if not given. `mtu_bytes`: the MTU of the network.

@@ -136,7 +136,7 @@ fn enter(node: &Node, request: GroupRequest) -> Result<(u32, Joined), NodeError>
         token,
         offload: Some(mode.offload),
         scheme: mode.scheme,
-        authentication: mode.authentication,
+        authentication: Some(mode.authentication),
         integrity: mode.integrity,
         message_bytes,
         mtu_bytes: Some(mtu_bytes),

@@ -28,13 +28,12 @@ impl fmt::Debug for MacKey {
 }
 
 /// What the code of a data packet covers. That of every other packet covers all of its bytes.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Authentication {
     /// The header. The payload has a CRC, which detects errors, but not a change by a host that sees the packet.
     Header,
     /// The header and the payload.
-    #[default]
     Payload,
 }
 

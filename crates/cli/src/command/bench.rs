@@ -114,8 +114,8 @@ pub struct Arguments {
     #[arg(long, value_name = "LIST", value_delimiter = ';')]
     scheme: Vec<Scheme>,
 
-    /// What is authenticated of each packet of data: payload (the header too), header, or header,payload; offload switch takes payload only
-    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "payload", value_parser = authentication)]
+    /// What is authenticated of each packet of data: header, payload (the header too), or header,payload; without it payload with offload switch, which takes nothing else, and header with others
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = authentication)]
     auth: Vec<Authentication>,
 
     /// Other software to measure as well, on the same hosts of the lab: openmpi
@@ -405,7 +405,11 @@ fn modes(arguments: &Arguments) -> Vec<Mode> {
         for &offload in offloads.iter().filter(|&&offload| !skips || is_engines(offload)) {
             let default = [(offload == Offload::Host).then_some(Scheme::tree(TreeScheme::Binomial))];
             for &scheme in if schemes.is_empty() { &default[..] } else { &schemes } {
-                let guards = arguments.auth.iter().flat_map(|&authentication| {
+                let default =
+                    if offload == Offload::Switch { Authentication::Payload } else { Authentication::Header };
+                let authentications =
+                    if arguments.auth.is_empty() { &[default][..] } else { &arguments.auth };
+                let guards = authentications.iter().flat_map(|&authentication| {
                     // Where payloads have codes, members verify no CRC.
                     let integrities = match authentication {
                         Authentication::Header => &arguments.integrity[..],

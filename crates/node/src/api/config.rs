@@ -21,6 +21,7 @@ pub(crate) struct GroupConfig {
     key: GroupKey,
     session: SessionId,
     offload: ChosenOffload,
+    authentication: Authentication,
     multicast: Option<SocketAddr>,
     members_max: usize,
 }
@@ -41,17 +42,31 @@ impl GroupConfig {
         let key = GroupKey::new(&settings.token, settings.group);
         let session = SessionId(random::bytes().map_err(NodeError::no_random_number)?);
         let offload = offload::choose(&settings, &hosts, root);
-        if offload.offload == Offload::Switch && settings.authentication == Authentication::Header {
+        let is_by_multicast = offload.offload == Offload::Switch;
+        let default = if is_by_multicast { Authentication::Payload } else { Authentication::Header };
+        let authentication = settings.authentication.unwrap_or(default);
+        if is_by_multicast && authentication == Authentication::Header {
             return Err(Refused::UnauthenticMulticast.into());
         }
         let settings = GroupSettings { offload: Some(offload.offload), ..settings };
-        let multicast = if offload.offload == Offload::Switch {
+        let multicast = if is_by_multicast {
             Some(draw_multicast_address(root.is_ipv6()).map_err(NodeError::no_random_number)?)
         } else {
             None
         };
         let members_max = CreateGroup::MEMBERS_MAX;
-        Ok(Self { settings, root, hosts, payload_bytes_max, key, session, offload, multicast, members_max })
+        Ok(Self {
+            settings,
+            root,
+            hosts,
+            payload_bytes_max,
+            key,
+            session,
+            offload,
+            authentication,
+            multicast,
+            members_max,
+        })
     }
 
     /// The same with the session that a client of the daemon has drawn.
@@ -118,6 +133,11 @@ impl GroupConfig {
         &self.offload
     }
 
+    /// At the root, what the codes of data cover.
+    pub const fn authentication(&self) -> Authentication {
+        self.authentication
+    }
+
     /// At the root, with offload `switch`: the address to which it sends data.
     pub const fn multicast(&self) -> Option<SocketAddr> {
         self.multicast
@@ -125,7 +145,7 @@ impl GroupConfig {
 
     /// At the root, the keys of the session.
     pub fn session_keys(&self) -> Keys {
-        self.key.session_keys(self.session, self.settings.authentication)
+        self.key.session_keys(self.session, self.authentication)
     }
 }
 
@@ -309,8 +329,10 @@ mod tests {
     #[test]
     fn multicast_needs_authentic_payloads() {
         let switch = GroupSettings { offload: Some(Offload::Switch), ..settings(4) };
-        assert!(GroupConfig::new(switch.clone()).is_ok());
-        let unauthentic = GroupSettings { authentication: Authentication::Header, ..switch };
+        let authentication = |settings| GroupConfig::new(settings).unwrap().authentication();
+        assert_eq!(authentication(switch.clone()), Authentication::Payload);
+        assert_eq!(authentication(settings(4)), Authentication::Header);
+        let unauthentic = GroupSettings { authentication: Some(Authentication::Header), ..switch };
         let error = GroupConfig::new(unauthentic).unwrap_err().to_string();
         assert!(error.starts_with("offload switch needs auth=payload"), "{error}");
     }

@@ -164,11 +164,11 @@ const GROUP_KEYS: &[Key<GroupSettings>] = &[
     },
     Key {
         name: "auth",
-        expected: "header or payload",
-        about: "what is authenticated of each packet of data: its header and its payload, or its header only",
-        get: |settings| settings.authentication.to_string().into(),
+        expected: "auto, header or payload",
+        about: "what is authenticated of each packet of data: its header, or its payload too; auto is payload by multicast",
+        get: |settings| settings.authentication.map_or("auto".into(), |covers| covers.to_string().into()),
         set: |settings, text| {
-            settings.authentication = text.parse().ok()?;
+            settings.authentication = if text == "auto" { None } else { Some(text.parse().ok()?) };
             Some(())
         },
     },

@@ -47,7 +47,7 @@ pub(crate) fn choose(settings: &GroupSettings, hosts: &Hosts, root: SocketAddr) 
     } else if others < HOSTS_MIN {
         let noun = if others == 1 { "host" } else { "hosts" };
         (Offload::Nic, format!("to {others} other {noun} a switch saves at most one packet"))
-    } else if settings.authentication == Authentication::Header {
+    } else if settings.authentication == Some(Authentication::Header) {
         (Offload::Nic, "multicast needs auth=payload, and auth is header".into())
     } else {
         (Offload::Switch, format!("there are {others} other hosts"))
@@ -79,10 +79,10 @@ mod tests {
     use crate::api::config::settings_of;
 
     fn chosen(hosts: usize, root: &str) -> ChosenOffload {
-        chosen_with(Authentication::Payload, hosts, root)
+        chosen_with(None, hosts, root)
     }
 
-    fn chosen_with(authentication: Authentication, hosts: usize, root: &str) -> ChosenOffload {
+    fn chosen_with(authentication: Option<Authentication>, hosts: usize, root: &str) -> ChosenOffload {
         let settings = GroupSettings { offload: None, authentication, ..settings_of(hosts as u16) };
         choose(&settings, &Hosts::one_each(hosts), root.parse().unwrap())
     }
@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn multicast_is_not_chosen_where_payloads_are_not_authentic() {
-        let ChosenOffload { offload, reason } = chosen_with(Authentication::Header, 4, "10.0.0.1:7000");
+        let ChosenOffload { offload, reason } = chosen_with(Some(Authentication::Header), 4, "10.0.0.1:7000");
         assert_eq!(offload, Offload::Nic);
         assert_eq!(reason.unwrap(), "multicast needs auth=payload, and auth is header");
     }

@@ -98,8 +98,9 @@ pub struct GroupSettings {
     pub token: String,
     /// Whether members on several hosts do without a token: any host that reaches them can then take part.
     pub insecure: bool,
-    /// What is authenticated of each packet of data. Data by multicast needs [`Authentication::Payload`].
-    pub authentication: Authentication,
+    /// What is authenticated of each packet of data; none: its payload too where data is sent by multicast, which needs that, and else its
+    /// header.
+    pub authentication: Option<Authentication>,
     /// When members verify the CRCs of payloads.
     pub integrity: Integrity,
     /// The scheme of the tree; none: one for the length of messages, unless a plan is given.
@@ -139,7 +140,7 @@ impl GroupSettings {
             member: None,
             token: String::new(),
             insecure: false,
-            authentication: Authentication::default(),
+            authentication: None,
             integrity: Integrity::default(),
             scheme: None,
             plan: None,

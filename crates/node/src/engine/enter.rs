@@ -31,7 +31,7 @@ pub(crate) fn create_group(
         group: settings.group,
         key: config.key(),
         session: config.session(),
-        authentication: settings.authentication,
+        authentication: config.authentication(),
         integrity: settings.integrity,
         root: MemberId(config.hosts().host_of(settings.root) as u32),
         members: config.hosts().addresses().to_vec(),

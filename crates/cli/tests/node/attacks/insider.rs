@@ -95,7 +95,7 @@ impl Insider {
         let addresses: Vec<SocketAddrV4> = (ROOT..=STRANGER).map(|host| hosts.node_address(host)).collect();
         let of_group = || recorded.iter().filter(|datagram| is_of(datagram, group));
         let session = of_group().rev().find_map(|datagram| session(datagram, &handshake_keys)).unwrap();
-        let keys = key.session_keys(session, Authentication::Payload);
+        let keys = key.session_keys(session, Authentication::Header);
         let mut nonces = [Nonce(0); 3];
         let mut table = None;
         for datagram in of_group() {
