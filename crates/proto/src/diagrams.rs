@@ -107,9 +107,8 @@ const MEMBER: [Edge; 19] = [
     ("complete", "ended", "the root is silent, and everything is read"),
 ];
 
-const MEMBER_RECORD: [Edge; 12] = [
+const MEMBER_RECORD: [Edge; 11] = [
     ("invited", "settled", "it acknowledges its table"),
-    ("invited", "suspected", "it acknowledges its table after the root has found it silent"),
     ("invited", "gone", "it never answers"),
     ("settled", "moved", "the tree changes"),
     ("moved", "settled", "it acknowledges its table"),

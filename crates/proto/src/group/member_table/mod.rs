@@ -389,9 +389,9 @@ impl MemberTable {
             self.handle_readers(sender, readers);
         }
         if is_present && epoch == self.epoch {
-            let record = self.record_mut(sender.member);
-            let is_first = std::mem::replace(&mut record.acked_epoch, epoch) != epoch;
-            record.heard_at = now;
+            // Neighbours may have found it silent while it had no place.
+            self.handle_heard(now, sender.member, sender.from);
+            let is_first = std::mem::replace(&mut self.record_mut(sender.member).acked_epoch, epoch) != epoch;
             self.unacked -= usize::from(is_first);
             self.schedule(sender.member);
         }
