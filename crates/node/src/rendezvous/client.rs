@@ -79,19 +79,19 @@ pub(super) fn join(
     check_token(token, *insecure, root.ip())?;
     let deadline = Deadline::after(options.timeout);
     let mut backoff = BACKOFF_MIN;
-    let mut session = loop {
-        let reason = match Session::connect(options, deadline, goes_on) {
-            Ok(session) => break session,
-            Err(AttemptError::Final(error)) => return Err(error),
-            Err(AttemptError::Retry(reason)) => reason,
-        };
+    let session = loop {
+        let reason =
+            match Session::connect(options, deadline, goes_on).and_then(|session| session.claim(node)) {
+                Ok(session) => break session,
+                Err(AttemptError::Final(error)) => return Err(error),
+                Err(AttemptError::Retry(reason)) => reason,
+            };
         if deadline.is_over() {
             return Err(NodeError::JoinFailed { root: options.root, reason });
         }
         poll_while(&mut [], Deadline::after(Some(deadline.remaining(backoff))), goes_on)?;
         backoff = (backoff * 2).min(BACKOFF_MAX);
     };
-    session.claim(node)?;
     session.wait_for_start()
 }
 
@@ -260,16 +260,21 @@ impl<'a> Session<'a> {
                 return Err(self.failed(&error.reason(&timed_out)));
             }
         };
-        match serde_json::from_slice(&line) {
+        self.read_message(&line)
+    }
+
+    /// The message in a line; an error, if that ends the session.
+    fn read_message(&self, line: &[u8]) -> Result<RootMessage, NodeError> {
+        match serde_json::from_slice(line) {
             Ok(RootMessage::Rejected { reason }) => Err(self.rejected(&reason)),
             Ok(RootMessage::Cancelled { reason }) => Err(self.failed(&reason)),
             Ok(message) => Ok(message),
-            Err(_) => Err(self.failed(&format!("invalid message: {}", excerpt(&line)))),
+            Err(_) => Err(self.failed(&format!("invalid message: {}", excerpt(line)))),
         }
     }
 
     /// Sends the claim, and checks the root's proof.
-    fn claim(&mut self, node: &Node) -> Result<(), NodeError> {
+    fn claim(mut self, node: &Node) -> Result<Self, AttemptError> {
         let JoinOptions { member, name, .. } = self.options;
         let (ip, port) = (node.address().ip(), node.address().port());
         let mut claim = Claim {
@@ -287,10 +292,16 @@ impl<'a> Session<'a> {
         claim.proof = self.key.proof_of_member(self.root_challenge, &claim);
         self.connection.send(&claim);
         let expected = self.key.proof_of_root(self.challenges());
-        match self.receive_message(Deadline::after(Some(self.deadline.remaining(HANDSHAKE_TIMEOUT))))? {
-            RootMessage::Accepted { proof } if proof == expected => Ok(()),
-            RootMessage::Accepted { .. } => Err(self.rejected("the root does not know the token")),
-            _ => Err(self.rejected("the root neither accepted nor rejected this node")),
+        let line = match self.receive(Deadline::after(Some(self.deadline.remaining(HANDSHAKE_TIMEOUT)))) {
+            Ok(line) => line,
+            Err(ReceiveError::Cancelled) => return Err(NodeError::Cancelled.into()),
+            // A root with many connections drops the oldest ones, and a system those that do not fit into the queue of its socket.
+            Err(error) => return Err(AttemptError::Retry(error.reason("it has not answered"))),
+        };
+        match self.read_message(&line)? {
+            RootMessage::Accepted { proof } if proof == expected => Ok(self),
+            RootMessage::Accepted { .. } => Err(self.rejected("the root does not know the token").into()),
+            _ => Err(self.rejected("the root neither accepted nor rejected this node").into()),
         }
     }
 
