@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 
 use arbitrary::{Arbitrary, Unstructured};
 use treecast_proto::{
-    Authentication, CreateGroup, Event, GroupId, GroupKey, Input, Integrity, MemberId, Nanoseconds, Offload,
+    AbortReason, Authentication, CreateGroup, Event, GroupId, GroupKey, Input, Integrity, MemberId, Nanoseconds, Offload,
     Output, PayloadChecksum, Piece, Protocol, ReaderSet, Readers, Sequence, SessionId, Settings, Store,
     TransmitPayload,
 };
@@ -391,7 +391,7 @@ impl Trial {
         match what % 64 {
             0 => _ = self.request(node, Input::Close { group: GROUP }),
             1 => _ = self.request(node, Input::Leave { group: GROUP }),
-            2 => _ = self.request(node, Input::Abort { group: GROUP }),
+            2 => _ = self.request(node, Input::Abort { group: GROUP, why: AbortReason::Application }),
             3 | 4 => self.restart(node),
             // A member whose group has ended joins again.
             5 if node > 0 => self.join(node),
@@ -718,8 +718,7 @@ impl Trial {
             AnyBody::Join(node) => Control::Join(address(usize::from(node % 4))),
             AnyBody::Leave => Control::Leave,
             AnyBody::Evicted(why) => Control::Evicted(
-                [Eviction::Silent, Eviction::Left, Eviction::Refused, Eviction::Aborted, Eviction::Closed]
-                    [usize::from(why) % 5],
+                Eviction::ALL[usize::from(why) % Eviction::ALL.len()],
             ),
             AnyBody::RootLost(restarted) => {
                 Control::RootLost(if restarted { RootLoss::Restarted } else { RootLoss::Silent })

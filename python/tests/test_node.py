@@ -369,7 +369,7 @@ def test_an_unreferenced_group_is_aborted(pair):
     root.wait_until_ready(PATIENCE)
     del root
     gc.collect()
-    with pytest.raises(GroupEnded, match="^the root aborted the group$"):
+    with pytest.raises(GroupEnded, match="^the root aborted the group: its application ended without closing it$"):
         member.receive(PATIENCE)
 
 

@@ -1,6 +1,6 @@
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use treecast_node::Group;
+use treecast_node::{AbortReason, Group};
 
 /// Ends a copy, or a receiver, from another thread, such as that of a signal.
 #[derive(Debug, Clone, Default)]
@@ -14,7 +14,7 @@ impl Stopper {
         let mut state = self.group.lock().unwrap_or_else(PoisonError::into_inner);
         state.0 = true;
         if let Some(group) = state.1.upgrade() {
-            group.abort();
+            group.abort_because(AbortReason::Interrupted);
         }
     }
 
@@ -27,7 +27,7 @@ impl Stopper {
         let mut state = self.group.lock().unwrap_or_else(PoisonError::into_inner);
         state.1 = Arc::downgrade(group);
         if state.0 {
-            group.abort();
+            group.abort_because(AbortReason::Interrupted);
         }
     }
 }

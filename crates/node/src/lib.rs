@@ -40,7 +40,7 @@ pub use rendezvous::{JoinOptions, JoinStatus, JoinedMember, Listener};
 pub use treecast_ebpf::{FastPathCounters, HookTrouble, KernelCounters};
 pub use treecast_plan::{Plan, Scheme, TreeScheme};
 pub use treecast_proto::{
-    Authentication, Ending, Eviction, GroupCounters, GroupId, Integrity, MemberLoss, Nanoseconds, Offload,
-    StrayCounters,
+    AbortReason, Authentication, Ending, Eviction, GroupCounters, GroupId, Integrity, MemberLoss,
+    Nanoseconds, Offload, StrayCounters,
 };
 pub use treecast_terms::Keyed;

@@ -164,7 +164,7 @@ fn a_root_that_is_dropped_notifies_its_members() {
     drop(groups.remove(0));
     assert_eq!(groups[0].receive(TIMEOUT).unwrap().as_deref(), Some(&b"hello"[..]));
     let error = groups[0].receive(TIMEOUT).unwrap_err();
-    assert_eq!(error.to_string(), "the root aborted the group");
+    assert_eq!(error.to_string(), "the root aborted the group: its application ended without closing it");
 }
 
 #[test]
@@ -210,7 +210,7 @@ fn a_node_that_is_dropped_ends_its_groups() {
     drop(nodes.remove(0));
     assert!(groups[0].send(b"more").is_err());
     let error = groups[1].receive(TIMEOUT).unwrap_err();
-    assert_eq!(error.to_string(), "the root aborted the group");
+    assert_eq!(error.to_string(), "the root aborted the group: its node was closed");
 }
 
 #[test]

@@ -523,7 +523,6 @@ fn payloads_that_do_not_fit_the_program_are_left_to_user_space() {
 #[test]
 fn datagrams_that_are_too_long_end_their_own_group_only() {
     in_own_network(|| {
-        run("ip link set lo mtu 1400");
         for engine in [EngineChoice::User, EngineChoice::Ebpf] {
             let bind = "127.0.0.1:0".parse().unwrap();
             let open = |_| Node::open(&NodeSettings { bind, engine, ..NodeSettings::default() }).unwrap();
@@ -534,11 +533,13 @@ fn datagrams_that_are_too_long_end_their_own_group_only() {
                 &GroupSettings { group: GroupId(2), mtu_bytes: Some(1_400), ..binomial(&nodes) },
             );
             // Packets that are short enough pass.
+            run("ip link set lo mtu 1400");
             exchange(&long, 5, 1_000);
             exchange(&fits, 5, 5_000);
             let error = long[0].send(&message(0, 5_000)).and_then(|()| long[0].flush(TIMEOUT)).unwrap_err();
             assert!(matches!(error, NodeError::DatagramTooLong { datagram_bytes: Some(1_500) }), "{error}");
             exchange(&fits, 5, 5_000);
+            run("ip link set lo mtu 65536");
         }
     });
 }

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 use treecast_proto::{
-    Authentication, CreateGroup, GroupId, GroupKey, Input, Integrity, MemberId, Nanoseconds, Offload, Output,
-    Protocol, Sequence, SessionId, Settings,
+    AbortReason, Authentication, CreateGroup, GroupId, GroupKey, Input, Integrity, MemberId, Nanoseconds,
+    Offload, Output, Protocol, Sequence, SessionId, Settings,
 };
 use treecast_wire::{Body, Control, ControlHeader, Handshake, Header, Keys, Nonce, Timestamp};
 
@@ -133,7 +133,11 @@ fn run(name: &str, parent_of: impl Fn(usize) -> usize) {
     }
     now += settings.join_timeout + Nanoseconds::from_ms(1);
     poll_all(&mut durations, &mut protocol, now);
-    durations.measure("abort", || protocol.handle(now, Input::Abort { group: GROUP })).expect("it is open");
+    durations
+        .measure("abort", || {
+            protocol.handle(now, Input::Abort { group: GROUP, why: AbortReason::Application })
+        })
+        .expect("it is open");
     poll_all(&mut durations, &mut protocol, now);
     durations.print();
 }

@@ -11,8 +11,8 @@ use rand_pcg::Pcg64;
 
 use crate::group::Group;
 use crate::{
-    Authentication, CreateGroup, GroupId, GroupKey, Input, Integrity, MemberId, Nanoseconds, Offload, Output,
-    PayloadChecksum, Piece, Protocol, Sequence, SessionId, Settings, TransmitPayload,
+    AbortReason, Authentication, CreateGroup, GroupId, GroupKey, Input, Integrity, MemberId, Nanoseconds,
+    Offload, Output, PayloadChecksum, Piece, Protocol, Sequence, SessionId, Settings, TransmitPayload,
 };
 
 /// A state machine.
@@ -320,12 +320,14 @@ impl Run {
             974..978 => self.forget(node, None),
             978..984 => self.restart(node),
             984..990 => self.join(NODES - 1),
-            990 => self.handle(node, Input::Abort { group: GROUP }),
+            990 => self.handle(node, Input::Abort { group: GROUP, why: AbortReason::Application }),
             992 if self.random.random_bool(0.2) => {
                 self.forget(0, Some(Protocol::new(Settings::default())));
                 self.create();
             }
-            991 if self.random.random_bool(0.1) => self.handle(0, Input::Abort { group: GROUP }),
+            991 if self.random.random_bool(0.1) => {
+                self.handle(0, Input::Abort { group: GROUP, why: AbortReason::Application })
+            }
             _ => {
                 // Everything in flight is lost: a short outage of the network.
                 self.in_flight.clear();

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use thiserror::Error;
-use treecast_wire::{Eviction, GroupId, MemberId, Offload, Sequence};
+use treecast_wire::{AbortReason, Eviction, GroupId, MemberId, Offload, Sequence};
 
 use crate::Nanoseconds;
 
@@ -67,9 +67,12 @@ pub enum MemberLoss {
     /// It never answered, or did not acknowledge a later table although packets of it arrived.
     #[error("no answer within {0}")]
     Unreachable(Nanoseconds),
-    /// It stopped answering.
+    /// It stopped answering: nothing was heard from it for this time.
     #[error("silent for {0}")]
     Silent(Nanoseconds),
+    /// It did not answer any more when the root went on after this time in which its own node did not run.
+    #[error("silent after the root's own node did not run for {0} (stopped or suspended)")]
+    SilentAfterPause(Nanoseconds),
     /// Datagrams of this length, with their IP headers, do not arrive there, although shorter ones do.
     #[error("datagrams of {datagram_bytes} bytes do not arrive there")]
     PathTooSmall {
@@ -99,6 +102,11 @@ pub enum Ending {
     /// The root says that this host is not a member, or has closed the group before this host had received everything.
     #[error("{}", eviction_text(*.0))]
     Evicted(Eviction),
+    /// This node did not run for this time, and the root has declared this member lost meanwhile.
+    #[error(
+        "the root declared this member lost: its node did not run for {0} (stopped or suspended), and did not answer"
+    )]
+    EvictedAfterPause(Nanoseconds),
     /// Nothing was heard from the root.
     #[error("the root was silent for {0}")]
     RootSilent(Nanoseconds),
@@ -124,14 +132,39 @@ pub enum Ending {
     Aborted,
 }
 
+/// A measured time without its fraction of a millisecond, for messages.
+pub(crate) const fn whole_ms(span: Nanoseconds) -> Nanoseconds {
+    Nanoseconds::from_ms(span.0 / 1_000_000)
+}
+
 const fn eviction_text(why: Eviction) -> &'static str {
     match why {
-        Eviction::Silent => "the root declared this member dead, since it did not answer in time",
+        Eviction::Silent => "the root declared this member lost, since it did not answer in time",
         Eviction::Left => "this member has left",
         Eviction::Refused => "the group admits no late members",
-        Eviction::Aborted => "the root aborted the group",
         Eviction::PathTooSmall => "datagrams as long as the group's do not reach this member",
         Eviction::AcceptsNothing => "this member accepted no packet for too long",
+        Eviction::Full => "the group admits no further members: it has as many as it may have",
+        Eviction::Closing => "the group admits no further members: the root is closing it",
+        Eviction::StateLost => "the root evicted this member, since it had lost what it had accepted",
+        Eviction::Unacknowledged => {
+            "the root declared this member lost, since it did not acknowledge its place in the tree in time"
+        }
+        Eviction::DeclaredDead => "the root's application declared this member dead",
+        Eviction::Aborted(why) => match why {
+            AbortReason::Application => "the root aborted the group",
+            AbortReason::Interrupted => "the root aborted the group: it was interrupted",
+            AbortReason::Dropped => "the root aborted the group: its application ended without closing it",
+            AbortReason::NodeClosed => "the root aborted the group: its node was closed",
+            AbortReason::InvalidMemory => {
+                "the root aborted the group: its application wrote invalid values into shared memory"
+            }
+            AbortReason::DatagramTooLong => {
+                "the root aborted the group: its datagrams exceed the MTU of the network"
+            }
+            AbortReason::NoMemory => "the root aborted the group: its node has no memory for the group",
+            AbortReason::InputFailed => "the root aborted the group: it could not read the data to be sent",
+        },
         Eviction::Closed => "the group is closed, and this member has not received all messages",
     }
 }

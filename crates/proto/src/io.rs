@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::ops::Range;
 
 use treecast_wire::{
-    Data, Distribution, GroupId, HEADER_BYTES, MemberId, PayloadChecksum, Readers, Sequence,
+    AbortReason, Data, Distribution, GroupId, HEADER_BYTES, MemberId, PayloadChecksum, Readers, Sequence,
 };
 use zerocopy::FromZeros;
 
@@ -86,6 +86,8 @@ pub enum Input<'a> {
     Abort {
         /// The group.
         group: GroupId,
+        /// What the root tells its members.
+        why: AbortReason,
     },
 }
 
@@ -101,7 +103,7 @@ impl Input<'_> {
             | Self::Close { group }
             | Self::Leave { group }
             | Self::Evict { group, .. }
-            | Self::Abort { group } => Some(*group),
+            | Self::Abort { group, .. } => Some(*group),
         }
     }
 }

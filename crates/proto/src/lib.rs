@@ -44,6 +44,6 @@ pub use turns::{OwnerId, TURN_MAX};
 
 pub use treecast_terms::Nanoseconds;
 pub use treecast_wire::{
-    Authentication, Eviction, GroupId, Integrity, MemberId, Offload, PayloadChecksum, ReaderSet, Readers,
-    RootLoss, Sequence, SessionId,
+    AbortReason, Authentication, Eviction, GroupId, Integrity, MemberId, Offload, PayloadChecksum, ReaderSet,
+    Readers, RootLoss, Sequence, SessionId,
 };

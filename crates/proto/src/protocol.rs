@@ -37,6 +37,8 @@ pub struct Protocol {
     ready: Turns,
     /// The earliest timeout of all groups.
     timeout: Option<Nanoseconds>,
+    /// When this node took an input or was polled last.
+    ran_at: Nanoseconds,
     /// What is to be stored of the datagram that was handled last.
     store: Option<Store>,
     events: VecDeque<Event>,
@@ -91,6 +93,7 @@ impl Protocol {
             indices: BTreeMap::new(),
             ready: Turns::default(),
             timeout: None,
+            ran_at: Nanoseconds::ZERO,
             store: None,
             events: VecDeque::new(),
             strays: StrayCounters::default(),
@@ -130,8 +133,8 @@ impl Protocol {
             Input::Close { group } => self.command(group, Group::close),
             Input::Leave { group } => self.command(group, |group| group.leave(now)),
             Input::Evict { group, member } => self.command(group, |group| group.evict(member)),
-            Input::Abort { group } => self.command(group, |group| {
-                group.abort(now);
+            Input::Abort { group, why } => self.command(group, |group| {
+                group.abort(now, why);
                 Ok(())
             }),
         }
@@ -139,10 +142,11 @@ impl Protocol {
 
     /// A node that handles a timeout far too late was suspended itself, and concludes nothing from the silence of others.
     fn detect_suspend(&mut self, now: Nanoseconds) {
+        let paused = now.since(std::mem::replace(&mut self.ran_at, now));
         if self.timeout.is_some_and(|timeout| now.since(timeout) > self.settings.keepalive) {
             self.timeout = Some(now);
             for entry in self.groups.iter_mut().flatten() {
-                entry.group.handle_suspend(now);
+                entry.group.handle_suspend(now, paused);
                 entry.timeout = Some(now);
             }
         }

@@ -3,8 +3,8 @@
 use std::net::SocketAddr;
 
 use treecast_proto::{
-    Authentication, CreateGroup, GroupId, GroupKey, Input, Integrity, MemberId, Nanoseconds, Offload, Output,
-    OwnerId, Protocol, Sequence, SessionId, Settings, TURN_MAX,
+    AbortReason, Authentication, CreateGroup, GroupId, GroupKey, Input, Integrity, MemberId, Nanoseconds,
+    Offload, Output, OwnerId, Protocol, Sequence, SessionId, Settings, TURN_MAX,
 };
 use treecast_wire::View;
 
@@ -76,7 +76,7 @@ fn a_group_that_is_aborted_is_not_held_back_any_more() {
     let join = Input::JoinGroup { group, key: GroupKey::new("", group), root: address(0), seed: [1, 2] };
     protocol.handle(NOW, join).unwrap();
     protocol.hold(group, true);
-    protocol.handle(NOW, Input::Abort { group }).unwrap();
+    protocol.handle(NOW, Input::Abort { group, why: AbortReason::Application }).unwrap();
     assert!(!protocol.is_held(group));
     sent(&mut protocol, NOW);
     assert!(!protocol.has(group));

@@ -3,8 +3,9 @@
 use std::net::SocketAddr;
 
 use treecast_proto::{
-    Authentication, CreateGroup, GroupId, GroupKey, Input, Integrity, MemberId, Nanoseconds, Offload, Output,
-    PayloadChecksum, Piece, Protocol, Sequence, SessionId, Settings, StateSize, TransmitPayload,
+    AbortReason, Authentication, CreateGroup, GroupId, GroupKey, Input, Integrity, MemberId, Nanoseconds,
+    Offload, Output, PayloadChecksum, Piece, Protocol, Sequence, SessionId, Settings, StateSize,
+    TransmitPayload,
 };
 
 const GROUP: GroupId = GroupId(1);
@@ -125,7 +126,9 @@ fn a_root_allocates_what_the_size_of_its_group_states() {
             check(created.bytes_current + later, &[planned; GROUPS as usize], &what);
             // At the end it has a notice for each member.
             let ended = allocation_counter::measure(|| {
-                groups().for_each(|group| root.handle(NOW, Input::Abort { group }).unwrap());
+                groups().for_each(|group| {
+                    root.handle(NOW, Input::Abort { group, why: AbortReason::Application }).unwrap();
+                });
                 while !matches!(root.poll(NOW), Output::Transmit(_)) {}
             });
             let allocated = created.bytes_current + ended.bytes_current + later;

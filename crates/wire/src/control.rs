@@ -53,13 +53,44 @@ pub enum Eviction {
     /// The group admits no late members.
     Refused,
     /// The root aborted the group.
-    Aborted,
+    Aborted(AbortReason),
     /// The group is closed, and every member has everything.
     Closed,
     /// Datagrams as long as the group's do not arrive there, although shorter ones do.
     PathTooSmall,
     /// It answered, and accepted no packet for too long.
     AcceptsNothing,
+    /// The group has as many members as it may have.
+    Full,
+    /// The root is closing the group, and admits no further members.
+    Closing,
+    /// It had lost what it had accepted.
+    StateLost,
+    /// It did not acknowledge its place in the tree in time.
+    Unacknowledged,
+    /// The root's application declared it dead.
+    DeclaredDead,
+}
+
+/// Why a root aborted its group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum AbortReason {
+    /// Its application asked for it, and gave no other reason.
+    Application,
+    /// It was interrupted by a signal.
+    Interrupted,
+    /// Its application ended, or dropped the group, without closing it.
+    Dropped,
+    /// Its node was closed.
+    NodeClosed,
+    /// Its application wrote invalid values into the memory that it shares with its node.
+    InvalidMemory,
+    /// Its datagrams exceed the MTU of the network.
+    DatagramTooLong,
+    /// It could not read the data to be sent.
+    InputFailed,
+    /// Its node has no memory for the group, or its user's limit does not allow it.
+    NoMemory,
 }
 
 /// A member's place in the tree: its line of the group table.
@@ -186,9 +217,7 @@ impl Control {
                 .map(|place| Self::Join(place.read()))
                 .map_err(|_| malformed),
             operation::LEAVE => nothing(Self::Leave),
-            operation::EVICTED => {
-                Eviction::ALL.get(number()? as usize).map(|&why| Self::Evicted(why)).ok_or(malformed)
-            }
+            operation::EVICTED => Eviction::from_code(number()?).map(Self::Evicted).ok_or(malformed),
             operation::ROOT_LOST => {
                 RootLoss::ALL.get(number()? as usize).map(|&loss| Self::RootLost(loss)).ok_or(malformed)
             }
@@ -204,7 +233,7 @@ impl Control {
             Self::TableAck(Some(readers)) => ReadersLayout::new(readers).as_bytes().to_vec(),
             Self::Join(address) => AddressLayout::new(*address).as_bytes().to_vec(),
             Self::Suspect(member) | Self::StateLost(member) => member.0.to_be_bytes().to_vec(),
-            Self::Evicted(why) => (*why as u32).to_be_bytes().to_vec(),
+            Self::Evicted(why) => why.code().to_be_bytes().to_vec(),
             Self::RootLost(loss) => (*loss as u32).to_be_bytes().to_vec(),
         }
     }
@@ -225,16 +254,42 @@ impl Control {
 }
 
 impl Eviction {
-    /// All reasons in the order of their numbers.
-    const ALL: [Self; 7] = [
+    /// All reasons in the order of their codes.
+    pub const ALL: [Self; 19] = [
         Self::Silent,
         Self::Left,
         Self::Refused,
-        Self::Aborted,
+        Self::Aborted(AbortReason::Application),
         Self::Closed,
         Self::PathTooSmall,
         Self::AcceptsNothing,
+        Self::Full,
+        Self::Closing,
+        Self::StateLost,
+        Self::Unacknowledged,
+        Self::Aborted(AbortReason::Interrupted),
+        Self::Aborted(AbortReason::Dropped),
+        Self::Aborted(AbortReason::NodeClosed),
+        Self::Aborted(AbortReason::InvalidMemory),
+        Self::Aborted(AbortReason::DatagramTooLong),
+        Self::Aborted(AbortReason::InputFailed),
+        Self::Aborted(AbortReason::NoMemory),
+        Self::DeclaredDead,
     ];
+
+    /// The reason with a code; `None` for an unknown code.
+    pub fn from_code(code: u32) -> Option<Self> {
+        Self::ALL.get(code as usize).copied()
+    }
+
+    /// The code of the reason.
+    ///
+    /// # Panics
+    /// Never: a test checks that [`Eviction::ALL`] has every reason.
+    pub fn code(self) -> u32 {
+        let index = Self::ALL.iter().position(|&why| why == self);
+        index.expect("every reason has a code") as u32
+    }
 }
 
 impl RootLoss {

@@ -52,7 +52,7 @@ mod readers;
 mod sequence;
 
 pub use checksum::PayloadChecksum;
-pub use control::{Control, Eviction, Neighbour, Role, RootLoss, Table};
+pub use control::{AbortReason, Control, Eviction, Neighbour, Role, RootLoss, Table};
 pub use handshake::Handshake;
 pub use header::{Acknowledgment, Body, ControlHeader, Data, Distribution, Header, Missing, Packet, View};
 pub use keys::{

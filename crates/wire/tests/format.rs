@@ -180,15 +180,19 @@ fn controls() -> impl Strategy<Value = Control> {
         any::<u32>().prop_map(|member| Control::StateLost(MemberId(member))),
         addresses().prop_map(Control::Join),
         Just(Control::Leave),
-        prop::sample::select(vec![
-            Eviction::Silent,
-            Eviction::Left,
-            Eviction::PathTooSmall,
-            Eviction::AcceptsNothing
-        ])
-        .prop_map(Control::Evicted),
+        prop::sample::select(Eviction::ALL.to_vec()).prop_map(Control::Evicted),
         prop::sample::select(vec![RootLoss::Silent, RootLoss::Restarted]).prop_map(Control::RootLost),
     ]
+}
+
+#[test]
+fn the_page_lists_the_codes_of_evictions() {
+    let page = include_str!("../../../docs/wire.md");
+    let (_, table) = page.split_once("| code | why a host is no member |\n|---|---|\n").unwrap();
+    let rows = table.lines().take_while(|line| line.starts_with('|'));
+    let codes: Vec<u32> = rows.map(|row| row.split('|').nth(1).unwrap().trim().parse().unwrap()).collect();
+    assert_eq!(codes, Eviction::ALL.map(Eviction::code));
+    assert_eq!(Eviction::from_code(codes.len() as u32), None);
 }
 
 proptest! {

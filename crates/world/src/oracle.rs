@@ -254,19 +254,24 @@ impl Oracle {
             _ if is_root => false,
             Ending::RootRestarted => session.is_some_and(|session| Some(session) < self.last_session(group)),
             Ending::Aborted | Ending::Evicted(Eviction::Left) => has_left,
-            Ending::Evicted(Eviction::Silent | Eviction::PathTooSmall | Eviction::AcceptsNothing) => {
-                self.is_lost(scenario, id)
-            }
+            Ending::Evicted(
+                Eviction::Silent
+                | Eviction::PathTooSmall
+                | Eviction::AcceptsNothing
+                | Eviction::StateLost
+                | Eviction::Unacknowledged,
+            )
+            | Ending::EvictedAfterPause(_) => self.is_lost(scenario, id),
             Ending::Evicted(Eviction::Closed) => {
                 self.is_lost(scenario, id)
                     || self.has_place_of_earlier_life(id)
                     || (reader.place.is_none() && ended.joined_late)
             }
-            Ending::Evicted(Eviction::Refused) => {
+            Ending::Evicted(Eviction::Refused | Eviction::Full | Eviction::Closing) => {
                 reader.place.is_none() && (ended.joined_late || self.is_lost(scenario, id))
             }
             Ending::RootSilent(_) => self.may_miss_root(scenario, id, &reader),
-            Ending::Evicted(Eviction::Aborted)
+            Ending::Evicted(Eviction::Aborted(_) | Eviction::DeclaredDead)
             | Ending::Inconsistent(_)
             | Ending::ContradictoryTables
             | Ending::TooMuchMemory { .. } => false,

@@ -188,6 +188,38 @@ pub(crate) fn check_token(token: &str, insecure: bool, root: IpAddr) -> Result<(
     if is_safe { Ok(()) } else { Err(NodeError::NoToken) }
 }
 
+/// Checks that the paths from here carry the datagrams of the group: at the root those to all members, at another member the one to the
+/// root.
+///
+/// # Errors
+/// [`NodeError::PathMtu`] names a member whose path carries shorter ones only.
+pub(crate) fn check_paths(settings: &GroupSettings, own: usize) -> Result<(), NodeError> {
+    let is_checked = |member: usize| member != own && (own == settings.root || member == settings.root);
+    for (member, address) in settings.members.iter().enumerate().filter(|&(member, _)| is_checked(member)) {
+        check_path(&format!("member {member} at {address}"), *address, None, settings.mtu_bytes)?;
+    }
+    Ok(())
+}
+
+/// Checks that the path to a member carries datagrams of `mtu_bytes`, as does the path back as far as its MTU is known.
+///
+/// # Errors
+/// [`NodeError::PathMtu`].
+pub(crate) fn check_path(
+    member: &str,
+    address: SocketAddr,
+    back: Option<u32>,
+    mtu_bytes: Option<u16>,
+) -> Result<(), NodeError> {
+    let Some(mtu_bytes) = mtu_bytes else { return Ok(()) };
+    match path_mtu::path_mtus(std::iter::once(&address)).chain(back).min() {
+        Some(path_mtu_bytes) if path_mtu_bytes < mtu_bytes.into() => {
+            Err(NodeError::PathMtu { member: member.into(), path_mtu_bytes, mtu_bytes })
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Checks the numbers that do not depend on the members; returns the longest payload.
 ///
 /// # Errors

@@ -56,6 +56,18 @@ pub enum NodeError {
         /// Their length in bytes, with the IP header; none at a member that does not know it.
         datagram_bytes: Option<u16>,
     },
+    /// The path to a member, or from it, does not carry the datagrams that are asked for.
+    #[error(
+        "{member}: the MTU of the path to it is {path_mtu_bytes} bytes, and mtu_bytes={mtu_bytes}: leave mtu_bytes out at the root, or set {path_mtu_bytes} at most"
+    )]
+    PathMtu {
+        /// The member, by its number or its name, with its address.
+        member: String,
+        /// The MTU of the path in bytes.
+        path_mtu_bytes: u32,
+        /// The group's setting.
+        mtu_bytes: u16,
+    },
     /// A payload has changed on its way, which the network's checksums have not detected ([`crate::Integrity::Network`]). The group has ended
     /// at this member.
     #[error(

@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 
 use treecast_ebpf::KernelCounters;
 use treecast_plan::{Plan, Scheme};
-use treecast_proto::{Ending, Eviction, GroupCounters, Input, MemberId, Nanoseconds, Offload, Sequence};
+use treecast_proto::{
+    AbortReason, Ending, Eviction, GroupCounters, Input, MemberId, Nanoseconds, Offload, Sequence,
+};
 
 use super::error::{Lost, Unanswered};
 use super::hosts::Hosts;
@@ -222,11 +224,16 @@ impl Group {
     /// At the root: aborts the group, whatever members still lack. At another member: leaves it. Does not wait; waiting calls of other
     /// threads end.
     pub fn abort(&self) {
+        self.abort_because(AbortReason::Application);
+    }
+
+    /// As [`Group::abort`]; the members of a root are told this reason.
+    pub fn abort_because(&self, why: AbortReason) {
         if self.shared_group.has_ended() {
             return;
         }
         if self.is_root() {
-            self.backend.request(Input::Abort { group: self.shared_group.group });
+            self.backend.request(Input::Abort { group: self.shared_group.group, why });
         } else {
             self.leave();
         }
@@ -427,7 +434,8 @@ impl Drop for Group {
     fn drop(&mut self) {
         // A group that is being closed continues to close.
         if !self.is_closing.load(Ordering::Acquire) {
-            self.abort();
+            let is_too_long = self.shared_group.state().datagrams_too_long;
+            self.abort_because(if is_too_long { AbortReason::DatagramTooLong } else { AbortReason::Dropped });
         }
     }
 }

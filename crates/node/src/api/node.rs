@@ -11,7 +11,7 @@ use treecast_ebpf::HookTrouble;
 use treecast_proto::{MemberId, StrayCounters};
 
 use super::addresses::find_own;
-use super::config::GroupConfig;
+use super::config::{GroupConfig, check_paths};
 use super::hosts::Hosts;
 use super::open;
 use super::sender::SenderConfig;
@@ -147,6 +147,7 @@ impl Node {
     /// Takes part in a group as the member with this number.
     pub(crate) fn enter(&self, config: GroupConfig, own: usize) -> Result<Group, NodeError> {
         let settings = config.settings();
+        check_paths(settings, own)?;
         if own == settings.root {
             return self.create_group(&measure::with_lambda(self, config)?);
         }

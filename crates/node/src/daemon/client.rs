@@ -22,8 +22,8 @@ use treecast_proto::{Ending, GroupId, Input, MemberId, Offload, Refused};
 use super::discovery;
 use super::listening::SocketName;
 use super::messages::{
-    ClientMessage, DaemonMessage, GroupUpdate, MESSAGE_BYTES_MAX, MemoryLayout, PlacementMessage,
-    SettingsMessage, VERSION, Wakeup,
+    AbortMessage, ClientMessage, DaemonMessage, GroupUpdate, MESSAGE_BYTES_MAX, MemoryLayout,
+    PlacementMessage, SettingsMessage, VERSION, Wakeup,
 };
 use super::seqpacket::{self, Received};
 use super::users::{PeerCredentials, peer_credentials};
@@ -437,7 +437,7 @@ impl Backend for Client {
             Input::Close { group } => ClientMessage::Close { group: group.0 },
             Input::Leave { group } => ClientMessage::Leave { group: group.0 },
             Input::Evict { group, member } => ClientMessage::Evict { group: group.0, member: member.0 },
-            Input::Abort { group } => ClientMessage::Abort { group: group.0 },
+            Input::Abort { group, why } => ClientMessage::Abort { group: group.0, why: AbortMessage(why) },
             Input::Forward { group, upto, child } => {
                 ClientMessage::Forward { group: group.0, upto: upto.0, child: child.map(|child| child.0) }
             }

@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
-use treecast_proto::{Ending, Eviction, MemberLoss, Nanoseconds, Sequence};
+use treecast_proto::{AbortReason, Ending, Eviction, MemberLoss, Nanoseconds, Sequence};
 
 use crate::engine::query::{Answer, Query};
 use crate::memory::shared_group::HostLoss;
@@ -63,6 +63,8 @@ pub enum ClientMessage {
     },
     Abort {
         group: u32,
+        #[serde(default)]
+        why: AbortMessage,
     },
     Forward {
         group: u32,
@@ -215,6 +217,7 @@ impl From<HostLossMessage> for HostLoss {
 pub enum LossMessage {
     Unreachable(u64),
     Silent(u64),
+    SilentAfterPause(u64),
     PathTooSmall(u32),
     AcceptsNothing(u64),
     Restarted,
@@ -227,6 +230,7 @@ impl From<MemberLoss> for LossMessage {
         match loss {
             MemberLoss::Unreachable(span) => Self::Unreachable(span.0),
             MemberLoss::Silent(span) => Self::Silent(span.0),
+            MemberLoss::SilentAfterPause(span) => Self::SilentAfterPause(span.0),
             MemberLoss::PathTooSmall { datagram_bytes } => Self::PathTooSmall(datagram_bytes),
             MemberLoss::AcceptsNothing(span) => Self::AcceptsNothing(span.0),
             MemberLoss::Restarted => Self::Restarted,
@@ -241,6 +245,7 @@ impl From<LossMessage> for MemberLoss {
         match message {
             LossMessage::Unreachable(span) => Self::Unreachable(Nanoseconds(span)),
             LossMessage::Silent(span) => Self::Silent(Nanoseconds(span)),
+            LossMessage::SilentAfterPause(span) => Self::SilentAfterPause(Nanoseconds(span)),
             LossMessage::PathTooSmall(datagram_bytes) => Self::PathTooSmall { datagram_bytes },
             LossMessage::AcceptsNothing(span) => Self::AcceptsNothing(Nanoseconds(span)),
             LossMessage::Restarted => Self::Restarted,
@@ -250,18 +255,61 @@ impl From<LossMessage> for MemberLoss {
     }
 }
 
+/// An [`Eviction`], by its code on the wire.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[serde(try_from = "u32", into = "u32")]
+pub struct EvictionMessage(pub Eviction);
+
+impl TryFrom<u32> for EvictionMessage {
+    type Error = String;
+
+    fn try_from(code: u32) -> Result<Self, String> {
+        Eviction::from_code(code).map(Self).ok_or_else(|| format!("no reason has the code {code}"))
+    }
+}
+
+impl From<EvictionMessage> for u32 {
+    fn from(EvictionMessage(why): EvictionMessage) -> Self {
+        why.code()
+    }
+}
+
+/// An [`AbortReason`], by the code of the eviction that it causes.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[serde(try_from = "u32", into = "u32")]
+pub struct AbortMessage(pub AbortReason);
+
+/// A client need not give a reason.
+impl Default for AbortMessage {
+    fn default() -> Self {
+        Self(AbortReason::Application)
+    }
+}
+
+impl TryFrom<u32> for AbortMessage {
+    type Error = String;
+
+    fn try_from(code: u32) -> Result<Self, String> {
+        match Eviction::from_code(code) {
+            Some(Eviction::Aborted(why)) => Ok(Self(why)),
+            _ => Err(format!("no reason to abort has the code {code}")),
+        }
+    }
+}
+
+impl From<AbortMessage> for u32 {
+    fn from(AbortMessage(why): AbortMessage) -> Self {
+        Eviction::Aborted(why).code()
+    }
+}
+
 /// An [`Ending`].
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EndingMessage {
     Closed,
-    EvictedSilent,
-    EvictedLeft,
-    EvictedRefused,
-    EvictedAborted,
-    EvictedClosed,
-    EvictedPathTooSmall,
-    EvictedAcceptsNothing,
+    Evicted(EvictionMessage),
+    EvictedAfterPause(u64),
     RootSilent(u64),
     RootRestarted,
     Inconsistent(u32),
@@ -274,13 +322,8 @@ impl From<Ending> for EndingMessage {
     fn from(ending: Ending) -> Self {
         match ending {
             Ending::Closed => Self::Closed,
-            Ending::Evicted(Eviction::Silent) => Self::EvictedSilent,
-            Ending::Evicted(Eviction::Left) => Self::EvictedLeft,
-            Ending::Evicted(Eviction::Refused) => Self::EvictedRefused,
-            Ending::Evicted(Eviction::Aborted) => Self::EvictedAborted,
-            Ending::Evicted(Eviction::Closed) => Self::EvictedClosed,
-            Ending::Evicted(Eviction::PathTooSmall) => Self::EvictedPathTooSmall,
-            Ending::Evicted(Eviction::AcceptsNothing) => Self::EvictedAcceptsNothing,
+            Ending::Evicted(why) => Self::Evicted(EvictionMessage(why)),
+            Ending::EvictedAfterPause(span) => Self::EvictedAfterPause(span.0),
             Ending::RootSilent(span) => Self::RootSilent(span.0),
             Ending::RootRestarted => Self::RootRestarted,
             Ending::Inconsistent(packet) => Self::Inconsistent(packet.0),
@@ -295,13 +338,8 @@ impl From<EndingMessage> for Ending {
     fn from(message: EndingMessage) -> Self {
         match message {
             EndingMessage::Closed => Self::Closed,
-            EndingMessage::EvictedSilent => Self::Evicted(Eviction::Silent),
-            EndingMessage::EvictedLeft => Self::Evicted(Eviction::Left),
-            EndingMessage::EvictedRefused => Self::Evicted(Eviction::Refused),
-            EndingMessage::EvictedAborted => Self::Evicted(Eviction::Aborted),
-            EndingMessage::EvictedClosed => Self::Evicted(Eviction::Closed),
-            EndingMessage::EvictedPathTooSmall => Self::Evicted(Eviction::PathTooSmall),
-            EndingMessage::EvictedAcceptsNothing => Self::Evicted(Eviction::AcceptsNothing),
+            EndingMessage::Evicted(EvictionMessage(why)) => Self::Evicted(why),
+            EndingMessage::EvictedAfterPause(span) => Self::EvictedAfterPause(Nanoseconds(span)),
             EndingMessage::RootSilent(span) => Self::RootSilent(Nanoseconds(span)),
             EndingMessage::RootRestarted => Self::RootRestarted,
             EndingMessage::Inconsistent(packet) => Self::Inconsistent(Sequence(packet)),

@@ -6,11 +6,11 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use treecast_proto::{Ending, Eviction, GroupId, Input, MemberId, Refused, Sequence, SessionId};
+use treecast_proto::{AbortReason, Ending, Eviction, GroupId, Input, MemberId, Refused, Sequence, SessionId};
 
 use super::client_link::{ClientLink, ClientWaker, Others, Share};
 use super::messages::{
-    ClientMessage, DaemonMessage, GroupUpdate, HostLossMessage, LOSSES_PER_UPDATE_MAX,
+    AbortMessage, ClientMessage, DaemonMessage, GroupUpdate, HostLossMessage, LOSSES_PER_UPDATE_MAX,
     MEMBERS_PER_ANSWER_MAX, MemoryLayout, PlaceMessage, PlacementMessage, SettingsMessage, VERSION,
 };
 use super::seqpacket::{self, DESCRIPTORS_MAX};
@@ -217,7 +217,9 @@ impl Session {
             ClientMessage::Evict { group, member } => {
                 self.request(user, Input::Evict { group: GroupId(group), member: MemberId(member) });
             }
-            ClientMessage::Abort { group } => self.request(user, Input::Abort { group: GroupId(group) }),
+            ClientMessage::Abort { group, why: AbortMessage(why) } => {
+                self.request(user, Input::Abort { group: GroupId(group), why });
+            }
             ClientMessage::Forward { group, upto, child } => {
                 let child = child.map(MemberId);
                 self.request(user, Input::Forward { group: GroupId(group), upto: Sequence(upto), child });
@@ -225,7 +227,7 @@ impl Session {
             ClientMessage::End { group } => {
                 let group = GroupId(group);
                 if self.groups.contains_key(&group) && !self.leave_to_others(user, group) {
-                    user.shared.engine.send_request(Request::End(group));
+                    user.shared.engine.send_request(Request::End(group, AbortReason::NodeClosed));
                 }
             }
         }
@@ -497,7 +499,7 @@ impl Session {
         let engine = &user.shared.engine;
         for (&group, entry) in &self.groups {
             if !entry.shared_group.has_ended() && !entry.leave_to_others(user) {
-                engine.send_request(Request::End(group));
+                engine.send_request(Request::End(group, AbortReason::Dropped));
             }
             entry.mark_progress();
         }

@@ -3,7 +3,7 @@
 //! A group is charged when it is created, or when the member gets its place: the memory of its slots, and the state for its members and
 //! children. It is charged anew whenever its tree changes, and ends if that exceeds the budget.
 
-use treecast_proto::{GroupId, StateSize};
+use treecast_proto::{AbortReason, GroupId, StateSize};
 
 use super::core::Core;
 use super::group_entry::{GroupEntry, end};
@@ -60,6 +60,6 @@ impl Core {
             }
             entry.shared_group.fail(reason);
         }
-        end(&mut self.protocol, group);
+        end(&mut self.protocol, group, AbortReason::NoMemory);
     }
 }

@@ -224,9 +224,9 @@ impl Core {
                     tracing::warn!(%refused, "a request of the application is refused");
                 }
             }
-            Request::End(group) => {
+            Request::End(group, why) => {
                 self.reclaim(group);
-                end(&mut self.protocol, group);
+                end(&mut self.protocol, group, why);
             }
             Request::Enter { shared_group, input, root_ring } => {
                 let multicast = match &input {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use treecast_proto::{GroupId, Input, Protocol, Sequence};
+use treecast_proto::{AbortReason, GroupId, Input, Protocol, Sequence};
 
 use super::delegation::SendDelegation;
 use super::kernel::Reclaimed;
@@ -75,18 +75,18 @@ impl GroupEntry {
         let group = self.shared_group.group;
         let client = self.shared_group.client.as_ref().map_or("", ClientLink::name);
         tracing::warn!(target: audit::TARGET, %client, %group, "audit: invalid values in shared memory: the group ends");
-        end(protocol, group);
+        end(protocol, group, AbortReason::InvalidMemory);
         true
     }
 }
 
-/// Ends a group without its application: a root aborts it, and another member leaves.
-pub(super) fn end(protocol: &mut Protocol, group: GroupId) {
+/// Ends a group without its application: a root aborts it for this reason, and another member leaves.
+pub(super) fn end(protocol: &mut Protocol, group: GroupId, why: AbortReason) {
     let now = clock::now();
     // A member of a closed group that has every packet waits for the root's last message; it does not leave before.
     let end = protocol.readable(group).filter(|_| protocol.is_closed(group));
     let input = end.map_or(Input::Leave { group }, |(_, upto)| Input::Consumed { group, upto });
     if protocol.handle(now, input).is_err() {
-        let _ = protocol.handle(now, Input::Abort { group });
+        let _ = protocol.handle(now, Input::Abort { group, why });
     }
 }

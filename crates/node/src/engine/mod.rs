@@ -29,7 +29,7 @@ use std::sync::Arc;
 use rustix::time::{Itimerspec, TimerfdTimerFlags, Timespec};
 use treecast_ebpf::{HookTrouble, KernelGroup, Program};
 use treecast_proto::{
-    GroupId, Input, Nanoseconds, Output, StrayCounters, TURN_MAX, Transmit, TransmitPayload,
+    AbortReason, GroupId, Input, Nanoseconds, Output, StrayCounters, TURN_MAX, Transmit, TransmitPayload,
 };
 
 use treecast_wire::{HEADER_BYTES, View};
@@ -54,7 +54,7 @@ use root_socket::RootSocket;
 pub(crate) enum Request {
     Input(Input<'static>),
     /// End a group whose application has exited.
-    End(GroupId),
+    End(GroupId, AbortReason),
     /// Take part in a group; at its root with the ring.
     Enter {
         shared_group: Arc<SharedGroup>,
@@ -84,7 +84,7 @@ impl Request {
     fn group(&self) -> Option<GroupId> {
         match self {
             Self::Input(input) => input.group(),
-            Self::End(group) => Some(*group),
+            Self::End(group, _) => Some(*group),
             Self::Enter { .. } => None,
         }
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::time::Timespec;
-use treecast_proto::{Ending, GroupId, Input};
+use treecast_proto::{AbortReason, Ending, GroupId, Input};
 
 use super::Engine;
 use super::group_entry::end;
@@ -34,7 +34,7 @@ impl Stop {
             engine.core.reclaim_all();
             for (group, entry) in &engine.core.groups {
                 if Arc::strong_count(&entry.shared_group) > 1 {
-                    end(&mut engine.core.protocol, *group);
+                    end(&mut engine.core.protocol, *group, AbortReason::NodeClosed);
                 }
             }
             engine.send_some();
@@ -45,7 +45,8 @@ impl Stop {
             engine.core.reclaim_all();
             let groups: Vec<GroupId> = engine.core.protocol.groups().collect();
             for group in groups {
-                let _ = engine.core.protocol.handle(clock::now(), Input::Abort { group });
+                let input = Input::Abort { group, why: AbortReason::NodeClosed };
+                let _ = engine.core.protocol.handle(clock::now(), input);
             }
             engine.send_some();
         }

@@ -131,6 +131,7 @@ impl Node {
     ///
     /// # Errors
     /// [`NodeError::Incomplete`] names the members that have joined by the timeout, and those that are missing;
+    /// [`NodeError::PathMtu`], if the settings have an `mtu_bytes` that the path to a member does not carry: its members get the same error;
     /// [`NodeError::NotOnFabric`], if the fabric of the settings has no host of the listener's name (a member with such a name is rejected).
     /// Those of [`Node::group`].
     pub fn listen(&self, listener: Listener, settings: &GroupSettings) -> Result<Group, NodeError> {

@@ -20,7 +20,7 @@ use super::{
     CONTINUE_CHECK_INTERVAL, Deadline, JoinStatus, JoinedMember, Listener, invalid_name, is_name, unreachable,
 };
 use crate::api::addresses::Member;
-use crate::api::config::mtu_bytes_min;
+use crate::api::config::{check_path, mtu_bytes_min};
 use crate::datagrams::path_mtu;
 use crate::memory::readers::READERS_MAX;
 use crate::wait::poll;
@@ -56,6 +56,8 @@ pub(super) struct Server {
     joined: Vec<Joined>,
     /// The root's address as the joined members have reached it.
     root_ip: Option<IpAddr>,
+    /// Why there can be no group with these settings and members.
+    impossible: Option<NodeError>,
     rejected: u64,
     last_rejected: Option<String>,
     accept_at: Instant,
@@ -115,6 +117,7 @@ impl Server {
             pending: VecDeque::new(),
             joined: Vec::new(),
             root_ip: None,
+            impossible: None,
             rejected: 0,
             last_rejected: None,
             accept_at: now,
@@ -141,6 +144,10 @@ impl Server {
         let deadline = Deadline::after(self.listener.timeout);
         loop {
             self.poll_connections();
+            if let Some(error) = self.impossible.take() {
+                self.cancel(&error.to_string());
+                return Err(error);
+            }
             let is_due = self.has_progress && (self.is_complete() || Instant::now() >= self.progress_at);
             let progress = is_due.then(|| self.send_progress());
             if !goes_on(progress.as_ref()) {
@@ -458,11 +465,12 @@ impl Server {
         if let Some(mtu) = claim.mtu_bytes.filter(|&mtu| mtu < min.into()) {
             return Err(format!("the MTU of its network is {mtu} bytes, and groups need {min}"));
         }
-        let too_small = self.settings.mtu_bytes.zip(claim.mtu_bytes);
-        if let Some((datagram, mtu)) = too_small.filter(|&(datagram, mtu)| mtu < datagram.into()) {
-            return Err(format!(
-                "the MTU of its network is {mtu} bytes, and mtu_bytes={datagram}: leave mtu_bytes out at the root"
-            ));
+        let address = SocketAddr::new(ip, claim.port);
+        let name = format!("{} at {address}", claim.name);
+        if let Err(error) = check_path(&name, address, claim.mtu_bytes, self.settings.mtu_bytes) {
+            let reason = error.to_string();
+            self.impossible = Some(error);
+            return Err(reason);
         }
         if let Some(before) = self.root_ip.filter(|before| *before != pending.root_ip) {
             return Err(format!(
@@ -470,7 +478,6 @@ impl Server {
                 pending.root_ip
             ));
         }
-        let address = SocketAddr::new(ip, claim.port);
         let is_root_node =
             address == SocketAddr::new(pending.root_ip, self.node.port()) || address == self.node;
         if is_root_node && !(self.is_node_shared && claim.is_shared) {

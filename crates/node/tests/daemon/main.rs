@@ -379,7 +379,7 @@ fn a_policy_limits_the_members_that_a_root_names_and_admits() {
     root.send(b"for three").unwrap();
     assert_eq!(joined.receive(TIMEOUT).unwrap().unwrap(), b"for three");
     let refused = late[1].join_running(&settings).unwrap().receive(TIMEOUT).unwrap_err();
-    assert!(matches!(refused, NodeError::Ended(Ending::Evicted(Eviction::Refused))), "{refused}");
+    assert!(matches!(refused, NodeError::Ended(Ending::Evicted(Eviction::Full))), "{refused}");
     members.extend((2..4_001_u16).map(|port| SocketAddr::from(([127, 1, 1, 1], port))));
     let error = here.group(&GroupSettings { group: GroupId(2), ..GroupSettings::new(members) }).unwrap_err();
     assert_eq!(error.to_string(), "rule \"all\" allows groups of 3 members, and not 4001");

@@ -3,12 +3,13 @@
 use std::net::SocketAddr;
 
 use treecast_wire::{
-    Acknowledgment, Authentication, Control, Handshake, MemberId, Neighbour, Nonce, Offload, Readers, Role,
-    RootLoss, SessionId, Table, Timestamp,
+    Acknowledgment, Authentication, Control, Eviction, Handshake, MemberId, Neighbour, Nonce, Offload,
+    Readers, Role, RootLoss, SessionId, Table, Timestamp,
 };
 
 use super::handshake::{HandshakeStep, MemberHandshake};
 use super::header::HeaderTemplate;
+use crate::event::whole_ms;
 use crate::flow::{ChildAddress, Flow, PeerFailure};
 use crate::{Ending, Nanoseconds, Settings, Transmit};
 
@@ -44,6 +45,15 @@ pub(super) struct Membership {
     /// The timestamp of the root's probe that is to be answered.
     root_probe: Option<Timestamp>,
     completion: Option<Completion>,
+    /// The last time in which this node did not run.
+    pause: Option<Pause>,
+}
+
+/// A time in which a node did not run.
+#[derive(Debug, Clone, Copy)]
+struct Pause {
+    ended_at: Nanoseconds,
+    span: Nanoseconds,
 }
 
 /// A member of a closed group has everything, and its children have. It stays, since others may not have its last acknowledgment or
@@ -121,6 +131,7 @@ impl Membership {
             readers: None,
             root_probe: None,
             completion: None,
+            pause: None,
         }
     }
 
@@ -183,6 +194,21 @@ impl Membership {
     /// Whether the root was heard so recently that it is alive, whatever the parent says.
     pub fn hears_root(&self, now: Nanoseconds, settings: &Settings) -> bool {
         now.since(self.root_heard_at) <= parent_timeout(settings)
+    }
+
+    /// How the group ends at this member when the root evicts it.
+    pub fn on_evicted(&self, now: Nanoseconds, settings: &Settings, why: Eviction) -> Ending {
+        // A member that the root takes for dead finds that out from its parent's silence.
+        let learns_within = Nanoseconds(parent_timeout(settings).0.saturating_mul(2));
+        let pause = self.pause.filter(|pause| {
+            pause.span >= settings.peer_timeout && now.since(pause.ended_at) <= learns_within
+        });
+        match (why, pause) {
+            (Eviction::Silent | Eviction::Unacknowledged, Some(pause)) => {
+                Ending::EvictedAfterPause(whole_ms(pause.span))
+            }
+            _ => Ending::Evicted(why),
+        }
     }
 
     /// Begins another handshake, before there was a place.
@@ -395,8 +421,9 @@ impl Membership {
         }
     }
 
-    /// This node was suspended: that others were not heard meanwhile means nothing.
-    pub fn handle_suspend(&mut self, now: Nanoseconds) {
+    /// This node was suspended for the time `paused`: that others were not heard meanwhile means nothing.
+    pub fn handle_suspend(&mut self, now: Nanoseconds, paused: Nanoseconds) {
+        self.pause = Some(Pause { ended_at: now, span: paused });
         self.root_heard_at = now;
         self.parent_heard_at = now;
         self.suspected.clear();

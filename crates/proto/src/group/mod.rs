@@ -9,7 +9,8 @@ mod receive;
 use std::net::SocketAddr;
 
 use treecast_wire::{
-    Control, Eviction, GroupId, Keys, MemberId, Nonce, Offload, Readers, RootLoss, Sequence, SessionId,
+    AbortReason, Control, Eviction, GroupId, Keys, MemberId, Nonce, Offload, Readers, RootLoss, Sequence,
+    SessionId,
 };
 
 use crate::flow::{Flow, FlowConfig, Timeouts};
@@ -165,9 +166,9 @@ impl Group {
     }
 
     /// Ends the group at once.
-    pub fn abort(&mut self, now: Nanoseconds) {
+    pub fn abort(&mut self, now: Nanoseconds, why: AbortReason) {
         if let Role::Root(table) = &mut self.role {
-            table.end(now, Eviction::Aborted);
+            table.end(now, Eviction::Aborted(why));
         }
         self.end(now, Ending::Aborted);
     }
@@ -369,14 +370,14 @@ impl Group {
 
 /// What time brings.
 impl Group {
-    /// This node was suspended: that others were not heard meanwhile means nothing.
-    pub fn handle_suspend(&mut self, now: Nanoseconds) {
+    /// This node was suspended for the time `paused`: that others were not heard meanwhile means nothing.
+    pub fn handle_suspend(&mut self, now: Nanoseconds, paused: Nanoseconds) {
         if let Some(flow) = &mut self.flow {
             flow.handle_suspend(now);
         }
         match &mut self.role {
-            Role::Root(table) => table.handle_suspend(now),
-            Role::Member(membership) => membership.handle_suspend(now),
+            Role::Root(table) => table.handle_suspend(now, paused),
+            Role::Member(membership) => membership.handle_suspend(now, paused),
         }
     }
 

@@ -239,7 +239,8 @@ impl Group {
                 if why == Eviction::Closed && has_all {
                     membership.release();
                 } else {
-                    self.end(now, Ending::Evicted(why));
+                    let ending = membership.on_evicted(now, settings, why);
+                    self.end(now, ending);
                 }
                 true
             }

@@ -5,10 +5,12 @@ use std::str::FromStr;
 
 use goldenscript::{Context, Runner};
 use treecast_proto::{
-    CreateGroup, GroupId, Input, MemberId, Nanoseconds, Offload, ReaderSet, Readers, Sequence,
+    AbortReason, Authentication, CreateGroup, GroupId, Input, Integrity, MemberId, Nanoseconds, Offload,
+    ReaderSet, Readers, Sequence,
 };
 use treecast_wire::{
-    Acknowledgment, Body, Control, ControlHeader, Data, Distribution, Eviction, Nonce, RootLoss, Timestamp,
+    Acknowledgment, Body, Control, ControlHeader, Data, Distribution, Eviction, Neighbour, Nonce, Role,
+    RootLoss, Table, Timestamp,
 };
 
 use super::{Setting, Tabletop};
@@ -156,9 +158,15 @@ enum Command {
         stable: Option<u32>,
         #[arg(key)]
         window: Option<u32>,
-        /// A control message: `table_ack`, `join`, `leave`, `evicted`, `root_lost`, or the number of a suspected member.
+        /// A control message: `table`, `table_ack`, `join`, `leave`, `evicted`, `root_lost`, or the number of a suspected member.
         #[arg(key)]
         control: Option<String>,
+        /// The parent in a table.
+        #[arg(key)]
+        parent: Option<char>,
+        /// The children in a table.
+        #[arg(key)]
+        children: Option<String>,
         /// The nonce of a control message.
         #[arg(key)]
         nonce: Option<u64>,
@@ -258,7 +266,9 @@ impl Tabletop {
                 let readers = Readers { awaited: places(awaited.as_deref()), lost: places(lost.as_deref()) };
                 self.request(*node, Input::Readers { group: GROUP, readers })?;
             }
-            Command::Abort { node } => self.request(*node, Input::Abort { group: GROUP })?,
+            Command::Abort { node } => {
+                self.request(*node, Input::Abort { group: GROUP, why: AbortReason::Application })?;
+            }
             Command::Evict { node, member } => {
                 self.request(*node, Input::Evict { group: GROUP, member: number(*member) })?;
             }
@@ -297,7 +307,19 @@ impl Tabletop {
         else {
             return Ok(());
         };
-        let Command::Forge { sender, epoch, at, wrong, nonce, nonce_of, session, multicast, .. } = command
+        let Command::Forge {
+            sender,
+            epoch,
+            at,
+            wrong,
+            nonce,
+            nonce_of,
+            session,
+            multicast,
+            parent,
+            children,
+            ..
+        } = command
         else {
             return Ok(());
         };
@@ -343,6 +365,10 @@ impl Tabletop {
             }
             (.., Some(control)) => {
                 let control = match control.as_str() {
+                    "table" => {
+                        let parent = parent.ok_or("a table has a parent")?;
+                        Control::Table(table(*to, parent, children.as_deref().unwrap_or_default()))
+                    }
                     "table_ack" => Control::TableAck(None),
                     "join" => Control::Join(super::address(*from)),
                     "leave" => Control::Leave,
@@ -375,6 +401,27 @@ impl Tabletop {
         }
         self.forge(*from, *to, &keys, &header, &payload);
         Ok(())
+    }
+}
+
+/// The table of a member of group 1 with these neighbours, of which the settings are those by default.
+fn table(member: char, parent: char, children: &str) -> Table {
+    let number = |name: char| MemberId(u32::from(name) - u32::from('A'));
+    let neighbour = |role, name| Neighbour { member: number(name), role, address: super::address(name) };
+    let neighbours = std::iter::once(neighbour(Role::Parent, parent));
+    Table {
+        member: number(member),
+        start: Sequence(0),
+        slots: 64,
+        message: 0,
+        bytes: 0,
+        payload_bytes_max: super::PAYLOAD_BYTES as u16,
+        offload: Offload::Nic,
+        authentication: Authentication::Header,
+        integrity: Integrity::default(),
+        part: 0,
+        parts: 1,
+        neighbours: neighbours.chain(children.chars().map(|name| neighbour(Role::Child, name))).collect(),
     }
 }
 

@@ -12,7 +12,7 @@ use std::{mem, process};
 use anyhow::{Context, bail};
 use clap::{ArgGroup, Args};
 use treecast_node::{
-    Ending, EngineChoice, Eviction, Group, GroupSettings, Node, NodeError, NodeSettings, PORT,
+    AbortReason, Ending, EngineChoice, Eviction, Group, GroupSettings, Node, NodeError, NodeSettings, PORT,
 };
 use treecast_terms::{Key, Keyed};
 
@@ -233,7 +233,7 @@ fn end_on_signal(group: Weak<Group>, commands: SyncSender<Command>) -> anyhow::R
     let mut is_first = true;
     let on_signal = move || match group.upgrade().filter(|_| mem::take(&mut is_first)) {
         Some(group) => {
-            group.abort();
+            group.abort_because(AbortReason::Interrupted);
             // If the queue is full, the sending thread learns it from the group.
             let _ = commands.try_send(Command::Stop);
         }

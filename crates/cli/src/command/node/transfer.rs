@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
-use treecast_node::{Ending, Group, GroupCounters, Lost, NodeError};
+use treecast_node::{AbortReason, Ending, Group, GroupCounters, Lost, NodeError};
 use treecast_terms::Offload;
 
 use super::INCOMPLETE;
@@ -88,7 +88,7 @@ pub fn send(
             }
             Ok(Command::End) => break,
             Ok(Command::Failed(error)) => {
-                group.abort();
+                group.abort_because(AbortReason::InputFailed);
                 return Err(error);
             }
             Ok(Command::Stop) | Err(RecvTimeoutError::Disconnected) => {

@@ -3,7 +3,7 @@
 use std::net::{SocketAddr, SocketAddrV4};
 
 use rustix::time::{ClockId, clock_gettime};
-use treecast_node::{Authentication, Eviction, GroupId};
+use treecast_node::{AbortReason, Authentication, Eviction, GroupId};
 use treecast_proto::GroupKey;
 use treecast_wire::{
     Acknowledgment, Body, Control, ControlHeader, Data, Distribution, Handshake, Header, Keys, MacKey,
@@ -289,7 +289,10 @@ impl Insider {
             ("suspect", self.control(RELAY, ROOT, &suspect)),
             ("join", self.join(LEAF, self.addresses[LEAF])),
             ("leave", self.control(LEAF, ROOT, &Control::Leave)),
-            ("evicted", self.control(ROOT, LEAF, &Control::Evicted(Eviction::Aborted))),
+            (
+                "evicted",
+                self.control(ROOT, LEAF, &Control::Evicted(Eviction::Aborted(AbortReason::Application))),
+            ),
             ("state lost", self.control(RELAY, ROOT, &state_lost)),
             ("root lost", self.control(RELAY, LEAF, &root_lost)),
             ("an invitation", self.handshake(ROOT, LEAF, &Handshake::Invite(other))),

@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use treecast_node::{Authentication, EngineChoice, Eviction, GroupId};
+use treecast_node::{AbortReason, Authentication, EngineChoice, Eviction, GroupId};
 use treecast_wire::{Control, Handshake, MemberId, Missing, Nonce, RootLoss, SessionId, Table};
 
 use super::attacker::{Forger, Recorder};
@@ -88,7 +88,9 @@ const IGNORED: &[(&str, Forge)] = &[
         forgery.to = insider.address(ROOT);
         forgery
     }),
-    ("an eviction of the root", |insider| insider.control(LEAF, ROOT, &Control::Evicted(Eviction::Aborted))),
+    ("an eviction of the root", |insider| {
+        insider.control(LEAF, ROOT, &Control::Evicted(Eviction::Aborted(AbortReason::Application)))
+    }),
     ("the root's loss, as the root hears it", |insider| {
         insider.control(RELAY, ROOT, &Control::RootLost(RootLoss::Restarted))
     }),
@@ -114,7 +116,8 @@ const fn case(name: &'static str, forge: Forge, outcomes: [&'static str; 3]) -> 
 const ALL_CLOSE: [&str; 3] = ["closed", "closed", "closed"];
 const LEAF_IS_FAULTED: [&str; 3] = ["closed without [2]", "closed", "does not continue those before it"];
 const TABLES_CONTRADICT: [&str; 3] = ["closed without [2]", "closed", "tables contradict each other"];
-const LEAF_IS_LOST: [&str; 3] = ["closed without [2]", "closed", "the root declared this member dead"];
+const LEAF_IS_LOST: [&str; 3] = ["closed without [2]", "closed", "the root declared this member lost"];
+const LEAF_HAS_LOST_STATE: [&str; 3] = ["closed without [2]", "closed", "it had lost what it had accepted"];
 
 /// A line as long as those of the root.
 const FORGED: &str = "forged, as long as";
@@ -146,7 +149,7 @@ const CASES: &[Case] = &[
     case(
         "an acknowledgment of less than before, for the last packet",
         |insider| insider.ack(|next, ack| (*next, ack.stable, ack.echo) = (*next - 2, *next - 2, now())),
-        LEAF_IS_LOST,
+        LEAF_HAS_LOST_STATE,
     ),
     case(
         "an acknowledgment that was overtaken",
@@ -202,7 +205,7 @@ const CASES: &[Case] = &[
     ),
     case(
         "evicted: aborted",
-        |insider| evicted(insider, Eviction::Aborted),
+        |insider| evicted(insider, Eviction::Aborted(AbortReason::Application)),
         ["closed without [2]", "closed", "the root aborted"],
     ),
     case(
@@ -228,12 +231,12 @@ const CASES: &[Case] = &[
     case(
         "a join of another member at this address",
         |insider| insider.join(LEAF, insider.address(LEAF)),
-        LEAF_IS_LOST,
+        LEAF_HAS_LOST_STATE,
     ),
     case(
         "a loss of the leaf's state",
         |insider| insider.control(RELAY, ROOT, &Control::StateLost(MemberId(LEAF as u32))),
-        LEAF_IS_LOST,
+        LEAF_HAS_LOST_STATE,
     ),
 ];
 

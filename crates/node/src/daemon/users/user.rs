@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::time::Timespec;
-use treecast_proto::{Ending, GroupId, Nanoseconds};
+use treecast_proto::{AbortReason, Ending, GroupId, Nanoseconds};
 
 use super::account::{Account, KernelMemory};
 use super::audit::{self, Audit, AuditKind};
@@ -220,7 +220,7 @@ impl User {
             // The engine does not know a group that still waits for its root, and may have another one of this number.
             let is_entered = group.client.as_ref().is_some_and(ClientLink::is_entered);
             if *until <= now && is_left && is_entered {
-                self.shared.engine.send_request(Request::End(group.group));
+                self.shared.engine.send_request(Request::End(group.group, AbortReason::Dropped));
             }
             *until > now && is_left && !group.has_ended()
         });

@@ -38,7 +38,7 @@ impl MemberTable {
     /// When a member is to be sent something, or its refuted suspicion is over.
     pub(super) fn task_time(&self, member: MemberId) -> Option<Nanoseconds> {
         let record = self.record(member);
-        if !record.is_present || member == self.root {
+        if !record.is_present() || member == self.root {
             return None;
         }
         let suspicion = record.suspicion.as_ref().map(|suspicion| match suspicion.refuted_at {

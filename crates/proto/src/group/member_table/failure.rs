@@ -6,6 +6,7 @@ use treecast_wire::{Eviction, HEADER_BYTES, MemberId};
 
 use super::record::{MemberRecord, Suspicion};
 use super::{ControlSender, LOSSES_PER_CALL_MAX, MemberTable, SUSPECT_PROBE_INTERVAL};
+use crate::event::whole_ms;
 use crate::flow::PeerFailure;
 use crate::{MemberLoss, Nanoseconds};
 
@@ -15,12 +16,13 @@ pub(super) const REFUTATION_HOLDS: Nanoseconds = Nanoseconds::from_ms(500);
 impl MemberTable {
     /// A member reports that a neighbour is silent; false if the sender was never a member.
     pub fn handle_suspect(&mut self, now: Nanoseconds, sender: &ControlSender, member: MemberId) -> bool {
-        if self.find_incarnation(sender).is_none() {
-            return false;
-        }
-        if !self.is_present(sender) {
-            self.evictions.push((sender.from, sender.nonce, Eviction::Silent));
+        let Some(found) = self.find_incarnation(sender) else { return false };
+        if let Some(why) = self.record(found).eviction() {
+            self.evictions.push((sender.from, sender.nonce, why));
             return true;
+        }
+        if found != sender.member {
+            return false;
         }
         let by = sender.member;
         // The table is the answer to a report, whether it has changed or not.
@@ -97,7 +99,7 @@ impl MemberTable {
         let is_from_parent =
             self.is_present(sender) && self.has(member) && self.record(member).parent == Some(sender.member);
         if is_from_parent {
-            self.evict(member, Eviction::Silent, MemberLoss::Restarted);
+            self.evict(member, Eviction::StateLost, MemberLoss::Restarted);
         }
         is_from_parent
     }
@@ -112,7 +114,7 @@ impl MemberTable {
     /// Removes a member of which the root's application knows that it is dead. It is told so in case it is not.
     pub fn evict_dead(&mut self, member: MemberId) {
         if member != self.root && self.has(member) {
-            self.evict(member, Eviction::Aborted, MemberLoss::Evicted);
+            self.evict(member, Eviction::DeclaredDead, MemberLoss::Evicted);
         }
     }
 
@@ -141,14 +143,27 @@ impl MemberTable {
         } else if record.open_suspicion().is_none() && now.since(record.heard_at) < self.peer_timeout {
             MemberLoss::Unreachable(self.later_ack_timeout())
         } else {
-            MemberLoss::Silent(self.peer_timeout)
+            self.silence(now, record)
         })
+    }
+
+    /// How long a member was silent that is lost for that.
+    fn silence(&self, now: Nanoseconds, record: &MemberRecord) -> MemberLoss {
+        if let Some((ended_at, paused)) = self.pause
+            && record.heard_at <= ended_at
+        {
+            return MemberLoss::SilentAfterPause(whole_ms(paused));
+        }
+        // The root seldom hears members that are not its children: their neighbours do.
+        let reported_at = record.open_suspicion().map(|suspicion| suspicion.since - self.peer_timeout);
+        let heard_at = record.heard_at.max(reported_at.unwrap_or(record.table_since));
+        MemberLoss::Silent(whole_ms(now.since(heard_at)))
     }
 
     /// When a member is lost, if nothing is heard from it until then.
     pub(super) fn deadline(&self, member: MemberId) -> Option<Nanoseconds> {
         let record = self.record(member);
-        if !record.is_present || member == self.root {
+        if !record.is_present() || member == self.root {
             return None;
         }
         let heard_at = record.heard_at.max(record.table_since);

@@ -62,6 +62,8 @@ pub(super) struct MemberTable {
     /// Hellos that are to be answered: one for each address.
     hellos: Vec<(SocketAddr, Nonce)>,
     stage: Stage,
+    /// When the last time in which this node did not run has ended, and how long it was.
+    pause: Option<(Nanoseconds, Nanoseconds)>,
 }
 
 /// A member that is lost, or one of the processes that share its node.
@@ -190,6 +192,7 @@ impl MemberTable {
             invitations: Vec::new(),
             hellos: Vec::new(),
             stage: Stage::Open,
+            pause: None,
         };
         table.present = table.records.len();
         table.announce_tree();
@@ -246,7 +249,7 @@ impl MemberTable {
 
     /// Whether this is the number of a member.
     pub fn has(&self, member: MemberId) -> bool {
-        self.records.get(member.index()).is_some_and(|record| record.is_present)
+        self.records.get(member.index()).is_some_and(MemberRecord::is_present)
     }
 
     /// The root's own children.
@@ -435,8 +438,14 @@ impl MemberTable {
             self.remove(member, MemberLoss::Restarted);
         }
         let is_full = self.records.len() >= CreateGroup::MEMBERS_MAX || self.present >= self.members_max;
-        if !self.admits || is_full || self.is_closing() {
-            self.evictions.push((from, nonce, Eviction::Refused));
+        let refusal = match () {
+            () if !self.admits => Some(Eviction::Refused),
+            () if self.is_closing() => Some(Eviction::Closing),
+            () if is_full => Some(Eviction::Full),
+            () => None,
+        };
+        if let Some(why) = refusal {
+            self.evictions.push((from, nonce, why));
         } else if self.newcomer.is_none() && self.is_ready {
             self.newcomer = Some(Newcomer { address: from, nonce, sent_at: sender.sent_at, place: None });
         }
@@ -477,7 +486,7 @@ impl MemberTable {
         self.present -= 1;
         let epoch = self.epoch;
         let record = self.record_mut(member);
-        record.is_present = false;
+        record.loss = Some(loss);
         record.parent = None;
         record.suspicion = None;
         let was_unacked = record.acked_epoch != epoch;
@@ -572,8 +581,9 @@ impl MemberTable {
             && self.hellos.is_empty()
     }
 
-    /// This node was suspended: that members were not heard meanwhile means nothing.
-    pub fn handle_suspend(&mut self, now: Nanoseconds) {
+    /// This node was suspended for the time `paused`: that members were not heard meanwhile means nothing.
+    pub fn handle_suspend(&mut self, now: Nanoseconds, paused: Nanoseconds) {
+        self.pause = Some((now, paused));
         for record in &mut self.records {
             record.heard_at = now;
             record.suspicion = None;
@@ -641,7 +651,7 @@ impl MemberTable {
         report(Diagram::Group, 0, stage);
         for (member, record) in self.records.iter().enumerate().filter(|_| stage != "over") {
             let state = match record {
-                MemberRecord { is_present: false, .. } => "gone",
+                MemberRecord { loss: Some(_), .. } => "gone",
                 MemberRecord { acked_epoch: 0, .. } => "invited",
                 _ if record.open_suspicion().is_some() => "suspected",
                 MemberRecord { acked_epoch, .. } if *acked_epoch < self.epoch => "moved",

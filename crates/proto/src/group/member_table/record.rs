@@ -2,15 +2,16 @@
 
 use std::net::SocketAddr;
 
-use treecast_wire::{MemberId, Nonce, Timestamp};
+use treecast_wire::{Eviction, MemberId, Nonce, Timestamp};
 
-use crate::Nanoseconds;
+use crate::{MemberLoss, Nanoseconds};
 
 /// A member as the root sees it.
 #[derive(Debug, Clone)]
 pub(super) struct MemberRecord {
     pub address: SocketAddr,
-    pub is_present: bool,
+    /// Why it is no longer a member, once it is none.
+    pub loss: Option<MemberLoss>,
     pub parent: Option<MemberId>,
     pub children: Vec<MemberId>,
     /// The epoch of the last table that it has acknowledged; 0: none.
@@ -60,7 +61,7 @@ impl MemberRecord {
     ) -> Self {
         Self {
             address,
-            is_present: true,
+            loss: None,
             parent,
             children,
             acked_epoch: 0,
@@ -82,6 +83,24 @@ impl MemberRecord {
         self.table_interval = TABLE_INTERVAL_MIN;
         self.table_since = now;
         self.table_part = 0;
+    }
+
+    pub const fn is_present(&self) -> bool {
+        self.loss.is_none()
+    }
+
+    /// What a host is told that takes itself for this member and is none; `None` if it is one.
+    pub const fn eviction(&self) -> Option<Eviction> {
+        match self.loss {
+            None => None,
+            Some(MemberLoss::Silent(_) | MemberLoss::SilentAfterPause(_)) => Some(Eviction::Silent),
+            Some(MemberLoss::Unreachable(_)) => Some(Eviction::Unacknowledged),
+            Some(MemberLoss::PathTooSmall { .. }) => Some(Eviction::PathTooSmall),
+            Some(MemberLoss::AcceptsNothing(_)) => Some(Eviction::AcceptsNothing),
+            Some(MemberLoss::Restarted) => Some(Eviction::StateLost),
+            Some(MemberLoss::Evicted) => Some(Eviction::DeclaredDead),
+            Some(MemberLoss::Left) => Some(Eviction::Left),
+        }
     }
 
     /// Whether a control message of it is later than all before, and so is no replay.
