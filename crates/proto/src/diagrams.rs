@@ -85,7 +85,7 @@ const CHILD: [Edge; 23] = [
     (ANY, "state lost", "it acknowledges less than before"),
 ];
 
-const MEMBER: [Edge; 19] = [
+const MEMBER: [Edge; 26] = [
     ("waiting", "joining", "the root welcomes it to the session"),
     ("waiting", "leaving", "its user leaves"),
     ("waiting", "ended", "aborted here, or the root is silent"),
@@ -94,6 +94,13 @@ const MEMBER: [Edge; 19] = [
     ("joining", "leaving", "its user leaves"),
     ("joining", "ended", "evicted, or the root is silent"),
     ("placed", "suspecting", "a neighbour is silent"),
+    ("placed", "asking", "nothing new is received"),
+    ("asking", "placed", "the root answers, or a packet arrives"),
+    ("asking", "suspecting", "a neighbour is silent"),
+    ("suspecting", "asking", "the neighbour is heard, and nothing new is received"),
+    ("asking", "complete", "its subtree has accepted the closing packet"),
+    ("asking", "leaving", "its user leaves"),
+    ("asking", "ended", "evicted, or the root is silent"),
     ("suspecting", "placed", "the neighbour is heard, or a new table arrives"),
     ("suspecting", "leaving", "its user leaves"),
     ("suspecting", "ended", "evicted, or the root is silent"),
@@ -326,7 +333,7 @@ impl Run {
                 self.create();
             }
             991 if self.random.random_bool(0.1) => {
-                self.handle(0, Input::Abort { group: GROUP, why: AbortReason::Application })
+                self.handle(0, Input::Abort { group: GROUP, why: AbortReason::Application });
             }
             _ => {
                 // Everything in flight is lost: a short outage of the network.

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use treecast_wire::{
     Acknowledgment, Authentication, Control, Eviction, Handshake, MemberId, Neighbour, Nonce, Offload,
-    Readers, Role, RootLoss, SessionId, Table, Timestamp,
+    Readers, Role, RootLoss, Sequence, SessionId, Table, Timestamp,
 };
 
 use super::handshake::{HandshakeStep, MemberHandshake};
@@ -47,6 +47,21 @@ pub(super) struct Membership {
     completion: Option<Completion>,
     /// The last time in which this node did not run.
     pause: Option<Pause>,
+    inquiry: Inquiry,
+}
+
+/// Whether the root still has this member in its tree. A parent that is heard says nothing about that: the members of a circle, which forged
+/// tables can make, hear each other. A member other than a child of the root that gets nothing new asks the root by a join, which it
+/// answers with the member's table or its eviction.
+#[derive(Debug, Clone, Copy)]
+struct Inquiry {
+    /// The next packet expected when something new was received last, and when that was noticed.
+    next: Sequence,
+    progress_at: Nanoseconds,
+    /// The time without anything new until the root is asked; it doubles with each answer, up to [`INQUIRY_BACKOFF_MAX`] times the least.
+    interval: Nanoseconds,
+    /// Since when the root is being asked.
+    asked_at: Option<Nanoseconds>,
 }
 
 /// A time in which a node did not run.
@@ -132,6 +147,12 @@ impl Membership {
             root_probe: None,
             completion: None,
             pause: None,
+            inquiry: Inquiry {
+                next: Sequence(0),
+                progress_at: now,
+                interval: Nanoseconds::ZERO,
+                asked_at: None,
+            },
         }
     }
 
@@ -401,11 +422,46 @@ impl Membership {
         if let Some(parent) = parent {
             self.suspect(now, parent.member, PeerFailure::Silent);
         }
+        self.inquire(now, settings, flow.readable().1);
         let root_timeout = root_timeout(settings);
+        let asked = self.suspected.iter().map(|suspected| suspected.since).chain(self.inquiry.asked_at);
         let is_root_dead = now.since(self.root_heard_at) > root_timeout
-            && self.suspected.iter().any(|suspected| now.since(suspected.since) > root_timeout);
+            && asked.into_iter().any(|since| now.since(since) > root_timeout);
         let loss = if is_root_dead { Some(RootLoss::Silent) } else { self.root_loss };
         self.without_root(loss?, root_timeout, flow)
+    }
+
+    /// Asks the root, if it is time for that; `next` is the next packet expected.
+    fn inquire(&mut self, now: Nanoseconds, settings: &Settings, next: Sequence) {
+        let interval_min = parent_timeout(settings);
+        let interval_max = Nanoseconds(interval_min.0.saturating_mul(INQUIRY_BACKOFF_MAX));
+        if self.inquiry.next != next {
+            if self.inquiry.asked_at.is_some() {
+                self.join_at = None;
+            }
+            self.inquiry = Inquiry { next, progress_at: now, interval: interval_min, asked_at: None };
+        }
+        self.inquiry.interval = self.inquiry.interval.clamp(interval_min, interval_max);
+        if self.inquiry.asked_at.is_none() && now > self.inquiry_at() {
+            self.inquiry.asked_at = Some(now);
+            self.join_at = Some(now);
+        }
+    }
+
+    /// The root has answered with the table of this member.
+    pub fn on_answered(&mut self, now: Nanoseconds) {
+        if self.inquiry.asked_at.take().is_some() {
+            self.inquiry.progress_at = now;
+            self.inquiry.interval = Nanoseconds(self.inquiry.interval.0.saturating_mul(2));
+            self.join_at = None;
+        }
+    }
+
+    /// When the root is asked next, unless something new is received before. A child of the root hears it.
+    fn inquiry_at(&self) -> Nanoseconds {
+        let is_child = self.parent.is_some_and(|parent| parent.address == self.root);
+        let heard_at = if is_child { self.parent_heard_at } else { self.inquiry.progress_at };
+        heard_at.max(self.inquiry.progress_at) + self.inquiry.interval
     }
 
     /// How the group ends at this member when there is no root any more, if it ends now.
@@ -427,6 +483,9 @@ impl Membership {
         self.root_heard_at = now;
         self.parent_heard_at = now;
         self.suspected.clear();
+        if self.inquiry.asked_at.is_some() {
+            self.inquiry.asked_at = Some(now);
+        }
     }
 
     fn is_released(&self) -> bool {
@@ -466,7 +525,14 @@ impl Membership {
         // Once a neighbour is suspected, the reports to the root come next.
         let parent = self.parent.filter(|_| self.suspected.is_empty());
         let parent = parent.map(|_| self.parent_heard_at + parent_timeout(settings) + Nanoseconds(1));
-        reports.chain(parent).chain(self.leave_at).chain(self.join_at).chain(self.handshake.timeout()).min()
+        let inquiry = self.inquiry.asked_at.is_none().then(|| self.inquiry_at() + Nanoseconds(1));
+        reports
+            .chain(parent)
+            .chain(inquiry)
+            .chain(self.leave_at)
+            .chain(self.join_at)
+            .chain(self.handshake.timeout())
+            .min()
     }
 
     /// The next packet to be sent to the root.
@@ -521,6 +587,9 @@ impl Membership {
     }
 }
 
+/// The longest time without anything new after which the root is asked, in the least such times.
+const INQUIRY_BACKOFF_MAX: u64 = 16;
+
 /// A parent probes its children at every keepalive interval, and so is heard; it may meanwhile be busy finding out that another of its
 /// children is dead.
 fn parent_timeout(settings: &Settings) -> Nanoseconds {
@@ -557,14 +626,16 @@ impl Membership {
             "complete"
         } else if self.leave_at.is_some() {
             "leaving"
-        } else if self.join_at.is_some() {
+        } else if self.join_at.is_some() && !self.has_place {
             "joining"
         } else if !self.has_place {
             "waiting"
-        } else if self.suspected.is_empty() {
-            "placed"
-        } else {
+        } else if !self.suspected.is_empty() {
             "suspecting"
+        } else if self.inquiry.asked_at.is_some() {
+            "asking"
+        } else {
+            "placed"
         }
     }
 }

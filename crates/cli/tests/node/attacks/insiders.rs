@@ -171,7 +171,7 @@ const CASES: &[Case] = &[
         |insider| insider.probe(ROOT, LEAF, insider.next).in_the_far_future(),
         ALL_CLOSE,
     ),
-    case("a table of the next epoch", |insider| insider.table(2, |_| {}), ALL_CLOSE),
+    case("a table of the next epoch", |insider| insider.table(2, |_| {}), TABLES_CONTRADICT),
     case("a parent that is silent", |insider| insider.adoption(2), TABLES_CONTRADICT),
     case("a parent that is silent, for ever", |insider| insider.adoption(u32::MAX), TABLES_CONTRADICT),
     case(

@@ -409,9 +409,10 @@ impl MemberTable {
             return;
         }
         if let Some(member) = self.find_incarnation(sender) {
-            // It has not received its table; or it has gone, and this is late.
-            if self.has(member) {
-                self.announce_again(now, member);
+            // It has not received its table, or asks whether it still has a place.
+            match self.record(member).eviction() {
+                Some(why) => self.evictions.push((from, nonce, why)),
+                None => self.announce_again(now, member),
             }
             return;
         }
