@@ -503,7 +503,7 @@ int main(int count, char *arguments[])
         }
     }
     signal(SIGALRM, end);
-    alarm(10);
+    alarm(5);
     MPI_Finalize();
     return 0;
 }

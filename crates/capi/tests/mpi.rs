@@ -178,30 +178,28 @@ fn broadcast_in(lab: &Lab, mpi: Mpi, ranks: u32, environment: &[(&str, &str)], p
     Ran { output, taken }
 }
 
-/// How often a program of Debian's MPICH 4.0 may hang in `MPI_Finalize`. Over UCX and TCP about one run in seven hangs
-/// there without the shim too, so a shim that always hangs still fails.
-const FINALIZE_TRIES: u32 = 5;
+/// How often a program of Debian's MPICH 4.0 runs at most until it ends well. Over UCX and TCP between one run in seven
+/// and, after many communicators, one in two hangs in `MPI_Finalize` without the shim too, or its launcher fails. A shim
+/// with which no run ends well still fails.
+const MPICH_TRIES: u32 = 12;
 
 /// Runs parts of the program, all of which are to be right, and which is to end with status 0.
 fn compare(mpi: Mpi, lab: &LabSettings, ranks: u32, parts: &[&str]) {
     let Some(lab) = start(mpi, lab) else { return };
-    let mut tries = if mpi == Mpi::Mpich { FINALIZE_TRIES } else { 1 };
+    let has_all_parts = |output: &Output| {
+        let lines = String::from_utf8_lossy(&output.stdout);
+        parts.iter().all(|part| lines.lines().any(|line| line.starts_with(&format!("{part}: "))))
+    };
+    let mut tries = if mpi == Mpi::Mpich { MPICH_TRIES } else { 1 };
     let Ran { output, taken } = loop {
         let ran = broadcast_in(&lab, mpi, ranks, &[], parts);
         tries -= 1;
-        if tries == 0 || !text(&ran.output).contains("MPI_Finalize does not return") {
+        if tries == 0 || ran.output.status.success() || !has_all_parts(&ran.output) {
             break ran;
         }
     };
     assert!(output.status.success(), "{mpi:?}: {}: {}", output.status, text(&output));
-    let lines = String::from_utf8_lossy(&output.stdout);
-    for part in parts {
-        assert!(
-            lines.lines().any(|line| line.starts_with(&format!("{part}: "))),
-            "{mpi:?}, {part}: {}",
-            text(&output)
-        );
-    }
+    assert!(has_all_parts(&output), "{mpi:?}, {parts:?}: {}", text(&output));
     assert!(taken > 0, "{mpi:?}: {}", text(&output));
     let report = String::from_utf8_lossy(&output.stderr);
     for reason in report.lines().filter_map(|line| line.split_once(" passed on to the MPI: ")) {
