@@ -102,6 +102,7 @@ impl From<NodeError> for Failure {
             | NodeError::NoToken
             | NodeError::Forked { .. }
             | NodeError::MessageTooLong { .. }
+            | NodeError::PathMtu { .. }
             | NodeError::Rejected { .. }
             | NodeError::Refused(_)
             | NodeError::WrongSide { .. } => TC_INVALID_ARGUMENT,
