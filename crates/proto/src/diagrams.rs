@@ -193,7 +193,7 @@ fn the_tables_have_exactly_the_transitions_that_occur() {
 /// The first seeds show nearly all transitions, and the rare seeds the rest. If a change of the protocol changes them, raise `RUNS` until
 /// the printed seeds show other rare ones.
 const RUNS: u64 = 750;
-const RARE_SEEDS: [u64; 6] = [1_276, 2_264, 2_290, 5_713, 6_099, 7_344];
+const RARE_SEEDS: [u64; 3] = [1_055, 1_247, 4_599];
 const GROUP: GroupId = GroupId(1);
 const NODES: usize = 6;
 /// The number of initial members; later nodes may join.

@@ -53,12 +53,14 @@ pub(super) struct Membership {
 /// Whether the root still has this member in its tree. A parent that is heard says nothing about that: the members of a circle, which forged
 /// tables can make, hear each other. A member other than a child of the root that gets nothing new asks the root by a join, which it
 /// answers with the member's table or its eviction.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 struct Inquiry {
-    /// The next packet expected when something new was received last, and when that was noticed.
+    /// The next packet expected at the last check.
     next: Sequence,
-    progress_at: Nanoseconds,
-    /// The time without anything new until the root is asked; it doubles with each answer, up to [`INQUIRY_BACKOFF_MAX`] times the least.
+    /// When the next check is, at which the root is asked if nothing new was received since the last one. Checks have fixed times, so that a
+    /// node asks at the same time whether its packets pass the fast path or not. None: not known yet, or the parent is the root.
+    check_at: Option<Nanoseconds>,
+    /// The time between two checks; it doubles with each answer, up to [`INQUIRY_BACKOFF_MAX`] times the least.
     interval: Nanoseconds,
     /// Since when the root is being asked.
     asked_at: Option<Nanoseconds>,
@@ -147,12 +149,7 @@ impl Membership {
             root_probe: None,
             completion: None,
             pause: None,
-            inquiry: Inquiry {
-                next: Sequence(0),
-                progress_at: now,
-                interval: Nanoseconds::ZERO,
-                asked_at: None,
-            },
+            inquiry: Inquiry::default(),
         }
     }
 
@@ -356,6 +353,7 @@ impl Membership {
         self.multicast = multicast;
         let is_new_parent = self.parent != Some(parent);
         if is_new_parent {
+            self.inquiry = Inquiry::default();
             self.parent = Some(parent);
             self.parent_heard_at = now;
         }
@@ -434,34 +432,34 @@ impl Membership {
     /// Asks the root, if it is time for that; `next` is the next packet expected.
     fn inquire(&mut self, now: Nanoseconds, settings: &Settings, next: Sequence) {
         let interval_min = parent_timeout(settings);
-        let interval_max = Nanoseconds(interval_min.0.saturating_mul(INQUIRY_BACKOFF_MAX));
-        if self.inquiry.next != next {
-            if self.inquiry.asked_at.is_some() {
-                self.join_at = None;
+        let restart = |check_at| Inquiry { next, check_at, interval: interval_min, asked_at: None };
+        let Inquiry { next: known, check_at, asked_at, .. } = self.inquiry;
+        if self.parent.is_some_and(|parent| parent.address == self.root) {
+            // It hears the root itself.
+            self.inquiry = restart(None);
+        } else if let Some(check_at) = check_at.filter(|_| asked_at.is_none()) {
+            if now > check_at && known != next {
+                self.inquiry = restart(Some(now.max(check_at + interval_min)));
+            } else if now > check_at {
+                self.inquiry.asked_at = Some(now);
+                self.join_at = Some(now);
             }
-            self.inquiry = Inquiry { next, progress_at: now, interval: interval_min, asked_at: None };
+        } else if check_at.is_none() || known != next {
+            self.inquiry = restart(Some(now + interval_min));
         }
-        self.inquiry.interval = self.inquiry.interval.clamp(interval_min, interval_max);
-        if self.inquiry.asked_at.is_none() && now > self.inquiry_at() {
-            self.inquiry.asked_at = Some(now);
-            self.join_at = Some(now);
-        }
-    }
-
-    /// The root has answered with the table of this member.
-    pub fn on_answered(&mut self, now: Nanoseconds) {
-        if self.inquiry.asked_at.take().is_some() {
-            self.inquiry.progress_at = now;
-            self.inquiry.interval = Nanoseconds(self.inquiry.interval.0.saturating_mul(2));
+        if asked_at.is_some() && self.inquiry.asked_at.is_none() {
             self.join_at = None;
         }
     }
 
-    /// When the root is asked next, unless something new is received before. A child of the root hears it.
-    fn inquiry_at(&self) -> Nanoseconds {
-        let is_child = self.parent.is_some_and(|parent| parent.address == self.root);
-        let heard_at = if is_child { self.parent_heard_at } else { self.inquiry.progress_at };
-        heard_at.max(self.inquiry.progress_at) + self.inquiry.interval
+    /// The root has answered with the table of this member.
+    pub fn on_answered(&mut self, now: Nanoseconds, settings: &Settings) {
+        if self.inquiry.asked_at.take().is_some() {
+            let interval_max = Nanoseconds(parent_timeout(settings).0.saturating_mul(INQUIRY_BACKOFF_MAX));
+            self.inquiry.interval = interval_max.min(Nanoseconds(self.inquiry.interval.0.saturating_mul(2)));
+            self.inquiry.check_at = Some(now + self.inquiry.interval);
+            self.join_at = None;
+        }
     }
 
     /// How the group ends at this member when there is no root any more, if it ends now.
@@ -483,8 +481,9 @@ impl Membership {
         self.root_heard_at = now;
         self.parent_heard_at = now;
         self.suspected.clear();
-        if self.inquiry.asked_at.is_some() {
-            self.inquiry.asked_at = Some(now);
+        match &mut self.inquiry {
+            Inquiry { asked_at: Some(asked_at), .. } => *asked_at = now,
+            inquiry => inquiry.check_at = None,
         }
     }
 
@@ -525,7 +524,8 @@ impl Membership {
         // Once a neighbour is suspected, the reports to the root come next.
         let parent = self.parent.filter(|_| self.suspected.is_empty());
         let parent = parent.map(|_| self.parent_heard_at + parent_timeout(settings) + Nanoseconds(1));
-        let inquiry = self.inquiry.asked_at.is_none().then(|| self.inquiry_at() + Nanoseconds(1));
+        let check_at = self.inquiry.check_at.filter(|_| self.inquiry.asked_at.is_none());
+        let inquiry = check_at.map(|check_at| check_at + Nanoseconds(1));
         reports
             .chain(parent)
             .chain(inquiry)

@@ -229,7 +229,7 @@ impl Group {
                 match membership.handle_table(epoch, table) {
                     TableStep::Complete => self.take_place(now, settings),
                     TableStep::Contradiction => self.end(now, Ending::ContradictoryTables),
-                    TableStep::Known | TableStep::Partial => membership.on_answered(now),
+                    TableStep::Known | TableStep::Partial => membership.on_answered(now, settings),
                 }
                 true
             }
