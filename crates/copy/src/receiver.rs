@@ -307,20 +307,25 @@ mod tests {
         }
         let group = node.group(&GroupSettings { token, ..GroupSettings::new(members) }).unwrap();
         group.send(sent).unwrap();
-        if announced.is_empty() {
-            // It waits for the digest, and writes nothing, until the host that copies is gone.
-            let _ = group.flush(Some(Duration::from_secs(10)));
-            ours.shutdown(std::net::Shutdown::Write).unwrap();
-        }
-        let _ = group.close(Some(Duration::from_secs(10)));
-        let last = loop {
+        let last = |next: &mut dyn FnMut() -> Response| loop {
             match next() {
                 Response::Progress { .. } => {}
-                last => break last,
+                last => return last,
             }
         };
+        let response = if announced.is_empty() {
+            // It waits for the digest, and writes nothing, until the host that copies is gone. The group is closed after that.
+            let _ = group.flush(Some(Duration::from_secs(10)));
+            ours.shutdown(std::net::Shutdown::Write).unwrap();
+            let response = last(&mut next);
+            let _ = group.close(Some(Duration::from_secs(10)));
+            response
+        } else {
+            let _ = group.close(Some(Duration::from_secs(10)));
+            last(&mut next)
+        };
         let _ = receiver.join().unwrap();
-        last
+        response
     }
 
     #[test]

@@ -175,9 +175,12 @@ fn a_root_without_members_does_not_wait_for_room() {
     for engine in engines() {
         let members = Members::new(2, engine);
         let mut root = members.start_root();
-        let mut member = members.start(1, &[]);
+        let mut member = members.start(1, &["--receive", "-"]);
         let stderr = wait_for(&mut root, "ready");
         (0..100).for_each(|number| writeln!(root.stdin.as_mut().unwrap(), "{number}").unwrap());
+        // Once it prints, it handles signals: before, SIGTERM ends it without a word to the root.
+        let mut printed = BufReader::new(member.stdout.take().unwrap()).lines();
+        assert_eq!(printed.next().unwrap().unwrap(), "0");
         signal(&member, "TERM");
         member.wait().unwrap();
         let mut typed = root.stdin.take().unwrap();
