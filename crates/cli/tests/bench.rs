@@ -189,9 +189,10 @@ fn a_late_process_is_measured_beside_the_others() {
 
 #[test]
 fn survivors_receive_everything_after_a_member_is_killed() {
-    let arguments = "--loopback 4 --offload nic --scheme serial --sizes 1M --messages 3 --rounds 1 --kill 2";
+    // Long enough for the member to have less than all when it is killed.
+    let arguments = "--loopback 4 --offload nic --scheme serial --sizes 16M --messages 3 --rounds 1 --kill 2";
     let report = report(arguments);
-    check_rows(&report, &[("nic", "serial", 1 << 20)]);
+    check_rows(&report, &[("nic", "serial", 16 << 20)]);
     let lost = report["lost_members"].as_array().unwrap();
     let name = lost.first().and_then(Value::as_str).unwrap();
     assert!(lost.len() == 1 && name.starts_with("member 2 at 127.0.0.1:"), "{lost:?}");
@@ -247,10 +248,11 @@ fn data_by_multicast_comes_to_all_hosts_of_a_lab() {
         let Some(report) = lab_report(arguments) else { return };
         for row in report["rows"].as_array().unwrap() {
             assert_no_loss(row);
-            // Without loss the root's packets are nearly all that is sent; along the tree each would be sent four times.
+            // Without loss the root's packets are nearly all that is sent, beside repairs where a host is late; along the tree each would
+            // be sent four times, and acknowledged.
             let packets = row["bytes"].as_u64().unwrap().div_ceil(1_408) as f64;
             let is_lossless = !arguments.contains("--loss") && !arguments.contains("--reorder");
-            assert!(!is_lossless || row["packets_per_broadcast"].as_f64().unwrap() < 2.5 * packets, "{row}");
+            assert!(!is_lossless || row["packets_per_broadcast"].as_f64().unwrap() < 3.5 * packets, "{row}");
         }
         assert_eq!(report["lost_members"], Value::Array(Vec::new()));
     }
