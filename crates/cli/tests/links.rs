@@ -51,6 +51,27 @@ fn every_path_in_the_map_of_the_code_exists() {
     assert!(paths > 50, "the pages name {paths} paths");
 }
 
+#[test]
+fn every_row_of_who_can_do_what_names_tests_that_exist() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let text = std::fs::read_to_string(root.join("docs/security.md")).unwrap();
+    let (_, section) = text.split_once("## Who can do what").unwrap();
+    let rows =
+        section.lines().skip_while(|line| !line.starts_with("| a ")).take_while(|line| line.starts_with('|'));
+    let mut count = 0;
+    for row in rows {
+        let cell = row.trim_end_matches(" |").rsplit("| ").next().unwrap();
+        for test in cell.split('`').skip(1).step_by(2) {
+            let (file, name) = test.split_once(": ").unwrap_or_else(|| panic!("no test in {row}"));
+            let source =
+                std::fs::read_to_string(root.join(file)).unwrap_or_else(|error| panic!("{file}: {error}"));
+            assert!(source.contains(&format!("fn {name}()")), "{file} has no test {name}");
+            count += 1;
+        }
+    }
+    assert!(count >= 8, "the rows name {count} tests");
+}
+
 /// The source files below a directory, those of the build excluded.
 fn sources(directory: &Path, found: &mut Vec<PathBuf>) {
     for path in std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()) {
