@@ -8,8 +8,8 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyBool, PyDict};
 use treecast_node::{
-    Group, GroupSettings, JoinOptions, Listener, Member, NodeError, NodeSettings, Owned, parse_members,
-    resolve,
+    AbortReason, Group, GroupSettings, JoinOptions, Listener, Member, NodeError, NodeSettings, Owned,
+    parse_members, resolve,
 };
 use treecast_terms::{Keyed as _, SpecError};
 
@@ -356,7 +356,7 @@ impl Open {
         let node = self.node()?;
         let groups = lock(&self.groups).take();
         for group in groups.iter().flatten().filter_map(Weak::upgrade) {
-            group.abort();
+            group.abort_because(AbortReason::NodeClosed);
         }
         Ok(Deadline::never().wait(|slice| node.close(Some(slice)).map(Some))?)
     }

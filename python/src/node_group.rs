@@ -10,7 +10,7 @@ use parking_lot::{Mutex, MutexGuard};
 use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyBytes, PyDict};
-use treecast_node::{Ending, Group, NodeError, Owned, Part, Room};
+use treecast_node::{AbortReason, Ending, Group, NodeError, Owned, Part, Room};
 
 use crate::buffer::{Message, ReceiveBuffer};
 use crate::deadline::{Deadline, WaitError};
@@ -270,8 +270,13 @@ impl Entered {
 
     /// Aborts the group, unless this process inherited it by a fork.
     pub fn abort(&self) {
+        self.abort_because(AbortReason::Application);
+    }
+
+    /// As [`Entered::abort`]; the members of a root are told this reason.
+    pub fn abort_because(&self, why: AbortReason) {
         if let Ok(group) = self.group.get() {
-            group.abort();
+            group.abort_because(why);
         }
     }
 
@@ -352,7 +357,7 @@ impl Entered {
 
 impl Drop for Entered {
     fn drop(&mut self) {
-        self.abort();
+        self.abort_because(AbortReason::Dropped);
     }
 }
 

@@ -165,7 +165,7 @@ def test_groups_are_informed_when_a_process_exits():
         members = [address, node.address]
         group = node.group(members)
         tell(process, members)
-        with pytest.raises(GroupEnded, match="^the root aborted the group$"):
+        with pytest.raises(GroupEnded, match="^the root aborted the group: its node was closed$"):
             while group.receive(PATIENCE) is not None:
                 pass
 
