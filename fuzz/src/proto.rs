@@ -7,9 +7,9 @@ use std::net::SocketAddr;
 
 use arbitrary::{Arbitrary, Unstructured};
 use treecast_proto::{
-    AbortReason, Authentication, CreateGroup, Event, GroupId, GroupKey, Input, Integrity, MemberId, Nanoseconds, Offload,
-    Output, PayloadChecksum, Piece, Protocol, ReaderSet, Readers, Sequence, SessionId, Settings, Store,
-    TransmitPayload,
+    AbortReason, Authentication, CreateGroup, Event, GroupId, GroupKey, Input, Integrity, MemberId,
+    Nanoseconds, Offload, Output, PayloadChecksum, Piece, Protocol, ReaderSet, Readers, Sequence, SessionId,
+    Settings, Store, TransmitPayload,
 };
 use treecast_wire::{
     Acknowledgment, Body, Control, ControlHeader, Data, Distribution, Eviction, Handshake, Header, Keys,
@@ -717,9 +717,7 @@ impl Trial {
             AnyBody::StateLost(number) => Control::StateLost(member(number)),
             AnyBody::Join(node) => Control::Join(address(usize::from(node % 4))),
             AnyBody::Leave => Control::Leave,
-            AnyBody::Evicted(why) => Control::Evicted(
-                Eviction::ALL[usize::from(why) % Eviction::ALL.len()],
-            ),
+            AnyBody::Evicted(why) => Control::Evicted(Eviction::ALL[usize::from(why) % Eviction::ALL.len()]),
             AnyBody::RootLost(restarted) => {
                 Control::RootLost(if restarted { RootLoss::Restarted } else { RootLoss::Silent })
             }
