@@ -25,7 +25,7 @@ static __always_inline __s64 address_difference(struct work *work, bool is_v6)
 
 /* Writes the headers of a neighbour's path, and ours, in front of the payload in the buffer. The UDP checksum is updated incrementally
  * (RFC 1624). That of a datagram may be complete, or the pseudo header's sum, which the kernel completes later (CHECKSUM_PARTIAL):
- * `bpf_l4_csum_replace` tells which. That of a GSO batch, or of what is left of one, is always that sum: the kernel completes it in each
+ * `bpf_l4_csum_replace` tells which. In a GSO batch, truncated or not, the field always holds that sum, and the kernel completes it in each
  * segment. It does not mark batches that leave by an interface without checksum offload, from Linux 6.11 on. */
 static __noinline int rewrite_headers(struct __sk_buff *buffer, struct work *work, struct path *path, struct header *header,
 				__u32 length)

@@ -180,7 +180,7 @@ fn broadcast_in(lab: &Lab, mpi: Mpi, ranks: u32, environment: &[(&str, &str)], p
 
 /// How often a program of Debian's MPICH 4.0 runs at most until it ends well. Over UCX and TCP between one run in seven
 /// and, after many communicators, one in two hangs in `MPI_Finalize` without the shim too, or its launcher fails. A shim
-/// with which no run ends well still fails.
+/// with which no run ends well still fails; one that makes hangs more frequent does not.
 const MPICH_TRIES: u32 = 12;
 
 /// Runs parts of the program, all of which are to be right, and which is to end with status 0.

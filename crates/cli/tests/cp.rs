@@ -332,7 +332,7 @@ fn nothing_incomplete_is_left_after_an_interrupt() {
     assert_eq!(hosts.list("b"), [""; 0]);
 }
 
-/// A link that somebody has put in the destination leads a copy nowhere else, and gives nothing away.
+/// A copy does not follow a link in the destination, and does not change the attributes of its target.
 #[test]
 fn a_link_in_the_destination_is_not_followed() {
     let hosts = Hosts::new(&["a"]);

@@ -89,7 +89,7 @@ fn take_part(
 
 /// Reads the digests of messages in a thread. Ends the group when the host that copies is gone.
 fn read_digests(mut input: impl BufRead + Send + 'static, group: Arc<Group>) -> mpsc::Receiver<Hash> {
-    // That host is no further ahead with digests than with messages, for which slots bound it.
+    // The slots bound the queue: the sender writes a digest directly before it sends the message.
     let (digests, queue) = channel();
     thread::spawn(move || {
         while let Ok(Request::Digest(digest)) = request(&mut input) {
@@ -108,10 +108,10 @@ struct Authentic {
 }
 
 impl Authentic {
-    /// Waits until the digest of the next message has come by the pipe, and compares the message with it.
+    /// Waits for the digest of the next message on the pipe, and compares the message with it.
     ///
     /// # Errors
-    /// It is another one, or the host that copies is gone.
+    /// The digests differ, or the pipe has ended.
     fn check(&self, message: &[u8]) -> Result<Hash, String> {
         let digest = loop {
             match self.digests.recv_timeout(STOP_INTERVAL) {

@@ -16,7 +16,7 @@ use super::directory::Directory;
 use crate::Entry;
 use crate::sources::described;
 
-/// Bits that the mode of each part has: its owner recognises whether somebody writes it.
+/// Mode bits of each part: its owner can open it, to find out whether a process holds its lock.
 pub(super) const PART_MODE: u32 = 0o600;
 
 /// Which of the sources' attributes are set.

@@ -14,7 +14,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 /// An open directory. Every operation takes a single name in it, and none follows a symbolic link,
-/// so that nobody who changes the tree during a copy leads it out of the destination. The tree is
+/// so a user who changes the tree during a copy cannot lead it out of the destination. The tree is
 /// walked a name at a time (`openat2` does the same in fewer calls, but not on kernels before 5.6).
 pub(super) struct Directory {
     /// Opened with `O_PATH`, which needs no permission to read the directory.

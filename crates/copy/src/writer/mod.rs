@@ -69,7 +69,7 @@ pub(crate) struct Writer {
 /// A directory that gets its attributes when all is in it.
 struct WrittenDirectory {
     entry: Entry,
-    /// Which directory it is: another one that somebody puts in its place gets no attributes.
+    /// The directory's device and inode: a different directory at this place gets no attributes.
     identity: (u64, u64),
 }
 

@@ -1,8 +1,8 @@
 //! The names of parts, and parts that earlier copies have left.
 //!
 //! Each copy draws its own names, so copies to one path do not meet before their parts get the
-//! file's name, whichever hosts share the directory. A part is locked (flock(2)) as long as
-//! somebody writes it.
+//! file's name, whichever hosts share the directory. The process that writes a part holds a lock on
+//! it (flock(2)).
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -67,7 +67,7 @@ impl Parts {
     }
 }
 
-/// Removes a part that nobody writes: nobody has locked it, and it is of this host, or old.
+/// Removes a part if no process holds its lock, and this host made it, or it is old.
 fn remove_if_abandoned(directory: &Directory, part: &OsStr, now_seconds: i64) -> io::Result<()> {
     let there = directory.status(part)?;
     // The time of the last change of its status: copies set that of the last modification.
