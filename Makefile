@@ -8,7 +8,7 @@ export PROPTEST_RNG_SEED ?= 1
 PURE_CRATES := -p treecast-terms -p treecast-fabric -p treecast-plan -p treecast-sim -p treecast-model -p treecast-wire -p treecast-proto -p treecast-world
 TREECAST := target/debug/treecast
 
-.PHONY: demo demonstration release mpi install test checks set-up format lint pure unit schedules python python-tests bench bench-peers instructions explore equality worlds neighbours fuzz corpora clean
+.PHONY: demo demonstration release mpi install test checks set-up format lint pure unit schedules python python-tests bench bench-peers instructions explore equality worlds neighbours bpf fuzz corpora clean
 
 demo:
 	cargo build --package treecast-cli
@@ -71,7 +71,7 @@ checks: set-up format lint pure unit schedules demonstration instructions python
 
 # Chromium opens the charts' page in a test, python3-venv isolates the dependencies of the Python tests, iproute2 creates the
 # networks of labs, pkg-config finds the C library, Open MPI and MPICH run the programs of the shim's tests, clang compiles the BPF
-# program with the headers of libbpf and of the kernel (apt-get, if we are root); the wasm32 target is for the pure crates (rustup).
+# program, with the headers of libbpf and of the kernel, to compare it with its objects (apt-get, if we are root); the wasm32 target is for the pure crates (rustup).
 APT_GET = command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ] && apt-get update -qq && \
 	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq
 CAN_MAKE_VENVS := python3 -c 'import ensurepip, sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null
@@ -86,7 +86,7 @@ set-up:
 	@command -v mpicc.openmpi >/dev/null || { $(APT_GET) --no-install-recommends openmpi-bin libopenmpi-dev >/dev/null; } || true
 	@command -v mpicc.mpich >/dev/null || { $(APT_GET) --no-install-recommends mpich libmpich-dev >/dev/null; } || true
 	@$(CAN_COMPILE_BPF) || { $(APT_GET) clang libbpf-dev linux-libc-dev >/dev/null; } || true
-	@$(CAN_COMPILE_BPF) || echo "skipped: no clang with libbpf's headers, so the BPF program is not compiled, and its tests do nothing"
+	@$(CAN_COMPILE_BPF) || echo "skipped: no clang with libbpf's headers, so the BPF program's objects are not compared with its sources"
 	@command -v chromium >/dev/null || echo "skipped: no chromium, so the test of the charts' page does nothing"
 	@rustup target add wasm32-unknown-unknown 2>/dev/null || true
 
@@ -169,6 +169,11 @@ explore:
 CASES ?= 10000
 equality:
 	PROPTEST_CASES=$(CASES) cargo test --package treecast-sim --lib equality
+
+# The BPF program, compiled into crates/ebpf/objects, after a change of bpf/. Needs clang with the headers of libbpf, and llvm-strip.
+bpf:
+	@UPDATE_BPF=1 cargo test --quiet --package treecast-ebpf --lib the_objects_are_made_from_the_sources >/dev/null
+	@cat crates/ebpf/objects/record.txt
 
 # The protocol in simulated clusters, one per seed: make worlds WORLDS=1000000
 WORLDS ?= 100000

@@ -8,11 +8,6 @@ use thiserror::Error;
 /// An error of the kernel's packet path.
 #[derive(Debug, Error)]
 pub enum EbpfError {
-    /// This crate was built without the program, for this reason.
-    #[error(
-        "this was built without the BPF program ({0}): install clang and libbpf's headers, and build it again"
-    )]
-    NotBuilt(&'static str),
     /// The kernel rejects the program.
     #[error("the kernel rejects the BPF program: {why}{}", advice(.why))]
     Load {

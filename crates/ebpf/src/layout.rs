@@ -153,43 +153,20 @@ pub const fn slot_bytes(payload_bytes_max: u32) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
-    use std::path::{Path as FilePath, PathBuf};
-    use std::process::{Command, Stdio};
+    use std::path::Path as FilePath;
 
     use treecast_proto::{CongestionWindow, Expected, GroupCounters, Rtt};
 
     use super::*;
-
-    /// What clang has to compile the headers of the program.
-    fn compile(source: &str) -> Result<(), String> {
-        let clang = std::env::var("CLANG").unwrap_or_else(|_| "clang".into());
-        let mut compiler = Command::new(clang)
-            .args(["-target", "bpf", "-mcpu=v3", "-O2", "-fsyntax-only", "-DSLOT_BYTES=1408", "-x", "c", "-"])
-            .arg(format!("-I/usr/include/{}-linux-gnu", std::env::consts::ARCH))
-            .arg("-I")
-            .arg(headers())
-            .stdin(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("the compiler that has built the program is there");
-        let mut input = compiler.stdin.take().expect("it is a pipe");
-        input.write_all(source.as_bytes()).expect("the compiler reads");
-        drop(input);
-        let output = compiler.wait_with_output().expect("the compiler ends");
-        if output.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&output.stderr).into()) }
-    }
-
-    fn headers() -> PathBuf {
-        FilePath::new(env!("CARGO_MANIFEST_DIR")).join("../../bpf")
-    }
+    use crate::compiler::{Compiler, skip, sources};
 
     /// The compiler is asked, since it alone knows the offsets of fields in C.
     #[test]
     fn the_mirror_has_the_layout_of_the_program() {
-        if let Err(error) = crate::Program::is_built() {
-            return println!("skipped: {error}");
-        }
+        let compiler = match Compiler::find() {
+            Ok(compiler) => compiler,
+            Err(why) => return skip(&why),
+        };
         let mut source = String::from("#include <stddef.h>\n#include \"group.h\"\n");
         let mut hold = |left: &str, right: usize| {
             source.push_str(&format!("_Static_assert({left} == {right}, \"{left} is not {right}\");\n"));
@@ -229,7 +206,7 @@ mod tests {
         }
         hold("offsetof(struct slot, payload)", size_of::<Descriptor>());
         hold("sizeof(struct slot)", slot_bytes(1_408) as usize);
-        compile(&source).unwrap();
+        compiler.check(&source).unwrap();
     }
 
     /// `FastPathCounters` is `fast_path_counters`.
@@ -246,13 +223,15 @@ mod tests {
 
     #[test]
     fn every_header_of_the_program_includes_what_it_uses() {
-        if let Err(error) = crate::Program::is_built() {
-            return println!("skipped: {error}");
-        }
-        let files = std::fs::read_dir(headers()).unwrap().map(|file| file.unwrap().file_name());
+        let compiler = match Compiler::find() {
+            Ok(compiler) => compiler,
+            Err(why) => return skip(&why),
+        };
+        let files = std::fs::read_dir(sources()).unwrap().map(|file| file.unwrap().file_name());
         let names = files.map(|name| name.into_string().unwrap());
         for name in names.filter(|name| FilePath::new(name).extension().is_some_and(|end| end == "h")) {
-            compile(&format!("#include \"{name}\"\n")).unwrap_or_else(|error| panic!("{name}: {error}"));
+            let included = compiler.check(&format!("#include \"{name}\"\n"));
+            included.unwrap_or_else(|error| panic!("{name}: {error}"));
         }
     }
 }

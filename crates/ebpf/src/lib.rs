@@ -5,15 +5,18 @@
 //! forwards them, while the node's process sleeps. For everything else the group is reclaimed ([`KernelGroup::reclaim`]), and the
 //! protocol in user space goes on with it. docs/kernel.md describes the path of a packet; the program is in bpf/.
 //!
-//! It needs Linux 5.17, the rights of root (or `CAP_BPF` and `CAP_NET_ADMIN`), and clang when this crate was built.
+//! It needs Linux 5.17, and the rights of root (or `CAP_BPF` and `CAP_NET_ADMIN`).
 
 mod attach;
+#[cfg(test)]
+mod compiler;
 mod error;
 mod fields;
 mod group;
 mod group_maker;
 mod layout;
 mod memory;
+mod object;
 mod path;
 mod program;
 mod slots;

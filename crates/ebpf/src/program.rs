@@ -19,12 +19,7 @@ use crate::group::KernelGroup;
 use crate::group_maker::{GroupMaker, INNER_MAP, MMAPABLE, Tables, mapped, new_map};
 use crate::layout::{self, Group, Node};
 use crate::memory::Mapping;
-
-/// The compiled program for each length of payloads; empty if it could not be compiled.
-static VARIANTS: [(u32, &[u8]); 2] = [
-    (1_408, aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/standard.o"))),
-    (8_912, aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/jumbo.o"))),
-];
+use crate::object::{self, Variant};
 
 /// The settings of a program that is loaded.
 #[derive(Debug, Clone, Copy)]
@@ -106,29 +101,12 @@ const WAKE_VERSION: u8 = 0;
 const GROUP: Range<usize> = 4..8;
 
 impl Program {
-    /// Succeeds if the program is part of this build.
-    ///
-    /// # Errors
-    /// [`EbpfError::NotBuilt`].
-    pub fn is_built() -> Result<(), EbpfError> {
-        if VARIANTS.iter().any(|(_, object)| object.is_empty()) {
-            Err(EbpfError::NotBuilt(env!("TREECAST_BPF_PROBLEM")))
-        } else {
-            Ok(())
-        }
-    }
-
     /// Loads the program, without attaching it.
     ///
     /// # Errors
-    /// [`EbpfError::NotBuilt`], [`EbpfError::TooLong`], [`EbpfError::Load`], [`EbpfError::System`].
+    /// [`EbpfError::TooLong`], [`EbpfError::Load`], [`EbpfError::System`].
     pub fn load(settings: ProgramSettings) -> Result<Self, EbpfError> {
-        Self::is_built()?;
-        let payload_bytes = settings.payload_bytes_max;
-        let (slot_bytes, object) = *VARIANTS
-            .iter()
-            .find(|(slot_bytes, _)| payload_bytes <= *slot_bytes)
-            .ok_or(EbpfError::TooLong { payload_bytes, slot_bytes: VARIANTS[VARIANTS.len() - 1].0 })?;
+        let Variant { payload_bytes: slot_bytes, object } = *object::variant(settings.payload_bytes_max)?;
         let _blocked = SignalsBlocked::new();
         let tables = crc_tables();
         let groups_max = settings.groups_max;

@@ -34,9 +34,6 @@ const DROP: &str = "4,40 0 0 12,21 0 1 2048,6 0 0 2,6 0 0 4294967295,";
 
 /// Runs a test in a new network namespace, which ends with its thread; or skips it.
 fn in_namespace(test: impl FnOnce() + Send) {
-    if let Err(error) = Program::is_built() {
-        return skip(&error);
-    }
     if !rustix::process::geteuid().is_root() {
         return skip(&"network namespaces need root");
     }

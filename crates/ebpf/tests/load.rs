@@ -5,14 +5,14 @@
 use std::fmt::Display;
 use std::io::Write;
 use std::os::fd::AsRawFd;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
 use nix::sys::pthread::{pthread_kill, pthread_self};
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 
-use treecast_ebpf::{EbpfError, Program, ProgramSettings};
+use treecast_ebpf::{Program, ProgramSettings};
 use treecast_proto::GroupId;
 
 /// Says why a test is skipped: in one write to stderr, since the test harness captures what passing tests print.
@@ -20,40 +20,15 @@ fn skip(why: &dyn Display) {
     let _ = std::io::stderr().write_all(format!("skipped: {why}\n").as_bytes());
 }
 
-/// A loaded program; `None`, with the reason on stderr, where it was not built or cannot be loaded for lack of privileges.
+/// A loaded program; `None`, with the reason on stderr, where it cannot be loaded for lack of privileges.
 fn load(settings: ProgramSettings) -> Option<Program> {
     match Program::load(settings) {
         Ok(program) => Some(program),
-        Err(error @ EbpfError::NotBuilt(_)) => {
-            skip(&error);
-            None
-        }
         Err(error) if !rustix::process::geteuid().is_root() => {
             skip(&error);
             None
         }
         Err(error) => panic!("{error}"),
-    }
-}
-
-/// Without the program its tests are skipped, so where a compiler and headers are installed it must have been built.
-#[test]
-fn the_program_is_built_wherever_clang_and_headers_are_installed() {
-    let compiler = std::env::var("CLANG").unwrap_or_else(|_| "clang".into());
-    let headers = format!("-I/usr/include/{}-linux-gnu", std::env::consts::ARCH);
-    let compiler = Command::new(compiler)
-        .args(["-target", "bpf", &headers, "-fsyntax-only", "-x", "c", "-"])
-        .stdin(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn();
-    let Ok(mut compiler) = compiler else { return skip(&"no clang, so the BPF program is not compiled") };
-    let source = b"#include <linux/bpf.h>\n#include <bpf/bpf_helpers.h>\n";
-    // An error is no failure here: clang may exit before it has read its input, and its status decides.
-    let _ = compiler.stdin.take().expect("it is piped").write_all(source);
-    if compiler.wait().unwrap().success() {
-        Program::is_built().unwrap();
-    } else {
-        skip(&"clang does not find libbpf's headers, so the BPF program is not compiled");
     }
 }
 
@@ -139,10 +114,8 @@ fn loading_succeeds_in_spite_of_signals() {
 #[test]
 fn payloads_longer_than_the_slots_are_rejected() {
     let settings = ProgramSettings { payload_bytes_max: 9_000, ..ProgramSettings::default() };
-    if Program::is_built().is_ok() {
-        let error = Program::load(settings).unwrap_err().to_string();
-        assert_eq!(error, "payloads of 9000 bytes do not fit into the program's slots of 8912");
-    }
+    let error = Program::load(settings).unwrap_err().to_string();
+    assert_eq!(error, "payloads of 9000 bytes do not fit into the program's slots of 8912");
 }
 
 #[test]

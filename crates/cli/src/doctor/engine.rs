@@ -1,19 +1,19 @@
 //! The requirements of the kernel engine: its BPF program, and interfaces to attach it to.
 
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use treecast_ebpf::{EbpfError, Program, ProgramSettings};
 
 use crate::doctor::hosts::Classifier;
-use crate::doctor::machine::{is_root, kernel, output, read, tool};
+use crate::doctor::machine::{is_root, kernel, read};
 use crate::doctor::report::Area::KernelEngine;
 use crate::doctor::report::Finding;
 
 pub fn examine(classifier: Classifier) -> Vec<Finding> {
-    let mut findings = vec![version(), built(Program::is_built())];
-    findings.extend(loaded(Program::load(ProgramSettings::default()).map(drop)));
-    findings.extend([classify(classifier), net_admin(), types(), compiler()]);
-    findings
+    let started = Instant::now();
+    let program = Program::load(ProgramSettings::default()).map(|_| started.elapsed());
+    vec![version(), loaded(program), classify(classifier), net_admin(), types()]
 }
 
 fn version() -> Finding {
@@ -25,26 +25,18 @@ fn version() -> Finding {
     Finding::missing(KernelEngine, "kernel", found, "the kernel engine needs Linux 5.17 or later")
 }
 
-fn built(is_built: Result<(), EbpfError>) -> Finding {
-    match is_built {
-        Ok(()) => Finding::ok(KernelEngine, "BPF program", "included in this build"),
-        Err(error) => {
-            let effect = "the kernel engine is not part of this build";
-            Finding::missing(KernelEngine, "BPF program", error.to_string(), effect)
-        }
-    }
-}
-
-/// Whether the kernel loads the program, which is then not attached. `None` for a build without the program.
-fn loaded(loaded: Result<(), EbpfError>) -> Option<Finding> {
-    let name = "BPF loading";
+/// Whether the kernel loads the program, which is then not attached, and in what time.
+fn loaded(loaded: Result<Duration, EbpfError>) -> Finding {
+    let name = "BPF program";
     let error = match loaded {
-        Ok(()) => return Some(Finding::ok(KernelEngine, name, "the program was loaded and unloaded")),
-        Err(EbpfError::NotBuilt(_)) => return None,
+        Ok(time) => {
+            let found = format!("loaded in {} ms, and unloaded", time.as_millis());
+            return Finding::ok(KernelEngine, name, found);
+        }
         Err(error) => error,
     };
     let missing = |effect: &str| Finding::missing(KernelEngine, name, error.to_string(), effect);
-    Some(if error.is_permission_denied() && is_root() {
+    if error.is_permission_denied() && is_root() {
         missing("root lacks CAP_BPF or CAP_SYS_ADMIN here, or the kernel is locked down")
             .with_fix("in a container: make it privileged; otherwise see /sys/kernel/security/lockdown")
     } else if error.is_permission_denied() {
@@ -54,7 +46,7 @@ fn loaded(loaded: Result<(), EbpfError>) -> Option<Finding> {
         missing(&format!("this user cannot run the kernel engine{setting}")).with_fix("run it as root")
     } else {
         missing("the kernel rejects the program, or seccomp blocks the bpf system call")
-    })
+    }
 }
 
 fn classify(classifier: Classifier) -> Finding {
@@ -103,45 +95,15 @@ fn types() -> Finding {
     Finding::limited(KernelEngine, "BTF", found, "programs that read kernel data structures do not load")
 }
 
-fn compiler() -> Finding {
-    let found = tool("clang").and_then(|path| Some((output(&path, &["--print-targets"])?, path)));
-    match found {
-        Some((targets, path)) if targets.contains("bpf") => {
-            Finding::ok(KernelEngine, "clang", format!("{} compiles for BPF", path.display()))
-        }
-        _ => Finding::limited(
-            KernelEngine,
-            "clang",
-            "no clang with a BPF target",
-            "Treecast built on this machine has no kernel engine (clang is needed to build it, not to run it)",
-        )
-        .with_fix("to build the kernel engine: install clang and libbpf-dev"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::doctor::report::State;
 
     #[test]
-    fn a_build_without_the_program_has_no_kernel_engine_and_skips_loading() {
-        let error = || EbpfError::NotBuilt("clang cannot be run");
-        let finding = built(Err(error()));
-        assert_eq!(finding.state, State::Missing);
-        assert_eq!(
-            finding.found,
-            "this was built without the BPF program (clang cannot be run): install clang and libbpf's headers, \
-             and build it again"
-        );
-        assert_eq!(loaded(Err(error())), None);
-        assert_eq!(built(Ok(())).state, State::Ok);
-    }
-
-    #[test]
     fn missing_rights_and_unsupported_features_have_different_effects() {
         let effect = |why: &str| {
-            let finding = loaded(Err(EbpfError::Load { why: why.into() })).unwrap();
+            let finding = loaded(Err(EbpfError::Load { why: why.into() }));
             assert_eq!(finding.state, State::Missing);
             finding.effect.unwrap()
         };

@@ -4,7 +4,7 @@ use std::io::Write;
 
 use treecast_ebpf::{Program, ProgramSettings};
 
-/// Whether this process can load the BPF program, and this build has one. If not, prints a message directly, because the test
+/// Whether this process can load the BPF program. If not, prints a message directly, because the test
 /// harness captures output.
 pub fn has_kernel_engine() -> bool {
     let loaded = Program::load(ProgramSettings::default());
