@@ -275,7 +275,9 @@ struct page {
 	__u32 is_handed_off;
 	/* At the root, whether the application delegates sending to the node. */
 	__u32 is_delegated;
-	__u32 fill[13];
+	/* Not 0 as long as a daemon lends the memory to its client. */
+	__u32 is_lent;
+	__u32 fill[12];
 	__u8 rest[3840];
 };
 

@@ -132,7 +132,8 @@ mirror! {
         pub forwarded: u32,
         pub is_handed_off: u32,
         pub is_delegated: u32,
-        pub fill: [u32; 13],
+        pub is_lent: u32,
+        pub fill: [u32; 12],
         pub rest: [u8; 3840],
     }
 

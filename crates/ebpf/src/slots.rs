@@ -59,9 +59,9 @@ impl SlotMemory {
         (slots + Self::PAGE_BYTES.next_multiple_of(page)) as u64
     }
 
-    /// The memory of the slots, and that of the page.
+    /// The memory of the page, and that of the slots.
     pub fn mappings(&self) -> [Arc<Mapping>; 2] {
-        [Arc::clone(&self.slots), Arc::clone(&self.page)]
+        [Arc::clone(&self.page), Arc::clone(&self.slots)]
     }
 
     /// The length of the page in bytes.
@@ -182,6 +182,13 @@ impl SlotMemory {
     pub fn is_delegated(&self) -> &AtomicU32 {
         // SAFETY: as in `written`.
         unsafe { AtomicU32::from_ptr(&raw mut (*self.page()).is_delegated) }
+    }
+
+    /// Not 0 as long as a daemon lends the memory to its client. A daemon that takes the memory back frees the page first and then the
+    /// slots, so a client that has read a slot, and then finds that this word is not 0, has read what was written there.
+    pub fn is_lent(&self) -> &AtomicU32 {
+        // SAFETY: as in `written`.
+        unsafe { AtomicU32::from_ptr(&raw mut (*self.page()).is_lent) }
     }
 }
 

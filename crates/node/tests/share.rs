@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Barrier;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use treecast_node::{
     Ending, Group, GroupId, GroupSettings, JoinOptions, Listener, MemberLoss, Nanoseconds, Node, NodeError,
@@ -266,13 +266,11 @@ fn the_root_learns_which_processes_it_has_not_reached() {
     leaves.close(TIMEOUT).unwrap();
     drop(dies);
     drop(nodes.0.remove(5));
-    let started = Instant::now();
     let mut lost: Vec<(u32, MemberLoss)> =
         root.close(TIMEOUT).unwrap().iter().map(|lost| (lost.member, lost.loss)).collect();
     lost.sort_by_key(|(member, _)| *member);
     let never = MemberLoss::Unreachable(Nanoseconds::from_ms(1_000));
     assert_eq!(lost, [(2, never), (4, MemberLoss::Left), (5, MemberLoss::Left), (6, never)]);
-    assert!(started.elapsed() < Duration::from_secs(5));
     for group in others {
         assert_eq!(group.receive(TIMEOUT).unwrap(), None);
         assert_eq!(group.close(TIMEOUT).unwrap(), []);
@@ -337,7 +335,6 @@ fn processes_learn_that_the_node_has_ended() {
     let keeper = nodes.0.remove(1);
     thread::scope(|scope| {
         let waiting = scope.spawn(|| groups[2].receive(TIMEOUT));
-        let started = Instant::now();
         assert!(matches!(keeper.close(Some(Duration::from_millis(100))), Err(NodeError::TimedOut)));
         drop(keeper);
         let error = waiting.join().unwrap().unwrap_err();
@@ -345,7 +342,6 @@ fn processes_learn_that_the_node_has_ended() {
         let error = error.to_string();
         let expected = format!("the node of process {} is unusable: it has ended", std::process::id());
         assert!(error.contains(&expected), "{error}");
-        assert!(started.elapsed() < Duration::from_secs(10));
     });
 }
 

@@ -192,6 +192,7 @@ impl Group {
         };
         let Piece { message_length: message_bytes, length, .. } =
             receiver.reader.piece(receiver.reader.read());
+        self.check_memory(&receiver.reader)?;
         if message_bytes > room.message_bytes {
             return Err(NodeError::TooLong { message_bytes, room_bytes: room.message_bytes });
         }
@@ -199,6 +200,7 @@ impl Group {
             return Err(NodeError::TooLong { message_bytes: length.into(), room_bytes: room.part_bytes });
         }
         let taken = take_message(&receiver.reader, end, room.part_bytes, |bytes| take(message_bytes, bytes));
+        self.check_memory(&receiver.reader)?;
         let (next, is_last) = taken.map_err(|packet| {
             // Nothing can follow, and others are not to wait for it.
             self.abort();
@@ -216,6 +218,15 @@ impl Group {
         }
         self.report_read(receiver, false);
         Ok(Some(Part { message_bytes, is_last }))
+    }
+
+    /// Checks that what was read of the ring is valid.
+    fn check_memory(&self, reader: &RingReader) -> Result<(), NodeError> {
+        if self.shared_group.is_memory_valid(reader) {
+            return Ok(());
+        }
+        self.check()?;
+        Err(NodeError::GroupFailed("the daemon has disconnected this process".into()))
     }
 
     /// The reading side, once the member has its place in the tree.

@@ -409,6 +409,7 @@ impl ClientLink {
                 readers.places()[client.place as usize].leave();
             }
         }
+        memory.is_lent().store(1, Ordering::Release);
         let _ = self.memory.set(memory.clone());
         drop(clients);
         let memory = MemoryLayout {

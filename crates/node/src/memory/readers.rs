@@ -151,9 +151,15 @@ impl Readers {
     pub fn notify(&self) {
         fence(Ordering::SeqCst);
         if self.head().sleepers.load(Ordering::SeqCst) > 0 {
-            self.head().signal.fetch_add(1, Ordering::SeqCst);
-            let _ = futex::wake(&self.head().signal, futex::Flags::empty(), i32::MAX as u32);
+            self.notify_always();
         }
+    }
+
+    /// The same even if no thread is counted as sleeping: a daemon that takes the memory back also resets the count, but threads still
+    /// sleep on the word.
+    pub fn notify_always(&self) {
+        self.head().signal.fetch_add(1, Ordering::SeqCst);
+        let _ = futex::wake(&self.head().signal, futex::Flags::empty(), i32::MAX as u32);
     }
 
     /// A process polls a descriptor from now on, which its node has to wake.
@@ -215,6 +221,30 @@ mod tests {
         assert_eq!(one.places()[69].read(), Sequence(9));
         assert_eq!(one.least_read(Sequence(7)), Some(Sequence(7)));
         assert!(Readers::allocate(0).is_err() && Readers::allocate(READERS_MAX + 1).is_err());
+    }
+
+    #[test]
+    fn threads_that_sleep_on_memory_that_was_taken_back_are_woken() {
+        let readers = Readers::allocate(1).unwrap().0;
+        let is_over = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                readers.begin_sleep();
+                loop {
+                    let seen = readers.signal();
+                    if is_over.load(Ordering::SeqCst) {
+                        break;
+                    }
+                    readers.sleep(seen, None);
+                }
+            });
+            while readers.head().sleepers.load(Ordering::SeqCst) == 0 {
+                std::thread::yield_now();
+            }
+            readers.mapping().free_pages().unwrap();
+            is_over.store(true, Ordering::SeqCst);
+            readers.notify_always();
+        });
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The state of a group that an application and its node share, besides the slots.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use treecast_proto::{Ending, GroupId, MemberId, MemberLoss, Offload, OwnerId, Refused, Sequence};
@@ -150,7 +150,7 @@ impl SharedGroup {
     fn wake_for_state(&self) {
         match &self.client {
             Some(client) => client.wake_for_update(),
-            None => self.events.notify(),
+            None => self.events.notify_always(),
         }
     }
 
@@ -227,5 +227,16 @@ impl SharedGroup {
 
     pub fn has_ended(&self) -> bool {
         self.state().ending.is_some()
+    }
+
+    /// Whether what has been read of the ring's memory before this call is what was written there: not if a daemon has taken the memory
+    /// back.
+    pub fn is_memory_valid(&self, reader: &RingReader) -> bool {
+        if self.mapped.get().is_none() {
+            return true;
+        }
+        // What was read comes before the word.
+        fence(Ordering::Acquire);
+        reader.shared_memory().is_none_or(|memory| memory.is_lent().load(Ordering::Relaxed) != 0)
     }
 }

@@ -98,6 +98,15 @@ impl EventCount {
         }
     }
 
+    /// As [`EventCount::notify`], also if the memory in which the sleeping threads of several processes are counted was taken back by
+    /// the daemon: for changes of the state, one of which is that the daemon has disconnected this process.
+    pub fn notify_always(&self) {
+        if let Some(readers) = self.readers.get() {
+            readers.notify_always();
+        }
+        self.notify();
+    }
+
     /// Wakes all waiting threads. The caller has made its change visible before.
     pub fn notify(&self) {
         // The application may poll the descriptor at any time, so the kernel's packet path always has to wake it.

@@ -3,14 +3,15 @@
 #![expect(unsafe_code, reason = "they write shared memory at any address")]
 
 use std::net::{SocketAddr, UdpSocket};
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
-use treecast_node::{EngineChoice, GroupId, GroupSettings, Node, Policy};
+use rustix::net::{SendFlags, SocketAddrUnix};
+use treecast_node::{EngineChoice, GroupId, GroupSettings, Node, NodeError, Policy};
 
 use crate::raw::{ask, hear, hello, raw, say};
 use crate::{Served, TIMEOUT, client, engines, exchange, other};
@@ -459,6 +460,50 @@ fn memory_that_a_client_keeps_mapped_stays_charged_after_its_group() {
         assert_eq!(lease.is_none(), is_kernel);
         drop((slots, groups, here));
         served.end();
+    }
+}
+
+/// Sends these bytes on all sockets of this process that are connected to a daemon's socket.
+fn say_as_clients(path: &Path, bytes: &[u8]) {
+    for entry in std::fs::read_dir("/proc/self/fd").unwrap() {
+        let number = entry.unwrap().file_name().to_str().unwrap().parse().unwrap();
+        // SAFETY: a descriptor that another thread closes meanwhile is at most another one, which is no socket of this daemon.
+        let descriptor = unsafe { BorrowedFd::borrow_raw(number) };
+        let peer = rustix::net::getpeername(descriptor);
+        let peer = peer.ok().flatten().and_then(|peer| SocketAddrUnix::try_from(peer).ok());
+        if peer.and_then(|peer| peer.path_bytes().map(<[u8]>::to_vec)).as_deref()
+            == Some(path.as_os_str().as_encoded_bytes())
+        {
+            // The second of two descriptors of one socket may find it closed.
+            let _ = rustix::net::send(descriptor, bytes, SendFlags::NOSIGNAL);
+        }
+    }
+}
+
+#[test]
+fn a_client_that_is_disconnected_receives_no_other_bytes_than_were_sent() {
+    let served = Served::new(EngineChoice::User, Policy::default());
+    let (root, member) = (other(), client(&served.socket()));
+    let settings = GroupSettings::new(vec![root.address(), member.address()]);
+    let (root, member) = (root.group(&settings).unwrap(), member.group(&settings).unwrap());
+    exchange(&root, &member, 1);
+    for number in 1..=3 {
+        root.send(&[number; 2_000]).unwrap();
+    }
+    root.flush(TIMEOUT).unwrap();
+    // Now it knows of all three.
+    assert_eq!(member.receive(TIMEOUT).unwrap(), Some(vec![1; 2_000]));
+    say_as_clients(&served.socket(), b"nonsense");
+    // The daemon has taken the memory back before it has stopped.
+    assert_eq!(served.end().disconnected, 1);
+    for number in 2.. {
+        match member.receive(TIMEOUT) {
+            Ok(message) => assert_eq!(message, Some(vec![number; 2_000])),
+            Err(error) => {
+                assert!(matches!(error, NodeError::GroupFailed(_)), "{error}");
+                break;
+            }
+        }
     }
 }
 

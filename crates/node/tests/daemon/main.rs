@@ -318,6 +318,27 @@ fn a_daemon_that_stops_notifies_its_clients_and_leaves_no_files() {
 }
 
 #[test]
+fn what_has_arrived_can_be_received_when_the_daemon_has_stopped() {
+    for engine in engines() {
+        let served = Served::new(engine, Policy::default());
+        let (root, member) = (other(), client(&served.socket()));
+        let settings = GroupSettings::new(vec![root.address(), member.address()]);
+        let (root, member) = (root.group(&settings).unwrap(), member.group(&settings).unwrap());
+        exchange(&root, &member, 1);
+        for number in 1..=3 {
+            root.send(&[number; 2_000]).unwrap();
+        }
+        root.flush(TIMEOUT).unwrap();
+        served.end();
+        for number in 1..=3 {
+            assert_eq!(member.receive(TIMEOUT).unwrap(), Some(vec![number; 2_000]), "{engine}");
+        }
+        let error = member.receive(TIMEOUT).unwrap_err();
+        assert!(matches!(error, NodeError::Ended(_) | NodeError::GroupFailed(_)), "{engine}: {error}");
+    }
+}
+
+#[test]
 fn a_stale_socket_is_replaced_but_one_in_use_is_not() {
     let directory = tempfile::tempdir().unwrap();
     let path = socket(&directory);

@@ -7,7 +7,9 @@
 //! - Memory of a [`Lease`] (memfd) is revoked: the daemon frees its pages. Whoever still maps it finds zeros, and a page that it touches is a
 //!   new one, which the kernel allocates for that process like any other memory of its own. Pages that a process has pinned stay;
 //!   `RLIMIT_MEMLOCK` and `pipe-user-pages-soft` bound them. The daemon waits until each client has said that it has unmapped the memory, or
-//!   is gone, so that no honest client finds zeros.
+//!   is gone. A client that was disconnected while it has a group finds by a word of the page that what it reads is not valid any more
+//!   ([`SlotMemory::is_lent`](treecast_ebpf::SlotMemory::is_lent)). A daemon that ends leaves all memory to its clients, which may still
+//!   read what had arrived.
 //! - Memory of the kernel's packet path cannot be revoked. [`KernelMemory`] has its descriptors in an epoll instance: the kernel removes them
 //!   when their open file descriptions end, which is when no process has a descriptor or a mapping of them.
 
@@ -15,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::mem;
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use rustix::event::epoll;
@@ -38,6 +40,8 @@ pub(crate) struct Account {
     bytes_max: Option<u64>,
     bytes: AtomicU64,
     kernel_memory: Weak<KernelMemory>,
+    /// Whether the daemon ends, and takes nothing back any more.
+    is_over: AtomicBool,
 }
 
 /// What is charged to an account, until it is dropped.
@@ -51,6 +55,7 @@ pub(crate) struct Charge {
 /// client that was sent the memory, until it says that it has unmapped it or is gone.
 #[derive(Debug)]
 pub(crate) struct Lease {
+    /// In the order in which they are taken back.
     mappings: Vec<Arc<Mapping>>,
     charge: Option<Charge>,
 }
@@ -64,7 +69,13 @@ pub(crate) struct KernelMemory {
 
 impl Account {
     pub fn new(user: u32, rule: String, bytes_max: Option<u64>, kernel_memory: Weak<KernelMemory>) -> Self {
-        Self { user, rule, bytes_max, bytes: AtomicU64::new(0), kernel_memory }
+        let (bytes, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
+        Self { user, rule, bytes_max, bytes, kernel_memory, is_over }
+    }
+
+    /// The daemon ends: what its clients have is theirs.
+    pub fn leave_memory(&self) {
+        self.is_over.store(true, Ordering::SeqCst);
     }
 
     /// Whether anything is charged.
@@ -154,6 +165,9 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
+        if self.charge.as_ref().is_some_and(|charge| charge.account.is_over.load(Ordering::SeqCst)) {
+            return;
+        }
         if let Some(error) = self.mappings.iter().find_map(|mapping| mapping.free_pages().err()) {
             tracing::error!(%error, "memory of a group cannot be taken back: it stays charged");
             mem::forget(self.charge.take());

@@ -434,6 +434,7 @@ impl UserServer {
     /// Ends the thread with all sessions, also those that arrive meanwhile, and with the groups that wait for processes. Clients see that
     /// their connections close.
     fn end(mut self) {
+        self.user.account.leave_memory();
         loop {
             self.take_arrivals();
             while let Some(&number) = self.sessions.keys().next() {
