@@ -539,6 +539,11 @@ fn datagrams_that_are_too_long_end_their_own_group_only() {
             let error = long[0].send(&message(0, 5_000)).and_then(|()| long[0].flush(TIMEOUT)).unwrap_err();
             assert!(matches!(error, NodeError::DatagramTooLong { datagram_bytes: Some(1_500) }), "{error}");
             exchange(&fits, 5, 5_000);
+            // Whoever comes now learns it before it waits.
+            let settings = GroupSettings { mtu_bytes: Some(1_500), ..binomial(&nodes) };
+            let error = open(3).join_running(&settings).unwrap_err();
+            let NodeError::PathMtu { path_mtu_bytes, mtu_bytes, .. } = error else { panic!("{error}") };
+            assert_eq!((path_mtu_bytes, mtu_bytes), (1_400, 1_500));
             run("ip link set lo mtu 65536");
         }
     });

@@ -188,13 +188,14 @@ pub(crate) fn check_token(token: &str, insecure: bool, root: IpAddr) -> Result<(
     if is_safe { Ok(()) } else { Err(NodeError::NoToken) }
 }
 
-/// Checks that the paths from here carry the datagrams of the group: at the root those to all members, at another member the one to the
-/// root.
+/// Checks that the paths from here carry the datagrams of the group: at the root those to all members, at another member, also one that
+/// has no number yet, the one to the root.
 ///
 /// # Errors
 /// [`NodeError::PathMtu`] names a member whose path carries shorter ones only.
-pub(crate) fn check_paths(settings: &GroupSettings, own: usize) -> Result<(), NodeError> {
-    let is_checked = |member: usize| member != own && (own == settings.root || member == settings.root);
+pub(crate) fn check_paths(settings: &GroupSettings, own: Option<usize>) -> Result<(), NodeError> {
+    let is_root = own == Some(settings.root);
+    let is_checked = |member: usize| Some(member) != own && (is_root || member == settings.root);
     for (member, address) in settings.members.iter().enumerate().filter(|&(member, _)| is_checked(member)) {
         check_path(&format!("member {member} at {address}"), *address, None, settings.mtu_bytes)?;
     }

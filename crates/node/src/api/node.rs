@@ -147,7 +147,7 @@ impl Node {
     /// Takes part in a group as the member with this number.
     pub(crate) fn enter(&self, config: GroupConfig, own: usize) -> Result<Group, NodeError> {
         let settings = config.settings();
-        check_paths(settings, own)?;
+        check_paths(settings, Some(own))?;
         if own == settings.root {
             return self.create_group(&measure::with_lambda(self, config)?);
         }
@@ -160,6 +160,7 @@ impl Node {
     /// # Errors
     /// Those of [`Node::group`]. Whether the root takes the node in, the group's calls report.
     pub fn join_running(&self, settings: &GroupSettings) -> Result<Group, NodeError> {
+        check_paths(settings, None)?;
         self.join_group(settings, None)
     }
 
