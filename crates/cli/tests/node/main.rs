@@ -214,6 +214,24 @@ fn an_interrupted_member_leaves_and_the_others_continue() {
 }
 
 #[test]
+fn a_root_whose_last_member_is_lost_sends_no_more() {
+    let address = address();
+    let mut root = node(&["--listen", &address, "--count", "3", "--send", "/dev/zero"]).spawn().unwrap();
+    let mut members =
+        ["1", "2"].map(|member| node(&["--join", &address, "--member", member]).spawn().unwrap());
+    let mut rest = wait_for(&mut root, "ready");
+    for member in &mut members {
+        member.kill().unwrap();
+        member.wait().unwrap();
+    }
+    let mut stderr = String::new();
+    rest.read_to_string(&mut stderr).unwrap();
+    assert_eq!(root.wait().unwrap().code(), Some(5), "{stderr}");
+    assert_eq!(stderr.matches(" is lost: ").count(), 2, "{stderr}");
+    assert!(stderr.contains("treecast: no member is left: the rest is not sent\n"), "{stderr}");
+}
+
+#[test]
 fn an_interrupted_root_aborts_the_group_and_no_member_keeps_a_partial_file() {
     let directory = tempfile::tempdir().unwrap();
     let copy = directory.path().join("copy");

@@ -64,7 +64,7 @@ pub enum Command {
     Stop,
 }
 
-/// The root: sends all data, and closes the group.
+/// The root: sends all data, or as long as there are members, and closes the group.
 pub fn send(
     group: &Group,
     input: Input,
@@ -99,6 +99,10 @@ pub fn send(
         let lost = group.losses();
         report_lost(&lost[reported_count..]);
         reported_count = lost.len();
+        if !lost.is_empty() && lost.len() + 1 == group.settings().members.len() {
+            print_message("no member is left: the rest is not sent");
+            break;
+        }
     }
     let lost = group.close(None)?;
     report_lost(&lost[reported_count..]);
