@@ -311,8 +311,7 @@ fn leave_processor_to_others() -> io::Result<()> {
     if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Memory that a group has had exists as long as it is mapped, and the policy does not count it any more: without a bound the loads
-/// that create groups could take all of the machine's.
+/// The example's policy does not bound memory: without this the loads that create groups could take all of the machine's.
 fn limit_memory() -> io::Result<()> {
     let bytes_max = Some(ADDRESS_SPACE_BYTES_MAX);
     Ok(setrlimit(Resource::As, Rlimit { current: bytes_max, maximum: bytes_max })?)
