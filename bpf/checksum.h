@@ -168,11 +168,11 @@ static __always_inline __s64 pseudo_header_sum(struct work *work)
 }
 
 /* Whether the kernel vouches for the UDP checksum of a datagram, or for those of the segments of a batch. */
-static __noinline bool is_vouched_for(struct __sk_buff *buffer, struct work *work)
+__noinline bool is_vouched_for(struct __sk_buff *buffer, struct work *work)
 {
 	__s64 pseudo;
 
-	if (!buffer || !work)
+	if (!work)
 		return false;
 	/* The network interface has verified it. */
 	if (bpf_csum_level(buffer, BPF_CSUM_LEVEL_QUERY) >= 0)
@@ -185,11 +185,13 @@ static __noinline bool is_vouched_for(struct __sk_buff *buffer, struct work *wor
 }
 
 /* Whether the UDP checksum of a datagram is right, whose one payload is in its slot (RFC 768). */
-static __noinline bool has_right_udp_checksum(struct __sk_buff *buffer, struct work *work, struct slot *slot, __u32 length)
+__noinline bool has_right_udp_checksum(struct __sk_buff *buffer, struct work *work, struct slot *slot, __u32 length)
 {
 	struct udp *udp;
 	__s64 pseudo, header;
 
+	if (!work || !slot)
+		return false;
 	if (is_vouched_for(buffer, work))
 		return true;
 	udp = udp_of(work->received, work->headers_bytes == IPV6_HEADER_AT);

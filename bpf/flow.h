@@ -209,7 +209,7 @@ static __always_inline bool may_send_to_all(struct group *group, __u64 now, __u3
 }
 
 /* The index of the last bit set, without an instruction for it. */
-static __always_inline __u32 last_bit(__u64 bits)
+__noinline __u32 last_bit(__u64 bits)
 {
 	__u32 index = 0;
 
@@ -394,11 +394,13 @@ static long mark_sent_to_child(__u32 index, void *context)
 
 /* Packets that have come by multicast count as sent to every child: multicast reaches each of them while the group is handed off. `freed`
  * stays as it is when packets are accepted, so that `update_watermarks` has changed nothing of this meanwhile. */
-static __always_inline void mark_sent(struct group *group, __u32 first, __u64 ack_requests, __u64 now)
+__noinline int mark_sent(struct group *group, __u32 first, __u64 ack_requests, __u64 now)
 {
 	struct marking marking = { .group = group, .now = now, .first = first, .ack_requests = ack_requests };
 	struct multicast_state *multicast = &group->multicast;
 
+	if (!group)
+		return 0;
 	if (multicast->end != first) {
 		multicast->first = first;
 		multicast->ack_requested = first;
@@ -408,6 +410,7 @@ static __always_inline void mark_sent(struct group *group, __u32 first, __u64 ac
 		multicast->ack_requested = first + last_bit(ack_requests) + 1;
 	multicast->heard_at = now;
 	bpf_loop(group->child_count, mark_sent_to_child, &marking, 0);
+	return 0;
 }
 
 /* Accepts the next packet, whose piece is the expected one and whose payload is in its slot. */
@@ -435,8 +438,10 @@ static __always_inline void accept(struct group *group, struct descriptor *piece
 	update_watermarks(group);
 }
 
-static __always_inline void on_rtt_sample(struct rtt *rtt, __u64 sample)
+__noinline int on_rtt_sample(struct rtt *rtt, __u64 sample)
 {
+	if (!rtt)
+		return 0;
 	if (sample > RTT_SAMPLE_MAX_NS)
 		sample = RTT_SAMPLE_MAX_NS;
 	if (sample < rtt->min)
@@ -452,6 +457,7 @@ static __always_inline void on_rtt_sample(struct rtt *rtt, __u64 sample)
 		rtt->smoothed = sample;
 		rtt->variation = sample / 2;
 	}
+	return 0;
 }
 
 /* Takes in how long an acknowledgment has taken that the root has requested by multicast: no round trip, and no sample of the shortest. */
@@ -481,14 +487,17 @@ static __always_inline bool has_long_queue(struct rtt *rtt)
 	return is_queued_for(rtt, QUEUEING_DELAY_LONG_NS);
 }
 
-static __always_inline void grow_window(struct congestion_window *window, __u32 acknowledged, __u32 packets_max)
+__noinline int grow_window(struct congestion_window *window, __u32 acknowledged, __u32 packets_max)
 {
 	__u32 packets;
 
+	if (!window)
+		return 0;
 	window->growth_eighths += window->is_slow_start ? 8 * acknowledged : acknowledged;
 	packets = window->packets + window->growth_eighths / 8;
 	window->packets = packets < packets_max ? packets : packets_max;
 	window->growth_eighths %= 8;
+	return 0;
 }
 
 static __always_inline __u32 smaller(__u32 one, __u32 other)
@@ -589,19 +598,27 @@ static __always_inline void find_min_window_end(struct group *group)
 }
 
 /* Takes an acknowledgment of a child; false if the slow path has to handle it. */
-static __always_inline bool handle_ack(struct group *group, struct child_state *child, struct header *header, __u64 now)
+__noinline bool handle_ack(struct group *group, struct child_state *child, struct header *header, __u64 now)
 {
-	__u32 next = bpf_ntohl(header->sequence), stable = bpf_ntohl(header->acknowledgment.stable);
-	__u32 receive_window = bpf_ntohl(header->acknowledgment.receive_window), window_end = next + receive_window;
-	__u64 requested_at = bpf_be64_to_cpu(header->acknowledgment.echo);
-	__s32 acknowledged = distance(next, child->acked);
-	bool was_at_min = child->stable == group->flow.min_stable;
-	bool had_min_window_end = child->window_end == group->multicast.min_window_end;
-	/* By multicast a member's child may be ahead, by as many packets as there are slots. */
-	bool may_be_ahead = group->is_by_multicast && !group->is_root;
-	__u32 sent_end = may_be_ahead ? group->flow.next + group->slots : group->flow.next;
-	__u32 min_stable = group->flow.min_stable;
+	__u32 next, stable, receive_window, window_end, sent_end, min_stable;
+	bool was_at_min, had_min_window_end, may_be_ahead;
+	__u64 requested_at;
+	__s32 acknowledged;
 
+	if (!group || !child || !header)
+		return false;
+	next = bpf_ntohl(header->sequence);
+	stable = bpf_ntohl(header->acknowledgment.stable);
+	receive_window = bpf_ntohl(header->acknowledgment.receive_window);
+	window_end = next + receive_window;
+	requested_at = bpf_be64_to_cpu(header->acknowledgment.echo);
+	acknowledged = distance(next, child->acked);
+	was_at_min = child->stable == group->flow.min_stable;
+	had_min_window_end = child->window_end == group->multicast.min_window_end;
+	/* By multicast a member's child may be ahead, by as many packets as there are slots. */
+	may_be_ahead = group->is_by_multicast && !group->is_root;
+	sent_end = may_be_ahead ? group->flow.next + group->slots : group->flow.next;
+	min_stable = group->flow.min_stable;
 	if (is_before(next, child->sent - ACK_LAG_PACKETS_MAX) || is_before(sent_end, next) ||
 	    distance(next, stable) < 0 || distance(next, stable) > ACK_LAG_PACKETS_MAX || receive_window > group->slots)
 		return false;

@@ -112,10 +112,12 @@ static __always_inline void address_to_sender(struct path *path, struct path *ot
  * datagram enters the interface once more, behind packets that have arrived already, since waking takes longer than forwarding them.
  * Over loopback it goes up at once: redirected, it would lose the route that it got when it was sent, and the kernel drops datagrams from
  * its own addresses without one. */
-static __noinline int wake_reader(struct __sk_buff *buffer, struct work *work, struct group *group, __u32 length)
+__noinline int wake_reader(struct __sk_buff *buffer, struct work *work, struct group *group, __u32 length)
 {
 	struct path *reader = &work->reader_path;
 
+	if (!work || !group)
+		return TC_ACT_SHOT;
 	/* Over loopback a packet by multicast keeps its route, which leads to the sockets at the multicast address. */
 	if (work->is_multicast && buffer->ifindex == LOOPBACK) {
 		wake_node(work->group_index, WAKE_FOR_TIMER);

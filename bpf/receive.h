@@ -33,6 +33,19 @@ static __always_inline bool read_piece(struct header *header, __u32 length, stru
 	       (piece->length || !piece->message_length);
 }
 
+/* Reads the piece of a data packet; false if that is not the next packet of the group. */
+__noinline bool read_next_piece(struct header *header, __u32 length, struct group *group, struct descriptor *piece)
+{
+	__be16 flags;
+
+	if (!header || !group || !piece)
+		return false;
+	flags = group->is_by_multicast ? bpf_htons(FLAGS_MULTICAST) : 0;
+	return header->kind == KIND_DATA && bpf_ntohl(header->group) == group->number &&
+	       bpf_ntohl(header->sequence) == group->flow.next && (header->flags & ~bpf_htons(FLAG_ACK_REQUESTED)) == flags &&
+	       read_piece(header, length, group, piece) && is_expected(&group->flow.expected, piece);
+}
+
 /* Pads the payload of a slot with zeros to a multiple of 8 bytes, before it is stored. */
 static __always_inline void pad(struct slot *slot, __u32 length)
 {
@@ -123,9 +136,8 @@ static long receive_segment(__u32 index, void *context)
 	struct header *header = &work->header;
 	__u32 at = index * work->segment_bytes, length = work->length - at, number = group->flow.next & (group->slots - 1);
 	struct slot *slot = bpf_map_lookup_elem(reception->slots, &number);
-	__be16 flags = group->is_by_multicast ? bpf_htons(FLAGS_MULTICAST) : 0;
 	__u32 sender = group->is_by_multicast ? group->root : group->parent;
-	struct descriptor piece;
+	struct descriptor piece = {};
 	__u64 timestamp;
 
 	if (index >= SEGMENTS_MAX || !slot)
@@ -145,9 +157,7 @@ static long receive_segment(__u32 index, void *context)
 		if (!store_segment(buffer, at, slot, length))
 			return 1;
 	}
-	if (header->kind != KIND_DATA || bpf_ntohl(header->group) != group->number ||
-	    bpf_ntohl(header->sequence) != group->flow.next || (header->flags & ~bpf_htons(FLAG_ACK_REQUESTED)) != flags ||
-	    !read_piece(header, length, group, &piece) || !is_expected(&group->flow.expected, &piece))
+	if (!read_next_piece(header, length, group, &piece))
 		return 1;
 	if (reception->is_from_root_socket) {
 		/* The application has stored the payload and computed its checksum. If that is wrong, the members of its own group drop the
@@ -199,11 +209,15 @@ static __noinline bool receive_segments(struct work *work, struct group *group, 
 
 /* Data from the parent, or by multicast from the root. The caller owns the group. False: nothing has changed, and the slow path has to
  * handle the packets. */
-static __noinline bool receive_data(struct __sk_buff *buffer, struct work *work, struct group *group, struct page *page)
+__noinline bool receive_data(struct __sk_buff *buffer, struct work *work, struct group *group, struct page *page)
 {
 	struct reception reception = { .buffer = buffer, .work = work, .group = group };
-	__u32 index = work->group_index, first = group->flow.next;
+	__u32 index, first;
 
+	if (!work || !group || !page)
+		return false;
+	index = work->group_index;
+	first = group->flow.next;
 	reception.slots = bpf_map_lookup_elem(&SLOTS, &index);
 	if (!reception.slots || group->is_root || work->is_multicast != group->is_by_multicast)
 		return false;
@@ -242,11 +256,16 @@ static __noinline bool receive_data(struct __sk_buff *buffer, struct work *work,
 
 /* Packets of the root's application, which are in their slots already. The root has children, whose acknowledgments free the slots and
  * wake the application. Returns as `receive_data` does. */
-static __noinline bool receive_from_root(struct __sk_buff *buffer, struct work *work, struct group *group, struct page *page)
+__noinline bool receive_from_root(struct __sk_buff *buffer, struct work *work, struct group *group, struct page *page)
 {
 	struct reception reception = { .buffer = buffer, .work = work, .group = group };
-	__u32 index = work->group_index, first = group->flow.next, last = work->segments - 1;
+	__u32 index, first, last;
 
+	if (!work || !group || !page)
+		return false;
+	index = work->group_index;
+	first = group->flow.next;
+	last = work->segments - 1;
 	reception.is_from_root_socket = 1;
 	reception.slots = bpf_map_lookup_elem(&SLOTS, &index);
 	/* All neighbours are reached by the same version of IP, and the packets must have that too. */
@@ -262,24 +281,39 @@ static __noinline bool receive_from_root(struct __sk_buff *buffer, struct work *
 	return true;
 }
 
-/* An acknowledgment of a child. The caller owns the group. Returns as `receive_data` does. */
-static __noinline bool receive_ack(struct work *work, struct group *group, struct page *page)
+/* The index of the child with this member's number; CHILDREN_MAX if there is none. The verifier does not know which: it would examine all
+ * that follows for each child. */
+__noinline __u32 find_child(struct group *group, __u32 member)
 {
-	struct header *header = &work->header;
-	__u32 index, freed, room, sender = bpf_ntohl(header->sender);
-	struct child *child = NULL;
-	bool is_stale;
+	__u32 index;
 
+	if (!group)
+		return CHILDREN_MAX;
 	for (index = 0; index < CHILDREN_MAX; index++) {
 		if (index >= group->child_count)
 			break;
-		if (group->children[index].state.member == sender) {
-			child = &group->children[index];
-			break;
-		}
+		if (group->children[index].state.member == member)
+			return index;
 	}
+	return CHILDREN_MAX;
+}
+
+/* An acknowledgment of a child. The caller owns the group. Returns as `receive_data` does. */
+__noinline bool receive_ack(struct work *work, struct group *group, struct page *page)
+{
+	struct header *header = &work->header;
+	__u32 index, freed, room;
+	struct child *child;
+	bool is_stale;
+
+	if (!work || !group || !page)
+		return false;
+	index = find_child(group, bpf_ntohl(header->sender));
+	if (index >= CHILDREN_MAX)
+		return false;
+	child = &group->children[index];
 	/* User space handles a pending NAK before the acknowledgments that follow it. */
-	if (!child || child->nak.is_pending || bpf_ntohl(header->epoch) != group->epoch || header->flags != ack_flags(group) ||
+	if (child->nak.is_pending || bpf_ntohl(header->epoch) != group->epoch || header->flags != ack_flags(group) ||
 	    work->length != HEADER_BYTES || !is_from_neighbour(work, &child->path) ||
 	    header_mac(&group->header_key, header) != header->mac)
 		return false;

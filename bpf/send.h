@@ -27,14 +27,18 @@ static __always_inline __s64 address_difference(struct work *work, bool is_v6)
  * (RFC 1624). That of a datagram may be complete, or the pseudo header's sum, which the kernel completes later (CHECKSUM_PARTIAL):
  * `bpf_l4_csum_replace` tells which. In a GSO batch, truncated or not, the field always holds that sum, and the kernel completes it in each
  * segment. It does not mark batches that leave by an interface without checksum offload, from Linux 6.11 on. */
-static __noinline int rewrite_headers(struct __sk_buff *buffer, struct work *work, struct path *path, struct header *header,
+__noinline int rewrite_headers(struct __sk_buff *buffer, struct work *work, struct path *path, struct header *header,
 				__u32 length)
 {
-	bool is_v6 = path->bytes == IPV6_HEADER_AT;
-	__u32 header_at = is_v6 ? IPV6_HEADER_AT : IPV4_HEADER_AT;
 	struct udp *received, *udp;
 	__s64 pseudo, rest;
+	__u32 header_at;
+	bool is_v6;
 
+	if (!work || !path || !header)
+		return -1;
+	is_v6 = path->bytes == IPV6_HEADER_AT;
+	header_at = is_v6 ? IPV6_HEADER_AT : IPV4_HEADER_AT;
 	if (path->bytes != work->headers_bytes)
 		return -1;
 	__builtin_memcpy(work->rewritten, path->frame, sizeof(work->rewritten));

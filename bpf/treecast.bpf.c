@@ -139,11 +139,14 @@ int treecast_ingress(struct __sk_buff *buffer)
 }
 
 /* Keeps the headers and the interface of a packet that user space sends to a neighbour: the program sends its packets the same way. */
-static __always_inline bool learn_path(struct __sk_buff *buffer, struct work *work, struct path *path)
+__noinline bool learn_path(struct work *work, struct path *path, __u32 interface)
 {
-	bool is_v6 = path->bytes == IPV6_HEADER_AT;
+	bool is_v6;
 	__u32 word;
 
+	if (!work || !path)
+		return false;
+	is_v6 = path->bytes == IPV6_HEADER_AT;
 	if (path->bytes != work->headers_bytes || udp_of(work->received, is_v6)->to != udp_of(path->frame, is_v6)->to)
 		return false;
 	if (is_v6) {
@@ -159,7 +162,7 @@ static __always_inline bool learn_path(struct __sk_buff *buffer, struct work *wo
 			return false;
 	}
 	__builtin_memcpy(path->frame, work->received, sizeof(work->received));
-	path->interface = buffer->ifindex;
+	path->interface = interface;
 	return true;
 }
 
@@ -171,10 +174,10 @@ static __always_inline int handle_slow_path_packet(struct __sk_buff *buffer, str
 
 	__sync_fetch_and_add(&node->egress_count, 1);
 	/* Data is frequent, and never the first packet to a neighbour. */
-	if (!group || work->header.kind == KIND_DATA || learn_path(buffer, work, &group->parent_path))
+	if (!group || work->header.kind == KIND_DATA || learn_path(work, &group->parent_path, buffer->ifindex))
 		return PASS;
 	for (index = 0; index < CHILDREN_MAX; index++)
-		if (index >= group->child_count || learn_path(buffer, work, &group->children[index].path))
+		if (index >= group->child_count || learn_path(work, &group->children[index].path, buffer->ifindex))
 			break;
 	return PASS;
 }

@@ -56,13 +56,13 @@ fn a_group_takes_the_memory_that_is_stated() {
     }
 }
 
-/// The greatest number of instructions that the verifier processes (`BPF_COMPLEXITY_LIMIT_INSNS`).
-const INSTRUCTIONS_MAX: u32 = 1_000_000;
+/// The greatest number of instructions that the verifier may process for one of the two programs: about 50 ms of its time. The kernel's
+/// limit is a million (`BPF_COMPLEXITY_LIMIT_INSNS`). The verifier's work multiplies with every branch in a function that it examines for
+/// each call, or in a loop, so that a small change may cost much.
+const INSTRUCTIONS_MAX: u32 = 50_000;
 
-/// The verifier's work multiplies with every branch in a loop: a small change may exceed its limit, and other kernels verify more
-/// instructions. So half of the limit is the limit here.
 #[test]
-fn the_verifier_accepts_both_variants_well_within_its_limit() {
+fn the_verifier_accepts_both_variants_with_little_work() {
     for payload_bytes_max in [1_408, 8_912] {
         let started = Instant::now();
         let settings = ProgramSettings { payload_bytes_max, ..ProgramSettings::default() };
@@ -74,7 +74,7 @@ fn the_verifier_accepts_both_variants_well_within_its_limit() {
                 info.verified_instruction_count().expect("this kernel counts verified instructions");
             let bytes = info.size_translated().unwrap_or_default();
             println!("  {name}: {} instructions, {verified} verified", bytes / 8);
-            assert!(verified < INSTRUCTIONS_MAX / 2, "{name}: {verified} instructions were verified");
+            assert!(verified < INSTRUCTIONS_MAX, "{name}: {verified} instructions were verified");
         }
     }
 }
