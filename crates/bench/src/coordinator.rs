@@ -17,7 +17,7 @@ use crate::hosts::{Hosts, WorkerCommand};
 use crate::limits::LimitSamples;
 use crate::mode::Mode;
 use crate::peer::{Peer, PeerProgram, PeerRun};
-use crate::report::{KilledMember, LateProcess, Report, Row, Statistics};
+use crate::report::{KilledMember, LateProcess, NodesOpened, Report, Row, Statistics};
 use crate::workers::{Position, RunResult, Start, Workers};
 
 /// A benchmark.
@@ -200,7 +200,9 @@ impl Bench {
         }
         let rows = cases.into_iter().map(|case| self.row(case, killed.clone()));
         let report = Report::new(rows.collect(), lost_members, workers.clock_error_ns);
-        Ok(Report { limits: limits.map(LimitSamples::limits), ..report })
+        let nodes_opened =
+            workers.opened_ns.iter().map(|(engine, ns)| NodesOpened::new(engine, ns)).collect();
+        Ok(Report { limits: limits.map(LimitSamples::limits), nodes_opened, ..report })
     }
 
     /// Creates a group for each size and configuration.

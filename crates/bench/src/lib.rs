@@ -26,5 +26,5 @@ pub use hosts::{Hosts, RemoteHosts, WorkerCommand};
 pub use limits::Limits;
 pub use mode::Mode;
 pub use peer::Peer;
-pub use report::{FORMAT, KilledMember, LateProcess, Report, Row};
+pub use report::{FORMAT, KilledMember, LateProcess, NodesOpened, Report, Row};
 pub use worker::work;

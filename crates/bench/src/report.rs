@@ -20,9 +20,30 @@ pub struct Report {
     pub lost_members: Vec<String>,
     /// The bound on the error of times that compare clocks of different hosts; 0 on one machine.
     pub clock_error_us: f64,
+    /// What opening the nodes has taken, one per engine.
+    pub nodes_opened: Vec<NodesOpened>,
     /// What this machine itself takes to wake as many processes, and to move bytes; `None` unless that was measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limits: Option<Limits>,
+}
+
+/// What opening the nodes of an engine has taken: for the kernel engine mostly loading its program. Times are in milliseconds.
+#[derive(Debug, Clone, Serialize)]
+pub struct NodesOpened {
+    /// The packet engine.
+    pub engine: String,
+    /// The time of the first node.
+    pub first_ms: f64,
+    /// The longest time of a node.
+    pub max_ms: f64,
+}
+
+impl NodesOpened {
+    /// Of the times in the order in which the nodes were opened.
+    pub(crate) fn new(engine: &str, ns: &[u64]) -> Self {
+        let ms = |ns: Option<&u64>| ns.map_or(0.0, |ns| *ns as f64 / 1e6);
+        Self { engine: engine.into(), first_ms: ms(ns.first()), max_ms: ms(ns.iter().max()) }
+    }
 }
 
 /// The effect of killing a member in the middle of a message. Times are in microseconds after it was killed.
@@ -125,7 +146,8 @@ pub struct Row {
 
 impl Report {
     pub(crate) fn new(rows: Vec<Row>, lost_members: Vec<String>, clock_error_ns: u64) -> Self {
-        Self { format: FORMAT, rows, lost_members, clock_error_us: clock_error_ns as f64 / 1e3, limits: None }
+        let clock_error_us = clock_error_ns as f64 / 1e3;
+        Self { format: FORMAT, rows, lost_members, clock_error_us, nodes_opened: Vec::new(), limits: None }
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
@@ -65,10 +65,12 @@ impl Worker {
             Request::Open { bind, engine, spin_us, share } => {
                 let spin = spin_us.map(Duration::from_micros);
                 let settings = NodeSettings { bind, engine, spin, share, ..NodeSettings::default() };
+                let started = Instant::now();
                 let node = Node::open(&settings)?;
+                let ns = started.elapsed().as_nanos() as u64;
                 let address = node.address();
                 self.nodes.push((engine, node));
-                Ok(Response::Opened { address })
+                Ok(Response::Opened { address, ns })
             }
             Request::Group(request) => {
                 let node = self.nodes.iter().find(|(engine, _)| *engine == request.mode.engine);

@@ -1,6 +1,7 @@
 //! The workers of a benchmark, seen from the coordinator.
 
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::process::Command;
@@ -51,6 +52,8 @@ pub(crate) struct Workers {
     pub names: Vec<String>,
     /// The bound on the error of clock comparisons, in nanoseconds.
     pub clock_error_ns: u64,
+    /// What opening the nodes has taken, by engine.
+    pub opened_ns: BTreeMap<String, Vec<u64>>,
     /// Declared last, so that it is dropped after the workers.
     lab: Option<Lab>,
 }
@@ -80,7 +83,13 @@ impl Workers {
             Hosts::Lab(settings) => Some(Lab::start(&LabSettings { processes, ..settings.clone() })?),
             Hosts::Loopback(_) | Hosts::Remote(_) => None,
         };
-        let mut started = Self { workers: Vec::new(), names: Vec::new(), clock_error_ns: 0, lab: None };
+        let mut started = Self {
+            workers: Vec::new(),
+            names: Vec::new(),
+            clock_error_ns: 0,
+            opened_ns: BTreeMap::new(),
+            lab: None,
+        };
         for (member, &position) in with.positions.iter().enumerate() {
             let Position { host, process } = position;
             let (name, command) = match (hosts, &lab) {
@@ -107,7 +116,10 @@ impl Workers {
                 let share = (processes > 1).then(|| format!("{} {host} {engine}", with.token));
                 let spin_us = with.spin.map(|spin| spin.as_micros() as u64);
                 match worker.request(&Request::Open { bind, engine, spin_us, share })? {
-                    Response::Opened { address } => members.push(address),
+                    Response::Opened { address, ns } => {
+                        started.opened_ns.entry(engine.to_string()).or_default().push(ns);
+                        members.push(address);
+                    }
                     other => return Err(worker.unexpected(&other)),
                 }
             }

@@ -220,6 +220,7 @@ fn remote_hosts_are_reached_by_a_remote_shell() {
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     check_rows(&report, &[("nic", "auto", 64)]);
     assert_eq!(report["rows"][0]["hosts"], 3);
+    assert!(report["nodes_opened"][0]["max_ms"].as_f64() > Some(0.0), "{}", report["nodes_opened"]);
     // All hosts of a lab share one clock, but it was compared over the network.
     assert!(report["clock_error_us"].as_f64() > Some(0.0));
 }
