@@ -108,7 +108,7 @@ static __always_inline void address_to_sender(struct path *path, struct path *ot
 }
 
 /* Wakes a reader by the packet itself: its header goes up to the socket on which the reader sleeps, with a version that no packet of ours
- * has. A ring buffer would wake user space by an interrupt of this processor, which takes longer than everything else together. The
+ * has, and in place of its code with the socket's nonce, which nobody else knows: the datagram does not leave this host. A ring buffer would wake user space by an interrupt of this processor, which takes longer than everything else together. The
  * datagram enters the interface once more, behind packets that have arrived already, since waking takes longer than forwarding them.
  * Over loopback it goes up at once: redirected, it would lose the route that it got when it was sent, and the kernel drops datagrams from
  * its own addresses without one. */
@@ -131,6 +131,7 @@ __noinline int wake_reader(struct __sk_buff *buffer, struct work *work, struct g
 		address_to_sender(reader, &group->parent_path);
 	work->data = work->header;
 	work->data.version = WAKE_VERSION;
+	work->data.mac = group->wake_nonce;
 	if (!rewrite_headers(buffer, work, reader, &work->data, length))
 		return buffer->ifindex == LOOPBACK ? DELIVER : bpf_redirect(buffer->ifindex, BPF_F_INGRESS);
 	wake_node(work->group_index, WAKE_FOR_TIMER);

@@ -190,9 +190,10 @@ struct fast_path_counters {
 
 struct group {
 	__u32 owner;
-	/* The port of the socket on which a sleeping reader waits. */
+	/* The port of the socket on which a sleeping reader waits, and the number by which that knows the program's datagrams. */
 	__be16 wake_port;
 	__u16 reserved;
+	__be64 wake_nonce;
 	/* The time for which the timer is set, or before which user space is not woken again by the timer; 0: neither. */
 	__u64 timer_set_for;
 	/* What user space posts before it hands the group off: the keys of the session, how payloads of data are verified, and so on. */

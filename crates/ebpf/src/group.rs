@@ -21,6 +21,7 @@ use crate::layout::{
 };
 use crate::memory::Mapping;
 use crate::slots::SlotMemory;
+use crate::wake::WakeSocket;
 
 /// A group in the program's maps. It is made by [`crate::GroupMaker`] and posted by [`crate::Program::add_group`]; user
 /// space owns it then.
@@ -226,10 +227,14 @@ impl KernelGroup {
         unsafe { set!(self.pointer(), socket_cookie, root_socket) };
     }
 
-    /// Sets the port of this host at which a sleeping reader is woken.
-    pub fn set_wake_port(&mut self, port: u16) {
-        // SAFETY: the program reads the number whole, at any time.
-        unsafe { set!(self.pointer(), port.to_be(), wake_port) };
+    /// Sets the socket at which a sleeping reader is woken. User space owns the group.
+    pub fn set_wake_socket(&mut self, socket: WakeSocket) {
+        debug_assert!(!self.is_handed_off, "only the owner changes port and nonce, which belong together");
+        // SAFETY: user space owns the group, and this value is borrowed mutably.
+        unsafe {
+            set!(self.pointer(), socket.port.to_be(), wake_port);
+            set!(self.pointer(), socket.nonce.0.to_be(), wake_nonce);
+        }
     }
 
     /// Posts the neighbours: the program learns the path to each from the next packet that user space sends there. The paths of

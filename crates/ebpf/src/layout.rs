@@ -80,6 +80,7 @@ mirror! {
         pub owner: u32,
         pub wake_port: u16,
         pub reserved: u16,
+        pub wake_nonce: u64,
         pub timer_set_for: u64,
         pub header_key: MacKey,
         pub payload_key: PayloadKey,

@@ -20,6 +20,7 @@ mod object;
 mod path;
 mod program;
 mod slots;
+mod wake;
 
 pub use attach::{Direction, Hook, HookTrouble, Interface, interfaces_for};
 pub use error::EbpfError;
@@ -29,3 +30,4 @@ pub use layout::{CHILDREN_MAX, FastPathCounters, SEGMENTS_MAX};
 pub use memory::Mapping;
 pub use program::{Program, ProgramSettings, WakeReason, Wakeup};
 pub use slots::SlotMemory;
+pub use wake::{WakeNonce, WakeSocket};

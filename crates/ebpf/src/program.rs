@@ -3,7 +3,6 @@
 #![expect(unsafe_code, reason = "memory is shared with the kernel")]
 
 use std::io;
-use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
@@ -20,6 +19,7 @@ use crate::group_maker::{GroupMaker, INNER_MAP, MMAPABLE, Tables, mapped, new_ma
 use crate::layout::{self, Group, Node};
 use crate::memory::Mapping;
 use crate::object::{self, Variant};
+use crate::wake::{WakeNonce, WakeSocket};
 
 /// The settings of a program that is loaded.
 #[derive(Debug, Clone, Copy)]
@@ -48,8 +48,8 @@ pub struct Program {
     settings: ProgramSettings,
     node: Mapping,
     test_clock: Mapping,
-    /// The port of the slow path's socket.
-    port: u16,
+    /// The slow path's socket, which wakes readers unless their group has one of its own.
+    wake_socket: WakeSocket,
     group_indices: HashMap<MapData, u32, u32>,
     wakeups: RingBuf<MapData>,
     maker: GroupMaker,
@@ -94,12 +94,6 @@ impl Wakeup {
     }
 }
 
-/// The first byte of a datagram that wakes a reader: a version that no packet has.
-const WAKE_VERSION: u8 = 0;
-
-/// The offsets of the group's number in a header.
-const GROUP: Range<usize> = 4..8;
-
 impl Program {
     /// Loads the program, without attaching it.
     ///
@@ -140,22 +134,27 @@ impl Program {
             settings,
             node,
             test_clock,
-            port: 0,
+            wake_socket: WakeSocket { port: 0, nonce: WakeNonce(0) },
             group_indices,
             wakeups,
             maker,
         })
     }
 
-    /// Sets the socket of the slow path by its `SO_COOKIE`, and its port.
-    pub fn set_socket(&mut self, socket_cookie: u64, port: u16) {
-        self.port = port;
+    /// Sets the socket of the slow path by its `SO_COOKIE`, its port, and what the program's datagrams to it carry, which has to be random.
+    pub fn set_socket(&mut self, socket_cookie: u64, wake_socket: WakeSocket) {
+        self.wake_socket = wake_socket;
         let node = self.node.address::<Node>();
         // SAFETY: the map has one such structure, aligned to a page; the program only reads these fields.
         unsafe {
             (&raw mut (*node).socket).write_volatile(socket_cookie);
-            (&raw mut (*node).port).write_volatile(port.to_be());
+            (&raw mut (*node).port).write_volatile(wake_socket.port.to_be());
         }
+    }
+
+    /// The socket of the slow path.
+    pub const fn wake_socket(&self) -> WakeSocket {
+        self.wake_socket
     }
 
     /// The numbers of packets from and to the slow path's socket that have passed the program; both wrap.
@@ -187,7 +186,7 @@ impl Program {
     /// # Errors
     /// [`EbpfError::System`].
     pub fn add_group(&mut self, group: &mut KernelGroup) -> Result<(), EbpfError> {
-        group.set_wake_port(self.port);
+        group.set_wake_socket(self.wake_socket);
         self.group_indices.insert(group.id().0, group.index(), 0).map_err(map_error)
     }
 
@@ -201,13 +200,6 @@ impl Program {
         let mut group = group.renamed(id);
         self.add_group(&mut group)?;
         Ok(group)
-    }
-
-    /// The group of a datagram that wakes a reader, which the program sends up when a group has news for a reader that sleeps; `None` for
-    /// another datagram.
-    pub fn read_wake_datagram(datagram: &[u8]) -> Option<GroupId> {
-        let group = datagram.get(GROUP)?.first_chunk()?;
-        (datagram[0] == WAKE_VERSION).then(|| GroupId(u32::from_be_bytes(*group)))
     }
 
     /// Removes a group: packets do not find it any more. It is to be unmade then ([`GroupMaker::unmake`]).

@@ -21,7 +21,8 @@ use nix::sched::{CloneFlags, unshare};
 use rustix::net::sockopt::socket_cookie;
 use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
 use treecast_ebpf::{
-    Direction, EbpfError, Hook, HookTrouble, Interface, Program, ProgramSettings, interfaces_for,
+    Direction, EbpfError, Hook, HookTrouble, Interface, Program, ProgramSettings, WakeNonce, WakeSocket,
+    interfaces_for,
 };
 
 const HOOKS: [Hook; 2] = [Hook::Tcx, Hook::Clsact];
@@ -112,7 +113,8 @@ impl Node {
         let settings = ProgramSettings { groups_max: 1, hook: Some(hook), ..ProgramSettings::default() };
         let mut program = Program::load(settings).unwrap();
         let socket = UdpSocket::bind("10.7.0.1:0").unwrap();
-        program.set_socket(socket_cookie(&socket).unwrap(), socket.local_addr().unwrap().port());
+        let wake_socket = WakeSocket { port: socket.local_addr().unwrap().port(), nonce: WakeNonce(1) };
+        program.set_socket(socket_cookie(&socket).unwrap(), wake_socket);
         program.attach(&interfaces(names)).unwrap();
         Self { program, socket }
     }

@@ -32,6 +32,14 @@ pub fn words() -> io::Result<[u64; 2]> {
     Ok([u64::from_ne_bytes(words[0]), u64::from_ne_bytes(words[1])])
 }
 
+/// 64 random bits.
+///
+/// # Errors
+/// Those of [`bytes`].
+pub fn word() -> io::Result<u64> {
+    Ok(u64::from_ne_bytes(bytes()?))
+}
+
 /// Draws a token that cannot be guessed: 128 random bits, in hexadecimal.
 ///
 /// # Errors

@@ -383,7 +383,7 @@ fn forged_packets_are_counted_and_do_nothing() {
         send(&forged(0, next)[..40]);
         wait_until("every forged packet is counted", || {
             let strays = nodes[1].strays().unwrap();
-            strays.unauthentic == 3 && strays.malformed == 1
+            strays.unauthentic == 3 && strays.malformed == 2
         });
         exchange(&groups, 10, 6);
     });

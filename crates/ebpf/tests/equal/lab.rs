@@ -12,7 +12,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 
 use aya::programs::{SchedClassifier, TcAttachType, TestRun, TestRunOptions};
-use treecast_ebpf::{KernelGroup, Program, ProgramSettings};
+use treecast_ebpf::{KernelGroup, Program, ProgramSettings, WakeNonce, WakeSocket};
 use treecast_proto::{GroupId, HandOff, MemberId, Sequence};
 use treecast_wire::{Body, Header, MacKey, Timestamp};
 
@@ -160,7 +160,7 @@ impl Lab {
 
     /// Sets the port of the node.
     pub fn listen(&mut self, port: u16) {
-        self.program.set_socket(self.node.cookie, port);
+        self.program.set_socket(self.node.cookie, WakeSocket { port, nonce: WakeNonce(0) });
     }
 
     /// Posts a group, with the maps of a removed one if possible.

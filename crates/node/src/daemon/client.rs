@@ -16,10 +16,11 @@ use rustix::net::{
 use rustix::process::getuid;
 use rustix::time::Timespec;
 use thiserror::Error;
-use treecast_ebpf::{HookTrouble, Program, SlotMemory};
-use treecast_proto::{Ending, GroupId, Input, MemberId, Offload, Refused};
+use treecast_ebpf::{HookTrouble, SlotMemory, WakeNonce};
+use treecast_proto::{Ending, GroupId, Input, MemberId, Offload, Refused, StrayCounters};
 
 use super::discovery;
+use super::kernel_wakeups::KernelWakeups;
 use super::listening::SocketName;
 use super::messages::{
     AbortMessage, ClientMessage, DaemonMessage, GroupUpdate, MESSAGE_BYTES_MAX, MemoryLayout,
@@ -54,7 +55,7 @@ pub(crate) struct Client {
     /// The daemon's wake-ups.
     wakeups: OwnedFd,
     /// The wake-ups of the kernel's packet path.
-    kernel_wakeups: UdpSocket,
+    kernel_wakeups: KernelWakeups,
     groups: Mutex<BTreeMap<GroupId, Arc<SharedGroup>>>,
     leader_followers: LeaderFollowers,
     /// Wakes the node's own thread.
@@ -135,8 +136,10 @@ impl Client {
             source,
         })?;
         set_timeout(&socket, ANSWER_TIMEOUT).map_err(|error| failed(&error))?;
-        let (address, has_kernel) = match answer {
-            DaemonMessage::Welcome { address, has_kernel } => (address, has_kernel),
+        let (address, has_kernel, wake_nonce) = match answer {
+            DaemonMessage::Welcome { address, has_kernel, wake_nonce } => {
+                (address, has_kernel, WakeNonce(wake_nonce))
+            }
             DaemonMessage::Refused { reason } => return Err(failed(&reason)),
             _ => return Err(failed(&"the peer is not a daemon of this version")),
         };
@@ -163,7 +166,7 @@ impl Client {
             socket: Arc::new(socket),
             exchange: Mutex::new(()),
             wakeups,
-            kernel_wakeups: kernel_wakeups.into(),
+            kernel_wakeups: KernelWakeups::new(kernel_wakeups.into(), wake_nonce),
             groups: Mutex::default(),
             leader_followers,
             waker,
@@ -174,6 +177,16 @@ impl Client {
 
     pub const fn name(&self) -> &SocketName {
         &self.name
+    }
+
+    /// Adds the datagrams at this process's own socket to the daemon's strays.
+    fn with_own_strays(&self, answer: Answer) -> Answer {
+        let strays = answer.into_numbers().map(|numbers| {
+            let of_daemon = StrayCounters::from_values(numbers);
+            let malformed = of_daemon.malformed + self.kernel_wakeups.strays();
+            StrayCounters { malformed, ..of_daemon }.values().map(|(_, count)| count).collect()
+        });
+        Answer::Numbers(strays)
     }
 
     fn send(&self, message: &ClientMessage, may_block: bool) -> io::Result<()> {
@@ -407,13 +420,7 @@ impl Backend for Client {
                 Wakeup::Update => has_update = true,
             }
         }
-        for _ in 0..WAKEUPS_MAX {
-            let received = recv(&self.kernel_wakeups, &mut bytes[..], RecvFlags::DONTWAIT);
-            let Ok((length, _)) = received else { break };
-            if let Some(group) = Program::read_wake_datagram(&bytes[..length]) {
-                self.wake_group(group);
-            }
-        }
+        self.kernel_wakeups.take(WAKEUPS_MAX, |group| self.wake_group(group));
         if has_update || count >= WAKEUPS_BEFORE_UPDATE {
             self.poll_updates();
         }
@@ -487,6 +494,7 @@ impl Backend for Client {
     fn query(&self, query: Query) -> Answer {
         let _exchange = lock(&self.exchange);
         match self.request_in_exchange(&ClientMessage::Query(query)) {
+            Ok((DaemonMessage::Answer(answer), _)) if query == Query::Strays => self.with_own_strays(answer),
             Ok((DaemonMessage::Answer(answer), _)) => answer,
             _ => query.empty_answer(),
         }

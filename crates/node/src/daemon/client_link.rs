@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use rustix::fs::{
     MemfdFlags, Mode, OFlags, SealFlags, fchmod, fcntl_add_seals, ftruncate, memfd_create, open,
 };
-use treecast_ebpf::SlotMemory;
+use treecast_ebpf::{SlotMemory, WakeSocket};
 use treecast_proto::{Ending, GroupId, GroupKey, OwnerId, ReaderSet};
 
 use super::messages::{MemoryLayout, PlaceMessage, Wakeup};
@@ -70,8 +70,8 @@ pub(crate) enum Others {
 pub(crate) struct ClientWaker {
     /// The daemon's end of the wake-ups.
     pub socket: OwnedFd,
-    /// The UDP port at which the kernel's packet path wakes the client.
-    pub wake_port: u16,
+    /// Where the kernel's packet path wakes the client.
+    pub wake_socket: WakeSocket,
     /// The client's user and process, for the log.
     pub name: String,
 }
@@ -174,10 +174,10 @@ impl ClientLink {
         OwnerId(self.account.user)
     }
 
-    /// The port at which the kernel's packet path wakes the client; none where several processes have the group: then it wakes the node,
+    /// The socket at which the kernel's packet path wakes the client; none where several processes have the group: then it wakes the node,
     /// which wakes them.
-    pub fn wake_port(&self) -> Option<u16> {
-        self.readers.is_none().then_some(self.waker.wake_port)
+    pub fn wake_socket(&self) -> Option<WakeSocket> {
+        self.readers.is_none().then_some(self.waker.wake_socket)
     }
 
     /// The user and process of the client that was first.

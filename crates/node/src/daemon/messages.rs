@@ -13,7 +13,7 @@ use treecast_terms::{Keyed, MemberId};
 use crate::{GroupSettings, NodeError};
 
 /// The version of these messages. A daemon rejects clients with another version.
-pub const VERSION: u32 = 9;
+pub const VERSION: u32 = 10;
 
 /// The longest message, in bytes.
 pub const MESSAGE_BYTES_MAX: usize = 256 << 10;
@@ -87,10 +87,12 @@ pub enum ClientMessage {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum DaemonMessage {
-    /// With two descriptors: the client's end of the wake-ups, and the socket by which the kernel's packet path wakes it.
+    /// With two descriptors: the client's end of the wake-ups, and the socket by which the kernel's packet path wakes it, with datagrams
+    /// that carry the nonce.
     Welcome {
         address: SocketAddr,
         has_kernel: bool,
+        wake_nonce: u64,
     },
     /// A request is refused. After an invalid message, the last message.
     Refused {

@@ -7,6 +7,7 @@
 mod client;
 mod client_link;
 mod discovery;
+mod kernel_wakeups;
 mod listening;
 mod messages;
 mod seqpacket;

@@ -13,6 +13,8 @@ use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, accept_with, socketpair};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use rustix::time::Timespec;
+use treecast_ebpf::{WakeNonce, WakeSocket};
+use treecast_proto::StrayCounters;
 
 use super::client_link::ClientWaker;
 use super::listening::ListeningSocket;
@@ -23,8 +25,7 @@ use super::users::audit::{self, Audit, AuditKind};
 use super::users::{Connections, KernelMemory, PeerCredentials, Policy, Shared, User, peer_credentials};
 use crate::api::node::Node;
 use crate::clock;
-use treecast_proto::StrayCounters;
-
+use crate::random;
 use crate::{NodeError, NodeSettings};
 
 /// The most descriptors that the daemon has for a group: its memory, its maps, and its multicast.
@@ -298,7 +299,8 @@ pub(super) fn new_session(
     let wake = UdpSocket::bind((node.address().ip(), 0))?;
     wake.set_nonblocking(true)?;
     let name = peer.to_string();
-    let waker = ClientWaker { socket: daemon_end, wake_port: wake.local_addr()?.port(), name };
+    let wake_socket = WakeSocket { port: wake.local_addr()?.port(), nonce: WakeNonce(random::word()?) };
+    let waker = ClientWaker { socket: daemon_end, wake_socket, name };
     Ok(Session::new(socket.try_clone()?, peer, rule, waker, (client_end, wake)))
 }
 

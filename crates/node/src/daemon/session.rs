@@ -263,7 +263,9 @@ impl Session {
         }
         let (wakeups, kernel_wakeups) = self.client_ends.take().ok_or("duplicate hello")?;
         let (address, has_kernel) = (user.shared.engine.address(), user.shared.engine.has_kernel());
-        Ok((DaemonMessage::Welcome { address, has_kernel }, vec![wakeups, kernel_wakeups.into()]))
+        let wake_nonce = self.waker.wake_socket.nonce.0;
+        let welcome = DaemonMessage::Welcome { address, has_kernel, wake_nonce };
+        Ok((welcome, vec![wakeups, kernel_wakeups.into()]))
     }
 
     /// Passes a request to the engine, if its group is the client's. The group may have ended. At the root's host the root alone requests

@@ -284,8 +284,8 @@ impl Core {
         socket: Option<(u64, RootSocket)>,
     ) {
         let Some(kernel) = &mut self.kernel else { return };
-        let wake_port = shared_group.client.as_ref().and_then(ClientLink::wake_port);
-        if let Err((added, error)) = kernel.add(added, wake_port, socket) {
+        let wake_socket = shared_group.client.as_ref().and_then(ClientLink::wake_socket);
+        if let Err((added, error)) = kernel.add(added, wake_socket, socket) {
             tracing::warn!(%error, "group {} runs in user space only", shared_group.group);
             self.background.unmake(*added);
         }

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 
 use treecast_ebpf::{
     EbpfError, GroupMaker, HookTrouble, Interface, KernelCounters, KernelGroup, Program, ProgramSettings,
-    ReceivedNak, Room, WakeReason, interfaces_for,
+    ReceivedNak, Room, WakeNonce, WakeReason, WakeSocket, interfaces_for,
 };
 use treecast_proto::{
     FlowState, GroupCounters, GroupId, HandOff, HandOffChild, Input, Nanoseconds, Protocol, Sequence,
@@ -19,6 +19,7 @@ use treecast_proto::{
 use super::root_socket::{RootSocket, supports_gso};
 use crate::clock;
 use crate::datagrams::{Datagrams, Outgoing};
+use crate::random;
 
 /// The kernel's packet path, with the groups that are in its tables.
 #[derive(Debug)]
@@ -86,7 +87,8 @@ impl KernelPath {
         let interfaces = interfaces_for(address)?;
         let mut program = Program::load(settings(&interfaces, groups_max))?;
         let socket = datagrams.cookie().map_err(system("cannot identify the socket"))?;
-        program.set_socket(socket, address.port());
+        let nonce = random::word().map(WakeNonce).map_err(system("the system has no random numbers"))?;
+        program.set_socket(socket, WakeSocket { port: address.port(), nonce });
         program.attach(&interfaces)?;
         if !supports_gso() {
             datagrams.disable_offloads();
@@ -160,6 +162,11 @@ impl KernelPath {
         self.program.wakeups()
     }
 
+    /// The group of a datagram by which the program wakes a reader at the node's socket; `None` for all others, forged ones among them.
+    pub fn read_wake_datagram(&self, datagram: &[u8]) -> Option<GroupId> {
+        self.program.wake_socket().nonce.read(datagram)
+    }
+
     /// The next group that the program has asked user space to reclaim: a child misses a packet, or has not answered in time.
     pub fn next_woken(&mut self) -> Option<GroupId> {
         while let Some(wakeup) = self.program.take_wakeup() {
@@ -181,7 +188,7 @@ impl KernelPath {
         self.program.maker()
     }
 
-    /// Adds a group to the tables: with the local UDP port at which the program wakes its application, if that is in another process,
+    /// Adds a group to the tables: with the socket at which the program wakes its application, if that is in another process,
     /// and at a root whose packets the program sends with the cookie of the application's socket, whose datagrams are these packets, and
     /// the engine's copy of it.
     ///
@@ -190,14 +197,14 @@ impl KernelPath {
     pub fn add(
         &mut self,
         mut group: KernelGroup,
-        wake_port: Option<u16>,
+        wake_socket: Option<WakeSocket>,
         socket: Option<(u64, RootSocket)>,
     ) -> Result<(), (Box<KernelGroup>, EbpfError)> {
         if let Err(error) = self.program.add_group(&mut group) {
             return Err((Box::new(group), error));
         }
-        if let Some(port) = wake_port {
-            group.set_wake_port(port);
+        if let Some(wake_socket) = wake_socket {
+            group.set_wake_socket(wake_socket);
         }
         let (cookie, socket) = socket.unzip();
         if let Some(cookie) = cookie {

@@ -27,7 +27,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use rustix::time::{Itimerspec, TimerfdTimerFlags, Timespec};
-use treecast_ebpf::{HookTrouble, KernelGroup, Program};
+use treecast_ebpf::{HookTrouble, KernelGroup};
 use treecast_proto::{
     AbortReason, GroupId, Input, Nanoseconds, Output, StrayCounters, TURN_MAX, Transmit, TransmitPayload,
 };
@@ -266,8 +266,9 @@ impl Engine {
         for message in 0..count {
             let Some((from, segments)) = datagrams.message(message) else { continue };
             for bytes in segments {
-                if core.kernel.is_some() {
-                    if let Some(group) = Program::read_wake_datagram(bytes) {
+                if let Some(kernel) = &core.kernel {
+                    // The protocol counts a forged one: no packet has its version.
+                    if let Some(group) = kernel.read_wake_datagram(bytes) {
                         if let Some(entry) = core.groups.get(&group) {
                             entry.shared_group.wake_always();
                         }

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use treecast_proto::{GroupId, MemberId};
 
 /// A question to an engine.
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub(crate) enum Query {
     /// This member's children. Answered by [`Answer::Members`].

@@ -4,12 +4,15 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::net::SocketAddr;
 
-use treecast_ebpf::Program;
+use treecast_ebpf::WakeNonce;
 use treecast_proto::{GroupId, HandOff, Nanoseconds, Output};
 use treecast_wire::{HEADER_BYTES, View};
 
 use super::super::frame::{self, Style};
 use super::{Pair, Posted, Sent, describe, payload_of, udp_frames};
+
+/// What wake datagrams carry.
+pub(super) const WAKE_NONCE: WakeNonce = WakeNonce(0x5152_5354_5556_5758);
 
 /// The length of all headers below the payload, with IPv6.
 const HEADERS_BYTES: usize = 62 + HEADER_BYTES;
@@ -47,7 +50,8 @@ impl Pair<'_> {
         Ok(sent)
     }
 
-    /// Checks a wake datagram: the received packet or its header, with a version that no packet has.
+    /// Checks a wake datagram: the received packet or its header, with a version that no packet has, and the nonce in
+    /// place of its code.
     pub(super) fn check_wake_datagram(
         &self,
         style: Style,
@@ -60,8 +64,9 @@ impl Pair<'_> {
         let is_right = (found, to) == (from, self.wake_address())
             && is_whole
             && bytes[0] == 0
-            && bytes[1..] == received[1..bytes.len()]
-            && Program::read_wake_datagram(bytes) == View::new(received).ok().map(|view| view.group())
+            && bytes[1..HEADER_BYTES - 8] == received[1..HEADER_BYTES - 8]
+            && bytes[HEADER_BYTES..] == received[HEADER_BYTES..bytes.len()]
+            && WAKE_NONCE.read(bytes) == View::new(received).ok().map(|view| view.group())
             && frame::build(from, to, bytes, style) == waking;
         let headers = waking.len().min(HEADERS_BYTES);
         if is_right {

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::Ordering;
 
-use treecast_ebpf::{CHILDREN_MAX, KernelGroup, ReceivedNak, SlotMemory, WakeReason};
+use treecast_ebpf::{CHILDREN_MAX, KernelGroup, ReceivedNak, SlotMemory, WakeReason, WakeSocket};
 use treecast_proto::{
     Authentication, Event, GroupId, HandOff, Input, Integrity, MemberId, Nanoseconds, Output, Piece,
     Protocol, Refused, Sequence, Settings, Step, Store, Trace, Transmit, TransmitPayload,
@@ -19,7 +19,7 @@ use treecast_wire::{Body, Data, Distribution, HEADER_BYTES, Header, MacKey, Time
 use super::frame::{self, Style};
 use super::lab::{Lab, Sender, Verdict};
 use super::session::has_wrong_crc;
-use compare::equal;
+use compare::{WAKE_NONCE, equal};
 
 /// The datagrams that were sent, by destination, in order.
 type Sent = BTreeMap<SocketAddr, Vec<Vec<u8>>>;
@@ -427,7 +427,7 @@ impl<'a> Pair<'a> {
             return Err(format!("payloads of {payload_bytes_max} bytes are longer than the slots"));
         }
         kernel.memory().read().store(start.0, Ordering::Release);
-        kernel.set_wake_port(self.wake_address().port());
+        kernel.set_wake_socket(WakeSocket { port: self.wake_address().port(), nonce: WAKE_NONCE });
         if is_root {
             kernel.set_root_socket(self.lab.application());
         }
