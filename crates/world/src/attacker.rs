@@ -28,6 +28,8 @@ pub struct Packet {
     pub bytes: Vec<u8>,
     /// The group of which it is authentic although no member has sent it.
     pub forged: Option<u32>,
+    /// The kernel's packet path of the receiver has left it to user space.
+    pub is_passed_up: bool,
 }
 
 /// The number of recorded packets.
@@ -62,7 +64,7 @@ impl Attacker {
         if replayed == 0.0 && forged == 0.0 {
             return None;
         }
-        let packet = Packet { from, to, bytes: bytes.to_vec(), forged: None };
+        let packet = Packet { from, to, bytes: bytes.to_vec(), forged: None, is_passed_up: false };
         if self.recorded.len() < RECORDED_MAX {
             self.recorded.push(packet);
         } else {

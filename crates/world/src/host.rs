@@ -1,5 +1,8 @@
 //! A host of a world: its node, the memory of its slots, and its applications.
 
+mod fast_path;
+mod kernel;
+
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -11,6 +14,8 @@ use treecast_proto::{
     is_wake_due,
 };
 
+use self::kernel::Kernel;
+pub use self::kernel::{Alarm, Offer};
 use crate::attacker::Packet;
 use crate::oracle::{EndedReader, Oracle, ReaderId};
 use crate::scenario::{GroupScenario, Scenario, Waiting};
@@ -26,6 +31,7 @@ pub struct Host {
     pub unreported_events: Vec<Event>,
     is_up: bool,
     protocol: Protocol,
+    kernel: Kernel,
     groups: BTreeMap<u32, Application>,
     random: Pcg64,
     paused_until: Nanoseconds,
@@ -127,6 +133,7 @@ impl Host {
             unreported_events: Vec::new(),
             is_up: true,
             protocol: Protocol::new(settings()),
+            kernel: Kernel::new(number, life, scenario),
             groups: BTreeMap::new(),
             paused_until: Nanoseconds::ZERO,
             reads_from: Nanoseconds::ZERO,
@@ -183,26 +190,33 @@ impl Host {
         self.is_up = false;
         self.wake_at = None;
         self.groups.clear();
+        self.kernel.clear();
     }
 
     pub fn restart(&mut self, scenario: &Scenario) {
         let number = self.number;
         let life = self.life + 1;
         let traces = self.traces.take();
+        let counts = self.kernel.counts;
         *self = Self::new(number, life, scenario);
+        self.kernel.counts = counts;
         if let Some(traces) = traces {
             self.record(traces);
         }
     }
 
-    /// Records its inputs from now on, after those of earlier lives.
+    /// Records its inputs from now on, after those of earlier lives. They are those of the protocol alone: no group is handed off.
     pub fn record(&mut self, mut traces: Vec<Trace>) {
+        self.kernel.disable();
         traces.push(Trace::new(address(self.number), settings()));
         self.traces = Some(traces);
     }
 
     /// Gives the node an input, at the time of its own clock; `payload` is that of a packet to queue.
     fn ask(&mut self, now: Nanoseconds, input: Input<'static>, payload: &[u8]) -> Result<(), String> {
+        if let Some(group) = input.group() {
+            self.reclaim(now, group)?;
+        }
         if let Some(trace) = self.traces.as_mut().and_then(|traces| traces.last_mut()) {
             trace.request(now, &input, payload);
         }
@@ -327,6 +341,9 @@ impl Host {
         if let Some(trace) = self.traces.as_mut().and_then(|traces| traces.last_mut()) {
             trace.datagram(now, address(from), bytes);
         }
+        if let Some(group) = self.protocol.group_to_reclaim(bytes) {
+            self.reclaim(now, group)?;
+        }
         let input = Input::Datagram { from: address(from), bytes };
         self.protocol.handle(now, input).map_err(|error| error.to_string())?;
         while let Some(output) = self.protocol.poll_local() {
@@ -361,10 +378,15 @@ impl Host {
         scenario: &Scenario,
         oracle: &mut Oracle,
     ) -> Result<Action, String> {
+        if let Some(action) = self.take_sent() {
+            return Ok(action);
+        }
         let now = self.time(now);
+        self.reclaim_due(now)?;
         loop {
             match self.protocol.poll(now) {
                 Output::Timeout(timeout) => {
+                    self.hand_off()?;
                     return Ok(Action::Wait(timeout.map(|timeout| timeout.since(self.clock))));
                 }
                 Output::Transmit(transmit) => return self.send(transmit),
@@ -442,7 +464,7 @@ impl Host {
     pub fn check(&self, scenario: &Scenario, oracle: &Oracle) -> Result<(), String> {
         for (&group, application) in &self.groups {
             let slots = application.slots;
-            if let Some((from, end)) = self.protocol.readable(GroupId(group))
+            if let Some((from, end)) = self.readable(GroupId(group))
                 && end.distance_from(from) as u32 > slots
             {
                 return Err(format!(
@@ -498,8 +520,8 @@ impl Host {
         group: u32,
         setting: &GroupScenario,
     ) -> Result<Option<Nanoseconds>, String> {
-        let readable = self.protocol.readable(GroupId(group));
-        let freed = self.protocol.freed(GroupId(group));
+        let readable = self.readable(GroupId(group));
+        let freed = self.freed(GroupId(group));
         let application = self.groups.get_mut(&group).ok_or("no such group")?;
         let until = if application.is_root { application.rest_until } else { self.reads_from };
         if now < until {
@@ -517,11 +539,14 @@ impl Host {
     /// The sleeping applications that the node wakes, as an engine does: for free slots, the end of a message, much to read or to forward,
     /// and the end of the group.
     pub fn wake_applications(&mut self) -> Vec<u32> {
-        let Self { protocol, groups, .. } = self;
+        let Self { protocol, groups, kernel, .. } = self;
         let woken = groups.iter_mut().filter_map(|(&group, application)| {
             let id = GroupId(group);
+            let is_woken = kernel.woken.remove(&group);
             let seen = application.asleep_at?;
-            let (now, is_due) = if application.is_root {
+            let (now, is_due) = if kernel.runs(id) {
+                (seen, false)
+            } else if application.is_root {
                 let freed = protocol.freed(id).unwrap_or(seen);
                 (freed, freed != seen)
             } else {
@@ -533,7 +558,7 @@ impl Host {
                 let has_end = new.any(|packet| protocol.piece(id, packet).is_some_and(Piece::is_last));
                 (end, has_end || is_wake_due(offload, queued, end, slots))
             };
-            let is_woken = is_due || application.ended.is_some();
+            let is_woken = is_woken || is_due || application.ended.is_some();
             application.asleep_at = (!is_woken).then_some(now);
             is_woken.then_some(group)
         });
@@ -553,7 +578,7 @@ impl Host {
         let setting = &scenario.groups[group as usize];
         let (life, messages) = (self.life, scenario.messages(group, self.life));
         let keys = group_key(scenario, group).session_keys(session(life), setting.authentication);
-        while self.protocol.room(id) > 0 {
+        while self.room(id) > 0 {
             let application = self.groups.get_mut(&group).ok_or("no such group")?;
             if now < application.rest_until {
                 break;
@@ -569,7 +594,9 @@ impl Host {
             let piece = Piece { message, offset, length: length as u32, message_length, checksum };
             let slot = application.queued.0 & (application.slots - 1);
             application.memory[slot as usize].clone_from(&bytes);
-            self.ask(time, Input::Queue { group: id, piece }, &bytes)?;
+            if !self.send_by_kernel(time, id, piece)? {
+                self.ask(time, Input::Queue { group: id, piece }, &bytes)?;
+            }
             let application = self.groups.get_mut(&group).ok_or("no such group")?;
             application.queued += 1;
             application.offset += length;
@@ -593,18 +620,18 @@ impl Host {
     ) -> Result<(), String> {
         let time = self.time(now);
         let id = GroupId(group);
-        let Some((from, end)) = self.protocol.readable(id) else { return Ok(()) };
+        let Some((from, end)) = self.readable(id) else { return Ok(()) };
         let most = self.random.random_range(1..=scenario.groups[group as usize].read_packets_max);
         let upto = end.min(from + most);
         for packet in from.until(upto) {
-            let piece = *self.protocol.piece(id, packet).ok_or("a packet to be read is not there")?;
+            let piece = *self.piece(id, packet).ok_or("a packet to be read is not there")?;
             let application = self.groups.get(&group).ok_or("no such group")?;
             let slot = packet.0 & (application.slots - 1);
             let bytes = &application.memory[slot as usize];
             let begins_late = application.start != scenario.groups[group as usize].start;
             let session = application.session.ok_or("a member reads that has no place")?;
             oracle.read(scenario, self.reader(group), session, begins_late, &piece, bytes)?;
-            self.ask(time, Input::Consumed { group: id, upto: packet + 1 }, &[])?;
+            self.consume(time, id, packet + 1)?;
             let application = self.groups.get_mut(&group).ok_or("no such group")?;
             application.queued = packet + 1;
             self.forward(time, id, packet + 1, piece.is_last())?;

@@ -1,5 +1,6 @@
 //! Deterministic simulation of the protocol: a cluster of nodes on a network that loses, duplicates, corrupts, reorders and delays
-//! packets, while hosts crash, pause and restart, readers stop reading and members join and leave.
+//! packets, while hosts crash, pause and restart, readers stop reading and members join and leave. Some hosts hand groups off to the
+//! kernel's packet path, and reclaim them.
 //!
 //! A [`World`] is drawn from its seed and runs until no event is left. After every step it checks the guarantees to users against
 //! a reference, and reports the first [`Violation`].
@@ -27,7 +28,7 @@ use treecast_proto::{GroupId, Nanoseconds, Trace};
 use treecast_wire::{Body, Control, ControlHeader, Handshake, Header, View};
 
 use attacker::Packet;
-use host::{Action, Host};
+use host::{Action, Alarm, Host, Offer};
 use network::Network;
 use oracle::Oracle;
 use scenario::{Fault, Scenario};
@@ -64,6 +65,12 @@ enum EventKind {
         group: u32,
         life: u32,
     },
+    /// The kernel's packet path of a host wakes up, or wakes the node.
+    Alarm {
+        host: usize,
+        life: u32,
+        alarm: Alarm,
+    },
     Fault(usize),
 }
 
@@ -82,6 +89,10 @@ pub struct Report {
     pub attacks: u64,
     /// Datagrams sent.
     pub datagrams: u64,
+    /// Hand-offs of groups to the kernel's packet path.
+    pub hand_offs: u64,
+    /// Inputs that the kernel's packet path handled: packets received, and packets of roots.
+    pub handled_by_kernel: u64,
     /// Events processed.
     pub steps: u64,
     /// The time of the last event.
@@ -97,6 +108,8 @@ impl AddAssign for Report {
         self.restarts += other.restarts;
         self.attacks += other.attacks;
         self.datagrams += other.datagrams;
+        self.hand_offs += other.hand_offs;
+        self.handled_by_kernel += other.handled_by_kernel;
         self.steps += other.steps;
         self.ended_at = self.ended_at.max(other.ended_at);
     }
@@ -228,6 +241,8 @@ impl World {
             restarts: self.hosts.iter().map(|host| u64::from(host.life)).sum(),
             attacks: self.network.attacks,
             datagrams: self.network.datagrams,
+            hand_offs: self.hosts.iter().map(Host::hand_offs).sum(),
+            handled_by_kernel: self.hosts.iter().map(Host::handled_by_kernel).sum(),
             steps: self.steps,
             ended_at: self.now,
         })
@@ -264,6 +279,9 @@ impl World {
         match kind {
             EventKind::Arrive(packet) => {
                 let to = packet.to;
+                if self.hosts[to].is_up() && !packet.is_passed_up && self.offer(&packet)? {
+                    return Ok(());
+                }
                 if self.hosts[to].is_up() && !self.hosts[to].has_paused(self.now) {
                     if let Some(group) = packet.forged {
                         self.oracle.mislead(group);
@@ -292,8 +310,59 @@ impl World {
                 Ok(())
             }
             EventKind::Work { host, group, life } => self.work(host, group, life),
+            EventKind::Alarm { host, life, alarm } => self.alarm(host, life, alarm),
             EventKind::Fault(number) => self.fault(number),
         }
+    }
+
+    /// The kernel's packet path of a host receives a datagram; returns whether user space does not get it now.
+    fn offer(&mut self, packet: &Packet) -> Result<bool, String> {
+        let to = packet.to;
+        match self.hosts[to].offer(self.now, packet)? {
+            Offer::Handled => {
+                if let Some(group) = packet.forged {
+                    self.oracle.mislead(group);
+                }
+                self.carry_out_kernel(to)?;
+                Ok(true)
+            }
+            Offer::PassedUp(at) => {
+                let packet = Packet { is_passed_up: true, ..packet.clone() };
+                self.schedule(at, EventKind::Arrive(packet));
+                self.carry_out_kernel(to)?;
+                Ok(true)
+            }
+            Offer::NotHandedOff => Ok(false),
+        }
+    }
+
+    fn alarm(&mut self, host: usize, life: u32, alarm: Alarm) -> Result<(), String> {
+        if !self.hosts[host].is_up() || self.hosts[host].life != life {
+            return Ok(());
+        }
+        match alarm {
+            Alarm::Timer(group) => {
+                self.hosts[host].expire_kernel_timer(self.now, group);
+                self.carry_out_kernel(host)
+            }
+            Alarm::Wakeup(_) if let Some(until) = self.hosts[host].paused_until(self.now) => {
+                self.schedule(until, EventKind::Alarm { host, life, alarm });
+                Ok(())
+            }
+            Alarm::Wakeup(group) => {
+                self.hosts[host].wake_node(self.now, group)?;
+                self.drain(host)
+            }
+        }
+    }
+
+    /// Sends what the kernel's packet path of a host sends, wakes its applications, and sets its alarms.
+    fn carry_out_kernel(&mut self, host: usize) -> Result<(), String> {
+        while let Some(action) = self.hosts[host].take_sent() {
+            self.carry_out(host, action)?;
+        }
+        self.wake_applications(host);
+        self.hosts[host].check(&self.scenario, &self.oracle)
     }
 
     /// Runs the application of a group at a host, and schedules its next check.
@@ -315,45 +384,61 @@ impl World {
 
     /// Polls a node until it has no output.
     fn drain(&mut self, host: usize) -> Result<(), String> {
-        let now = self.now;
         loop {
-            match self.hosts[host].poll(now, &self.scenario, &mut self.oracle)? {
-                Action::Send { to, bytes } if to >= self.hosts.len() => {
-                    // A hello that was sent again from another address is answered like any other.
-                    let may_answer =
-                        |view: View<'_>| view.is_handshake() || self.oracle.is_misled(view.group().0);
-                    if !View::new(&bytes).is_ok_and(may_answer) {
-                        return Err(format!("host {host} has answered a stranger without the token"));
-                    }
-                }
-                Action::Multicast { bytes } => {
-                    for (at, packet) in self.network.send_multicast(now, host, &bytes) {
-                        self.schedule(at, EventKind::Arrive(packet));
-                    }
-                }
-                Action::Send { to, bytes } => {
-                    for (at, packet) in self.network.send(now, host, to, &bytes) {
-                        self.schedule(at, EventKind::Arrive(packet));
-                    }
-                }
+            match self.hosts[host].poll(self.now, &self.scenario, &mut self.oracle)? {
                 Action::Wait(deadline) => {
                     let wake_at = self.hosts[host].wake_at;
                     if let Some(deadline) = deadline
                         && wake_at.is_none_or(|at| deadline < at)
                     {
-                        let deadline = deadline.max(now);
+                        let deadline = deadline.max(self.now);
                         self.hosts[host].wake_at = Some(deadline);
                         self.schedule(deadline, EventKind::Wake(host));
                     }
                     break;
                 }
+                action => self.carry_out(host, action)?,
             }
         }
+        self.wake_applications(host);
+        self.hosts[host].check(&self.scenario, &self.oracle)
+    }
+
+    /// Sends a datagram of a host.
+    fn carry_out(&mut self, host: usize, action: Action) -> Result<(), String> {
+        let now = self.now;
+        match action {
+            Action::Send { to, bytes } if to >= self.hosts.len() => {
+                // A hello that was sent again from another address is answered like any other.
+                let may_answer =
+                    |view: View<'_>| view.is_handshake() || self.oracle.is_misled(view.group().0);
+                if !View::new(&bytes).is_ok_and(may_answer) {
+                    return Err(format!("host {host} has answered a stranger without the token"));
+                }
+            }
+            Action::Multicast { bytes } => {
+                for (at, packet) in self.network.send_multicast(now, host, &bytes) {
+                    self.schedule(at, EventKind::Arrive(packet));
+                }
+            }
+            Action::Send { to, bytes } => {
+                for (at, packet) in self.network.send(now, host, to, &bytes) {
+                    self.schedule(at, EventKind::Arrive(packet));
+                }
+            }
+            Action::Wait(_) => {}
+        }
+        Ok(())
+    }
+
+    fn wake_applications(&mut self, host: usize) {
         let life = self.hosts[host].life;
         for group in self.hosts[host].wake_applications() {
-            self.schedule(now, EventKind::Work { host, group, life });
+            self.schedule(self.now, EventKind::Work { host, group, life });
         }
-        self.hosts[host].check(&self.scenario, &self.oracle)
+        for (at, alarm) in self.hosts[host].take_alarms() {
+            self.schedule(at.max(self.now), EventKind::Alarm { host, life, alarm });
+        }
     }
 
     fn fault(&mut self, number: usize) -> Result<(), String> {
@@ -420,6 +505,6 @@ fn watch_step(now: Nanoseconds, kind: &EventKind, scenario: &Scenario, watch: &m
         EventKind::Fault(number) => {
             watch(format!("{:>14}            {:?}", now.0, scenario.faults[*number].1));
         }
-        EventKind::Wake(_) | EventKind::Work { .. } => {}
+        EventKind::Wake(_) | EventKind::Work { .. } | EventKind::Alarm { .. } => {}
     }
 }

@@ -1,5 +1,7 @@
 //! The network between the hosts of a world.
 
+use std::collections::BTreeMap;
+
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use treecast_proto::Nanoseconds;
@@ -20,6 +22,8 @@ pub struct Network {
     broken_paths: Vec<(usize, usize, Nanoseconds)>,
     /// Paths from one host or from all to another that have shrunk, and the longest datagrams there in bytes.
     shrunk_paths: Vec<(Option<usize>, usize, usize)>,
+    /// Where paths keep the order: when the last datagram of each arrives.
+    last_arrivals: BTreeMap<(usize, usize), Nanoseconds>,
     attacker: Attacker,
     pub datagrams: u64,
     /// The number of packets that attackers have sent.
@@ -38,6 +42,7 @@ impl Network {
             partitions: Vec::new(),
             broken_paths: Vec::new(),
             shrunk_paths: Vec::new(),
+            last_arrivals: BTreeMap::new(),
             attacker: Attacker::new(scenario),
             datagrams: 0,
             attacks: 0,
@@ -96,7 +101,7 @@ impl Network {
         } else {
             1 + usize::from(self.random.random_bool(self.weather.duplicated))
         };
-        let arrivals: Vec<_> = (0..copies).filter_map(|_| self.copy(now, bytes)).collect();
+        let arrivals: Vec<_> = (0..copies).filter_map(|_| self.copy(now, from, to, bytes)).collect();
         let attack = self
             .attacker
             .see(from, to, bytes)
@@ -105,7 +110,7 @@ impl Network {
         self.attacks += u64::from(attack.is_some());
         arrivals
             .into_iter()
-            .map(move |(at, bytes)| (at, Packet { from, to, bytes, forged: None }))
+            .map(move |(at, bytes)| (at, Packet { from, to, bytes, forged: None, is_passed_up: false }))
             .chain(attack)
     }
 
@@ -116,8 +121,14 @@ impl Network {
         })
     }
 
-    fn copy(&mut self, now: Nanoseconds, bytes: &[u8]) -> Option<(Nanoseconds, Vec<u8>)> {
-        let Weather { lost, corrupted, late, delay_min, delay_max, late_max, .. } = self.weather;
+    fn copy(
+        &mut self,
+        now: Nanoseconds,
+        from: usize,
+        to: usize,
+        bytes: &[u8],
+    ) -> Option<(Nanoseconds, Vec<u8>)> {
+        let Weather { lost, corrupted, late, delay_min, delay_max, late_max, keeps_order, .. } = self.weather;
         if self.random.random_bool(lost) {
             return None;
         }
@@ -129,7 +140,13 @@ impl Network {
         if self.random.random_bool(corrupted) {
             self.corrupt(&mut bytes);
         }
-        Some((now + Nanoseconds(delay), bytes))
+        let mut at = now + Nanoseconds(delay);
+        if keeps_order {
+            let last = self.last_arrivals.entry((from, to)).or_default();
+            at = at.max(*last);
+            *last = at;
+        }
+        Some((at, bytes))
     }
 
     /// Corrupts some bytes, or truncates the datagram.

@@ -13,6 +13,7 @@ pub struct Scenario {
     pub groups: Vec<GroupScenario>,
     pub weather: Weather,
     pub multicast: MulticastWeather,
+    pub kernels: Kernels,
     pub attacks: Attacks,
     pub faults: Vec<(Nanoseconds, Fault)>,
 }
@@ -75,6 +76,8 @@ pub struct Weather {
     pub delay_min: Nanoseconds,
     pub delay_max: Nanoseconds,
     pub late_max: Nanoseconds,
+    /// Whether the datagrams of a path arrive in order.
+    pub keeps_order: bool,
 }
 
 /// What the network does to multicast beyond the weather. A bit of a set stands for a host.
@@ -84,6 +87,20 @@ pub struct MulticastWeather {
     pub lossy_links: Vec<(u64, f64)>,
     /// Hosts that it does not reach, from when and until when.
     pub unreached: Vec<(u64, Nanoseconds, Nanoseconds)>,
+}
+
+/// The hosts that run groups in the kernel's packet path. A bit of a set stands for a host.
+#[derive(Debug, Clone, Copy)]
+pub struct Kernels {
+    pub hosts: u64,
+    /// A pause stops the node and its applications there, and not the kernel.
+    pub running_through_pauses: u64,
+    /// The probability that a group that may be handed off is handed off.
+    pub handed_off: f64,
+    /// The probability that the kernel leaves a packet to user space that it could handle.
+    pub passed_up: f64,
+    /// The longest time until user space gets what the kernel leaves to it.
+    pub latency_max: Nanoseconds,
 }
 
 /// A time from its first to its last instant.
@@ -142,12 +159,15 @@ impl Scenario {
         let weather = Weather::random(&mut random);
         let attacks = Attacks::random(&mut random);
         let multicast = MulticastWeather::random(seed, hosts);
-        let mut scenario = Self { seed, hosts, groups, weather, multicast, attacks, faults: Vec::new() };
+        let kernels = Kernels::random(seed, hosts);
+        let faults = Vec::new();
+        let mut scenario = Self { seed, hosts, groups, weather, multicast, kernels, attacks, faults };
         if random.random_bool(0.7) {
             for _ in 0..random.random_range(1..=4) {
                 scenario.add_fault(&mut random);
             }
         }
+        scenario.calm_weather();
         scenario.take_multicast();
         scenario.shrink_paths();
         scenario.take_variants();
@@ -165,6 +185,21 @@ impl Scenario {
             if random.random_bool(0.5) {
                 group.waiting = Waiting::Sleeps;
             }
+        }
+    }
+
+    /// In most worlds with the kernel's packet path, little happens to packets: that path handles no packet out of order. A stream of
+    /// its own decides that, so that it changes nothing else.
+    fn calm_weather(&mut self) {
+        let mut random = Pcg64::seed_from_u64(self.seed ^ 0x6361_6c6d_0000_0000);
+        if self.kernels.hosts == 0 || random.random_bool(0.3) {
+            return;
+        }
+        let factor = 0.1_f64.powi(random.random_range(0..=3));
+        let Weather { lost, duplicated, corrupted, late, keeps_order, .. } = &mut self.weather;
+        *keeps_order = true;
+        for share in [lost, duplicated, corrupted, late] {
+            *share *= factor;
         }
     }
 
@@ -357,6 +392,26 @@ fn random_tree(random: &mut Pcg64, members: usize, root: MemberId) -> Vec<Vec<Me
     children
 }
 
+impl Kernels {
+    /// A stream of its own draws that, so that it changes nothing else.
+    fn random(seed: u64, hosts: usize) -> Self {
+        let mut random = Pcg64::seed_from_u64(seed ^ 0x6b65_726e_656c_0000);
+        let all = (1_u64 << hosts) - 1;
+        let with_kernel = match random.random_range(0..3) {
+            0 => 0,
+            1 => random.random_range(0..=all),
+            _ => all,
+        };
+        Self {
+            hosts: with_kernel,
+            running_through_pauses: random.random_range(0..=all),
+            handed_off: random.random_range(0.3..=1.0),
+            passed_up: if random.random_bool(0.5) { random.random_range(0.0..0.1) } else { 0.0 },
+            latency_max: Nanoseconds(10_u64.pow(random.random_range(0..=6))),
+        }
+    }
+}
+
 impl Attacks {
     fn random(random: &mut Pcg64) -> Self {
         let mut share = |max: f64| if random.random_bool(0.3) { random.random_range(0.0..=max) } else { 0.0 };
@@ -397,6 +452,6 @@ impl Weather {
         let delay_min = Nanoseconds(random.random_range(1_000..=200_000));
         let delay_max = delay_min + Nanoseconds(random.random_range(1..=300_000));
         let late_max = Nanoseconds(random.random_range(1_000..=5_000_000));
-        Self { lost, duplicated, corrupted, late, delay_min, delay_max, late_max }
+        Self { lost, duplicated, corrupted, late, delay_min, delay_max, late_max, keeps_order: false }
     }
 }
