@@ -5,7 +5,7 @@
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use treecast_proto::{Nanoseconds, PayloadChecksum, Piece, Sequence};
 
@@ -123,8 +123,17 @@ impl SlotMemory {
 
     /// Whether the payload was found to have the checksum in its descriptor. If not, its reader has to verify it.
     pub fn is_verified(&self, packet: Sequence) -> bool {
-        // SAFETY: the slot is mapped.
-        unsafe { get!(self.descriptor(packet), is_verified) != 0 }
+        self.verified(packet).load(Ordering::Acquire) != 0
+    }
+
+    /// The payload in the slot has the checksum in its descriptor: what was written there before is visible to who finds that.
+    pub fn set_verified(&self, packet: Sequence) {
+        self.verified(packet).store(1, Ordering::Release);
+    }
+
+    fn verified(&self, packet: Sequence) -> &AtomicU32 {
+        // SAFETY: the word is aligned, mapped as long as this value, and written whole by all sides.
+        unsafe { AtomicU32::from_ptr(&raw mut (*self.descriptor(packet)).is_verified) }
     }
 
     /// Writes the descriptor of a packet whose payload is in its slot and has this checksum.

@@ -65,6 +65,14 @@ pub enum Input<'a> {
         /// To this child only; `None`: to all children.
         child: Option<MemberId>,
     },
+    /// At another member: a payload in a slot, which a fast path accepted without its checksum, is corrupt. The parent is asked for the
+    /// packet again; if it still has that, it comes as an [`Output::Store`]. Nothing tells that it does not.
+    Repair {
+        /// The group.
+        group: GroupId,
+        /// The packet, which the readers of this node still need.
+        packet: Sequence,
+    },
     /// At the root: everything is queued; the group ends when all members have it.
     Close {
         /// The group.
@@ -100,6 +108,7 @@ impl Input<'_> {
             | Self::Consumed { group, .. }
             | Self::Readers { group, .. }
             | Self::Forward { group, .. }
+            | Self::Repair { group, .. }
             | Self::Close { group }
             | Self::Leave { group }
             | Self::Evict { group, .. }

@@ -130,6 +130,7 @@ impl Protocol {
                 Ok(())
             }),
             Input::Forward { group, upto, child } => self.command(group, |group| group.forward(upto, child)),
+            Input::Repair { group, packet } => self.command(group, |group| group.repair(now, packet)),
             Input::Close { group } => self.command(group, Group::close),
             Input::Leave { group } => self.command(group, |group| group.leave(now)),
             Input::Evict { group, member } => self.command(group, |group| group.evict(member)),

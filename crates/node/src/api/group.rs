@@ -30,7 +30,7 @@ use crate::{GroupSettings, NodeError};
 /// A root that drops the group without closing it aborts the group; another member leaves.
 #[derive(Debug)]
 pub struct Group {
-    backend: Arc<dyn Backend>,
+    pub(super) backend: Arc<dyn Backend>,
     pub(super) shared_group: Arc<SharedGroup>,
     pub(super) settings: GroupSettings,
     hosts: Hosts,

@@ -3,7 +3,7 @@
 use std::mem::MaybeUninit;
 use std::time::{Duration, Instant};
 
-use treecast_proto::{Piece, Sequence, is_forward_due};
+use treecast_proto::{Input, Piece, Sequence, is_forward_due};
 
 use super::group::{Group, Role};
 use super::receiver::Receiver;
@@ -47,6 +47,9 @@ impl Room {
         Self { message_bytes, part_bytes: u64::MAX }
     }
 }
+
+/// How long a packet with a corrupt payload is waited for: as long as the protocol asks for it.
+const REPAIR_TIMEOUT: Duration = Duration::from_secs(2);
 
 impl Group {
     /// Receives the next message; none, if the root has closed the group and all messages have been received.
@@ -199,13 +202,15 @@ impl Group {
         if u64::from(length) > room.part_bytes {
             return Err(NodeError::TooLong { message_bytes: length.into(), room_bytes: room.part_bytes });
         }
-        let taken = take_message(&receiver.reader, end, room.part_bytes, |bytes| take(message_bytes, bytes));
-        self.check_memory(&receiver.reader)?;
-        let (next, is_last) = taken.map_err(|packet| {
-            // Nothing can follow, and others are not to wait for it.
-            self.abort();
-            NodeError::Corrupt { packet: packet.0 }
-        })?;
+        let (next, is_last) = loop {
+            let reader = &receiver.reader;
+            let taken = take_message(reader, end, room.part_bytes, |bytes| take(message_bytes, bytes));
+            self.check_memory(reader)?;
+            match taken {
+                Ok(taken) => break taken,
+                Err(packet) => self.repair(reader, packet, lead)?,
+            }
+        };
         receiver.stored_at = receiver.reader.shared_memory().map(|memory| memory.arrived_at(next - 1));
         receiver.reader.release(next);
         if !receiver.offload.is_by_node() {
@@ -218,6 +223,28 @@ impl Group {
         }
         self.report_read(receiver, false);
         Ok(Some(Part { message_bytes, is_last }))
+    }
+
+    /// Asks for a packet again whose payload is corrupt, and waits until it is there.
+    ///
+    /// # Errors
+    /// The parent does not have it any more: [`NodeError::Corrupt`]. The group ends here then, since nothing can follow, and others are
+    /// not to wait for it.
+    fn repair<'a>(
+        &'a self,
+        reader: &RingReader,
+        packet: Sequence,
+        lead: &mut Lead<'a>,
+    ) -> Result<(), NodeError> {
+        self.backend.request(Input::Repair { group: self.shared_group.group, packet });
+        let find = || reader.is_verified(packet).then_some(());
+        self.wait_leading(Some(REPAIR_TIMEOUT), find, lead).map_err(|error| match error {
+            NodeError::TimedOut => {
+                self.abort();
+                NodeError::Corrupt { packet: packet.0 }
+            }
+            error => error,
+        })
     }
 
     /// Checks that what was read of the ring is valid.

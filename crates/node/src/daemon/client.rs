@@ -445,6 +445,7 @@ impl Backend for Client {
             Input::Leave { group } => ClientMessage::Leave { group: group.0 },
             Input::Evict { group, member } => ClientMessage::Evict { group: group.0, member: member.0 },
             Input::Abort { group, why } => ClientMessage::Abort { group: group.0, why: AbortMessage(why) },
+            Input::Repair { group, packet } => ClientMessage::Repair { group: group.0, packet: packet.0 },
             Input::Forward { group, upto, child } => {
                 ClientMessage::Forward { group: group.0, upto: upto.0, child: child.map(|child| child.0) }
             }

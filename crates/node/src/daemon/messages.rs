@@ -13,7 +13,7 @@ use treecast_terms::{Keyed, MemberId};
 use crate::{GroupSettings, NodeError};
 
 /// The version of these messages. A daemon rejects clients with another version.
-pub const VERSION: u32 = 10;
+pub const VERSION: u32 = 11;
 
 /// The longest message, in bytes.
 pub const MESSAGE_BYTES_MAX: usize = 256 << 10;
@@ -70,6 +70,11 @@ pub enum ClientMessage {
         group: u32,
         upto: u32,
         child: Option<u32>,
+    },
+    /// A payload that the client has read is corrupt.
+    Repair {
+        group: u32,
+        packet: u32,
     },
     /// The node closes: end the group.
     End {

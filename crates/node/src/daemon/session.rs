@@ -224,6 +224,9 @@ impl Session {
                 let child = child.map(MemberId);
                 self.request(user, Input::Forward { group: GroupId(group), upto: Sequence(upto), child });
             }
+            ClientMessage::Repair { group, packet } => {
+                self.request(user, Input::Repair { group: GroupId(group), packet: Sequence(packet) });
+            }
             ClientMessage::End { group } => {
                 let group = GroupId(group);
                 if self.groups.contains_key(&group) && !self.leave_to_others(user, group) {

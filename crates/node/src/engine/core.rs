@@ -416,10 +416,17 @@ impl Core {
 
     /// Writes the payload of a datagram into its slot.
     pub fn store(&mut self, store: &Store, datagram: &[u8]) {
-        if let Some(GroupEntry { side: Some(RingSide::Writer(writer)), .. }) =
+        let Some(GroupEntry { side: Some(RingSide::Writer(writer)), shared_group, .. }) =
             self.groups.get_mut(&store.group)
-        {
-            writer.write(store.packet, &datagram[store.payload.clone()]);
+        else {
+            return;
+        };
+        let bytes = &datagram[store.payload.clone()];
+        if writer.is_published(store.packet) {
+            writer.repair(store.packet, bytes);
+            shared_group.wake_always();
+        } else {
+            writer.write(store.packet, bytes);
         }
     }
 

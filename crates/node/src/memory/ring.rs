@@ -315,6 +315,29 @@ impl RingWriter {
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), first, bytes.len()) };
     }
 
+    /// Replaces the corrupt payload of a packet that is published and not read by the right one. Its reader waits for that, in shared
+    /// memory, where alone a payload may be published before its checksum is verified.
+    ///
+    /// # Panics
+    /// If the bytes do not fit: that would be our own bug.
+    #[cfg_attr(loom, expect(unused_variables, reason = "models use private memory"))]
+    pub fn repair(&mut self, packet: Sequence, bytes: &[u8]) {
+        assert!(bytes.len() <= self.ring.stride, "packet {packet} does not fit");
+        #[cfg(not(loom))]
+        if let Memory::Shared(memory) = &self.ring.memory {
+            let first = self.ring.address(self.ring.slot(packet));
+            // SAFETY: the slot has `stride` bytes from `first` on, all in one allocation. The reader that has asked for the packet reads
+            // no byte of it before the flag is set; another process that reads it meanwhile finds a wrong checksum, and asks too.
+            unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), first, bytes.len()) };
+            memory.set_verified(packet);
+        }
+    }
+
+    /// Whether a packet is published.
+    pub fn is_published(&self, packet: Sequence) -> bool {
+        packet.is_before(self.written)
+    }
+
     /// The first bytes in the slot of a packet that is not published.
     ///
     /// # Panics
@@ -443,6 +466,16 @@ impl RingReader {
             Memory::Own { pieces, .. } => unsafe { *pieces[self.ring.slot(packet)].get() },
             #[cfg(not(loom))]
             Memory::Shared(memory) => memory.piece(packet),
+        }
+    }
+
+    /// Whether the payload of a packet that is written and not read is known to have its checksum.
+    #[cfg_attr(loom, expect(unused_variables, reason = "models use private memory"))]
+    pub fn is_verified(&self, packet: Sequence) -> bool {
+        match &self.ring.memory {
+            Memory::Own { .. } => true,
+            #[cfg(not(loom))]
+            Memory::Shared(memory) => memory.is_verified(packet),
         }
     }
 

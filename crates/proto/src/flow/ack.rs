@@ -74,6 +74,9 @@ impl Flow {
         self.mark_sent_to(now, index);
         if let Some(missing) = ack.missing {
             self.handle_nak(now, index, ack, missing);
+            if missing.first.is_before(acked) {
+                self.on_repair_request(index, missing.first);
+            }
         }
         self.count_retransmitting(index);
         if has_left_min {

@@ -28,6 +28,8 @@ pub(super) struct Child {
     pub missing: Bitmap,
     /// Whether there are missing packets that can be retransmitted now.
     pub is_retransmitting: bool,
+    /// A packet that it has acknowledged, and asks for again.
+    pub corrupt: Option<Sequence>,
     pub multicast: ChildMulticast,
     pub stall: Stall,
     /// When each packet in flight was sent last, by slot; empty before the first packet.
@@ -64,6 +66,7 @@ impl Child {
             forward_limit,
             missing: Bitmap::new(config.slots),
             is_retransmitting: false,
+            corrupt: None,
             multicast: ChildMulticast::default(),
             stall: Stall::default(),
             sent_at: Box::default(),

@@ -41,10 +41,12 @@ impl Flow {
             child.is_established
                 && has_all(child)
                 && !child.has_lost_state
+                && child.corrupt.is_none()
                 && !child.is_probe_due
                 && !child.stall.is_backed_off()
         };
         has_neighbours
+            && self.repair.is_none()
             && is_open
             && is_by_node
             && has_no_gap

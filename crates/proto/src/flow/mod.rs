@@ -8,6 +8,7 @@ mod child;
 mod hand_off;
 mod multicast;
 mod receive;
+mod repair;
 mod send;
 mod stall;
 
@@ -26,6 +27,7 @@ pub(crate) use send::{Probe, Segment};
 use child::Child;
 use multicast::{Multicast, SlotMulticast};
 use receive::AckRequest;
+use repair::Repair;
 
 /// What stays the same while a flow lives.
 #[derive(Debug, Clone, Copy)]
@@ -82,6 +84,8 @@ pub(crate) struct Flow {
     paced_until: Nanoseconds,
     /// With offload `switch`.
     multicast: Option<Multicast>,
+    /// A packet that was accepted with a corrupt payload.
+    repair: Option<Repair>,
 }
 
 /// What is in a slot.
@@ -136,6 +140,7 @@ impl Flow {
             begun: start,
             paced_until: Nanoseconds::ZERO,
             multicast: multicast.map(|address| Multicast::new(address, slots, start)),
+            repair: None,
         }
     }
 

@@ -81,6 +81,7 @@ impl Flow {
             self.state.counters.invalid += 1;
             return Received { slot: None, is_fresh: is_later };
         }
+        let first = self.state.next;
         let multicast = match data.distribution {
             _ if self.multicast.is_none() => SlotMulticast::Not,
             Distribution::Tree => SlotMulticast::Not,
@@ -88,7 +89,9 @@ impl Flow {
             _ => SlotMulticast::of(data.ack_requested && !data.retransmitted),
         };
         let slot = Slot { multicast, ..Slot::new(Piece::of(data), data.ack_requested, data.close) };
-        let stored = if packet.is_before(self.state.next) {
+        let stored = if self.repairs(packet, &slot) {
+            Some(self.index(packet) as u32)
+        } else if packet.is_before(self.state.next) {
             self.state.counters.duplicates += 1;
             None
         } else if !packet.is_before(self.window_end()) {
@@ -99,12 +102,13 @@ impl Flow {
         } else {
             self.hold(packet, slot)
         };
+        let has_advanced = stored.is_some() && !packet.is_before(first);
         // A packet that was accepted before is sent again later, unless it is a replay.
-        let is_fresh = stored.is_some() || is_later;
+        let is_fresh = has_advanced || is_later;
         if data.ack_requested && is_fresh {
             self.request_ack(packet + 1, sent_at);
         }
-        if stored.is_some() {
+        if has_advanced {
             self.on_new_data(now, data.distribution, source);
         }
         Received { slot: stored, is_fresh }
@@ -230,12 +234,18 @@ impl Flow {
     /// The acknowledgment to be sent to the parent now, if one is due.
     pub fn poll_ack(&mut self, now: Nanoseconds) -> Option<PendingAck> {
         if !self.ack_request.is_due {
-            return None;
+            let corrupt = self.poll_repair()?;
+            return Some(self.acknowledge(now, Timestamp(0), Some(corrupt)));
         }
         let AckRequest { timestamp: echo, gap, .. } =
             std::mem::replace(&mut self.ack_request, AckRequest::NONE);
         // A requested acknowledgment names all gaps, an unsolicited one only the new gap.
         let from = if echo == Timestamp(0) { gap } else { Some(self.state.next) };
+        let missing = from.and_then(|from| self.missing(from.max(self.state.next)));
+        Some(self.acknowledge(now, echo, missing))
+    }
+
+    fn acknowledge(&mut self, now: Nanoseconds, echo: Timestamp, missing: Option<Missing>) -> PendingAck {
         let timestamp = Timestamp(now.0.max(self.state.ack_timestamp.0 + 1));
         self.state.ack_timestamp = timestamp;
         self.state.advertised_stable = self.state.stable;
@@ -248,14 +258,13 @@ impl Flow {
             is_reached: self.multicast.as_ref().is_some_and(Multicast::is_reached),
             is_congested: self.is_subtree_congested(),
         };
-        let missing = from.and_then(|from| self.missing(from.max(self.state.next)));
         self.state.counters.acks_sent += 1;
         self.state.counters.naks_sent += u64::from(missing.is_some());
         let body = match missing {
             Some(missing) => Body::Nak(acknowledgment, missing),
             None => Body::Acknowledgment(acknowledgment),
         };
-        Some(PendingAck { next: self.state.next, timestamp, body })
+        PendingAck { next: self.state.next, timestamp, body }
     }
 
     /// The packets that are known to have been sent and have not arrived, from the first such packet at or behind `from` on.

@@ -122,6 +122,7 @@ impl Flow {
     /// Handles expired timers of children; returns the children that have failed.
     pub fn handle_timeout(&mut self, now: Nanoseconds) -> Vec<(MemberId, PeerFailure)> {
         self.expire_reach(now);
+        self.expire_repair(now);
         if now < self.state.timer_at {
             return Vec::new();
         }
@@ -161,7 +162,7 @@ impl Flow {
     pub fn timeout(&self) -> Option<Nanoseconds> {
         let paced = (self.config.bytes_per_s_max.is_some() && self.has_segment()).then_some(self.paced_until);
         let timer = (!self.children.is_empty()).then_some(self.state.timer_at);
-        [paced, timer, self.multicast_timeout()].into_iter().flatten().min()
+        [paced, timer, self.multicast_timeout(), self.repair_timeout()].into_iter().flatten().min()
     }
 
     /// The next probe to be sent, with this timestamp.
@@ -189,6 +190,12 @@ impl Flow {
     pub fn poll_segment(&mut self, now: Nanoseconds) -> Option<Segment> {
         if self.config.bytes_per_s_max.is_some() && now < self.paced_until {
             return None;
+        }
+        if self.has_repair()
+            && let Some(segment) = self.next_repair()
+        {
+            self.spend(now, segment.data.length);
+            return Some(segment);
         }
         let retransmission = self.next_retransmission();
         if retransmission.is_none()
@@ -325,6 +332,7 @@ impl Flow {
 
     fn has_segment(&self) -> bool {
         self.retransmitting > 0
+            || self.has_repair()
             || self.next_multicast().is_some()
             || self.children.iter().any(|child| self.may_send(child))
     }

@@ -127,6 +127,11 @@ impl Group {
         self.flow.as_mut().ok_or(Refused::UnknownGroup(self.header.group))?.forward(upto, child)
     }
 
+    /// The payload of a packet that readers need is corrupt.
+    pub fn repair(&mut self, now: Nanoseconds, packet: Sequence) -> Result<(), Refused> {
+        self.flow.as_mut().ok_or(Refused::UnknownGroup(self.header.group))?.repair(now, packet)
+    }
+
     /// At the root: nothing more will be queued.
     pub fn close(&mut self) -> Result<(), Refused> {
         match &mut self.role {

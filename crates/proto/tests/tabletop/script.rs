@@ -98,6 +98,8 @@ enum Command {
         #[arg(key)]
         child: Option<char>,
     },
+    /// `repair B 3`: the reader at B finds the payload of packet 3 corrupt.
+    Repair { node: char, packet: u32 },
     /// `run 1ms`: time passes. `run 1ms quietly`: prints no packets, only events.
     Run { span: Span, how: Option<String> },
     /// `lose A B "data 3"`: the next datagram from A to B whose text begins with this is lost; `times=9`: the next nine are.
@@ -278,6 +280,9 @@ impl Tabletop {
             Command::Forward { node, upto, child } => {
                 let child = child.map(number);
                 self.request(*node, Input::Forward { group: GROUP, upto: Sequence(*upto), child })?;
+            }
+            Command::Repair { node, packet } => {
+                self.request(*node, Input::Repair { group: GROUP, packet: Sequence(*packet) })?;
             }
             Command::Run { span, how } => {
                 self.print_packets(how.as_deref() != Some("quietly"));

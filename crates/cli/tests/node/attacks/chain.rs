@@ -161,9 +161,14 @@ impl Chain {
         }
     }
 
-    /// Sends a line, of which each has the same length.
+    /// The line that is sent next. Each has the same length.
+    pub fn next_line(&self) -> String {
+        format!("group {:2}, line {:3}", self.number, self.sent.len())
+    }
+
+    /// Sends a line.
     pub fn send(&mut self) {
-        let line = format!("group {:2}, line {:3}", self.number, self.sent.len());
+        let line = self.next_line();
         self.sent.push(line.clone());
         // The root's end is found at the end.
         let _ = self.lines.as_ref().expect("the group is not closed").send(line);
