@@ -56,7 +56,7 @@ fn a_relay_in_a_time_namespace_forwards_like_any_other() {
         check(relay, 0, "the group is closed");
         check(leaf, 0, "the group is closed");
         // The relay's packets have the time of its host, whether its process or the kernel's packet path has sent them.
-        for datagram in recorder.take().iter().filter(|datagram| *datagram.from.ip() == hosts.address(1)) {
+        for datagram in recorder.take().iter().filter(|datagram| datagram.from.ip() == hosts.address(1)) {
             let packet = View::new(&datagram.bytes).unwrap().read().unwrap();
             let sent_at = packet.header.timestamp;
             assert!(since <= sent_at && sent_at <= now(), "a packet was sent at {sent_at:?}: {packet:?}");

@@ -1,19 +1,19 @@
 //! The tools of an attacker: what passes a host is recorded, and any datagram is sent, in the name of any host.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
-use std::os::fd::OwnedFd;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, eth, ipproto, recv, sendto, socket_with,
-    sockopt,
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, eth, ipproto, netdevice, recv, sendto,
+    socket_with, sockopt,
 };
 use treecast_wire::{HEADER_BYTES, VERSION};
 
 /// A datagram with its addresses, be they true or not.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Datagram {
-    pub from: SocketAddrV4,
-    pub to: SocketAddrV4,
+    pub from: SocketAddr,
+    pub to: SocketAddr,
     pub bytes: Vec<u8>,
 }
 
@@ -24,15 +24,18 @@ pub struct Recorder {
 
 /// Sends datagrams from a host in the name of others.
 pub struct Forger {
-    socket: OwnedFd,
+    v4: OwnedFd,
+    v6: OwnedFd,
 }
 
-/// Offsets in a frame of Ethernet, IPv4 without options, and UDP.
+/// The offset of the IP header in a frame of Ethernet, and the lengths of headers: IPv4 without options, IPv6, UDP.
 const IP_AT: usize = 14;
-const UDP_AT: usize = IP_AT + 20;
-const PAYLOAD_AT: usize = UDP_AT + UDP_BYTES;
+const IPV4_BYTES: usize = 20;
+const IPV6_BYTES: usize = 40;
 const UDP_BYTES: usize = 8;
 const UDP: u8 = 17;
+/// The hop limit of what is sent.
+const HOPS: u8 = 64;
 
 impl Recorder {
     /// In the network of this thread.
@@ -56,19 +59,7 @@ impl Recorder {
 
 /// The packets of a frame: a batch that the sender's kernel has not segmented has several.
 fn packets(frame: &[u8]) -> Vec<Datagram> {
-    let is_udp = frame.len() > PAYLOAD_AT
-        && frame[12..IP_AT] == [8, 0]
-        && frame[IP_AT] == 0x45
-        && frame[IP_AT + 9] == UDP;
-    if !is_udp {
-        return Vec::new();
-    }
-    let address = |ip: usize, port: usize| {
-        let octets: [u8; 4] = frame[ip..ip + 4].try_into().unwrap();
-        SocketAddrV4::new(Ipv4Addr::from(octets), u16::from_be_bytes([frame[port], frame[port + 1]]))
-    };
-    let (from, to) = (address(IP_AT + 12, UDP_AT), address(IP_AT + 16, UDP_AT + 2));
-    let mut rest = &frame[PAYLOAD_AT..];
+    let Some((from, to, mut rest)) = addresses(frame) else { return Vec::new() };
     let mut packets = Vec::new();
     while rest.len() >= HEADER_BYTES && rest[0] == VERSION {
         let length = HEADER_BYTES + payload_bytes(rest);
@@ -77,6 +68,24 @@ fn packets(frame: &[u8]) -> Vec<Datagram> {
         rest = others;
     }
     packets
+}
+
+/// The addresses of a frame, and the payload of its datagram, if it has one.
+fn addresses(frame: &[u8]) -> Option<(SocketAddr, SocketAddr, &[u8])> {
+    let (kind, ip) = (frame.get(IP_AT - 2..IP_AT)?, frame.get(IP_AT..)?);
+    let (from, to, udp): (IpAddr, IpAddr, _) = match (kind, ip.first()? >> 4) {
+        ([8, 0], 4) if ip[0] & 15 == 5 && *ip.get(9)? == UDP => {
+            let address = |at: usize| Some(Ipv4Addr::from(*ip.get(at..)?.first_chunk::<4>()?));
+            (address(12)?.into(), address(16)?.into(), ip.get(IPV4_BYTES..)?)
+        }
+        ([0x86, 0xdd], 6) if *ip.get(6)? == UDP => {
+            let address = |at: usize| Some(Ipv6Addr::from(*ip.get(at..)?.first_chunk::<16>()?));
+            (address(8)?.into(), address(24)?.into(), ip.get(IPV6_BYTES..)?)
+        }
+        _ => return None,
+    };
+    let port = |at: usize| Some(u16::from_be_bytes(*udp.get(at..)?.first_chunk()?));
+    Some((SocketAddr::new(from, port(0)?), SocketAddr::new(to, port(2)?), udp.get(UDP_BYTES..)?))
 }
 
 /// The length of the payload of a packet, by its header.
@@ -92,9 +101,15 @@ fn payload_bytes(packet: &[u8]) -> usize {
 impl Forger {
     /// In the network of this thread.
     pub fn start() -> Self {
-        let socket =
-            socket_with(AddressFamily::INET, SocketType::RAW, SocketFlags::CLOEXEC, Some(ipproto::RAW));
-        Self { socket: socket.unwrap() }
+        let raw =
+            |family| socket_with(family, SocketType::RAW, SocketFlags::CLOEXEC, Some(ipproto::RAW)).unwrap();
+        let (v4, v6) = (raw(AddressFamily::INET), raw(AddressFamily::INET6));
+        // The interface of a lab's host.
+        let interface = netdevice::name_to_index(v4.as_fd(), "eth0").unwrap();
+        let any = Ipv4Addr::UNSPECIFIED;
+        sockopt::set_ip_multicast_if_with_ifindex(&v4, &any, &any, interface).unwrap();
+        sockopt::set_ipv6_multicast_if(&v6, interface).unwrap();
+        Self { v4, v6 }
     }
 
     pub fn send_all(&self, datagrams: &[Datagram]) {
@@ -103,9 +118,9 @@ impl Forger {
         }
     }
 
-    /// Sends a datagram without a UDP checksum.
+    /// Sends a datagram, without a UDP checksum where IP allows that.
     pub fn send(&self, datagram: &Datagram) {
-        self.send_with(datagram, 0);
+        self.send_with(datagram, if datagram.to.is_ipv4() { 0 } else { udp_checksum(datagram) });
     }
 
     /// Sends a datagram with the right UDP checksum.
@@ -113,30 +128,47 @@ impl Forger {
         self.send_with(datagram, udp_checksum(datagram));
     }
 
-    /// The kernel adds the checksum of the IP header.
+    /// The kernel adds the checksum of an IPv4 header.
     fn send_with(&self, datagram: &Datagram, checksum: u16) {
         let Datagram { from, to, bytes } = datagram;
         let udp_bytes = (UDP_BYTES + bytes.len()) as u16;
-        let mut packet = vec![0x45, 0];
-        packet.extend((UDP_AT as u16 - IP_AT as u16 + udp_bytes).to_be_bytes());
-        packet.extend([0, 0, 0, 0, 64, UDP, 0, 0]);
-        packet.extend(from.ip().octets());
-        packet.extend(to.ip().octets());
+        let (socket, mut packet) = match to {
+            SocketAddr::V4(_) => {
+                let mut packet = vec![0x45, 0];
+                packet.extend((IPV4_BYTES as u16 + udp_bytes).to_be_bytes());
+                packet.extend([0, 0, 0, 0, HOPS, UDP, 0, 0]);
+                (&self.v4, packet)
+            }
+            SocketAddr::V6(_) => {
+                let mut packet = vec![0x60, 0, 0, 0];
+                packet.extend(udp_bytes.to_be_bytes());
+                packet.extend([UDP, HOPS]);
+                (&self.v6, packet)
+            }
+        };
+        packet.extend(octets(from.ip()));
+        packet.extend(octets(to.ip()));
         for number in [from.port(), to.port(), udp_bytes, checksum] {
             packet.extend(number.to_be_bytes());
         }
         packet.extend(bytes);
-        let to = std::net::SocketAddr::new(IpAddr::V4(*to.ip()), 0);
-        sendto(&self.socket, &packet, SendFlags::empty(), &to).unwrap();
+        sendto(socket, &packet, SendFlags::empty(), &SocketAddr::new(to.ip(), 0)).unwrap();
     }
 }
 
-/// The checksum of a datagram over IPv4 (RFC 768).
+fn octets(address: IpAddr) -> Vec<u8> {
+    match address {
+        IpAddr::V4(address) => address.octets().to_vec(),
+        IpAddr::V6(address) => address.octets().to_vec(),
+    }
+}
+
+/// The checksum of a datagram (RFC 768; RFC 8200, section 8.1).
 fn udp_checksum(Datagram { from, to, bytes }: &Datagram) -> u16 {
     let length = ((UDP_BYTES + bytes.len()) as u16).to_be_bytes();
     let ports = [from.port().to_be_bytes(), to.port().to_be_bytes()].concat();
-    let all =
-        [&from.ip().octets()[..], &to.ip().octets(), &[0, UDP], &length, &ports, &length, bytes].concat();
+    let (from, to) = (octets(from.ip()), octets(to.ip()));
+    let all = [&from[..], &to, &[0, UDP], &length, &ports, &length, bytes].concat();
     let words = all.chunks(2).map(|word| u32::from(word[0]) << 8 | u32::from(*word.get(1).unwrap_or(&0)));
     let mut sum: u32 = words.sum();
     while sum > 0xffff {

@@ -1,14 +1,14 @@
 //! Groups of three members on three hosts: a chain of root, relay and leaf. Each member has a thread in the network of its host.
 
 use std::fmt;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use treecast_node::{
-    EngineChoice, Group, GroupId, GroupSettings, Node, NodeError, NodeSettings, Scheme, TreeScheme,
+    Authentication, EngineChoice, Group, GroupId, GroupSettings, Node, NodeError, NodeSettings, Offload,
+    Scheme, TreeScheme,
 };
 
 use super::hosts::Hosts;
@@ -24,8 +24,23 @@ pub const TOKEN: &str = "3f6c2b8f0d5e4a7196b1c8e2d4f7a05b";
 /// Longer than any timeout of the protocol: a call that takes so long hangs.
 const FOREVER: Duration = Duration::from_secs(20);
 
+/// What groups of a world have in common.
+#[derive(Debug, Clone, Copy)]
+pub struct Setting {
+    pub is_v6: bool,
+    pub offload: Offload,
+    pub authentication: Authentication,
+}
+
+impl Setting {
+    /// Along the tree, over IPv4.
+    pub const DEFAULT: Self =
+        Self { is_v6: false, offload: Offload::Nic, authentication: Authentication::Header };
+}
+
 /// A lab with a node on each host but the stranger's.
 pub struct World {
+    pub setting: Setting,
     /// Closed before the lab ends.
     pub nodes: Vec<Node>,
     pub hosts: Hosts,
@@ -34,25 +49,31 @@ pub struct World {
 impl World {
     /// `None`, with the reason on standard error, where the machine does not allow it.
     pub fn start(engine: EngineChoice) -> Option<Arc<Self>> {
-        let hosts = Hosts::start(4)?;
+        Self::with(engine, Setting::DEFAULT)
+    }
+
+    pub fn with(engine: EngineChoice, setting: Setting) -> Option<Arc<Self>> {
+        let hosts = Hosts::with_ip(4, setting.is_v6)?;
         let open = |host| {
-            let bind = SocketAddr::V4(hosts.node_address(host));
+            let bind = hosts.node_address(host);
             hosts.run_on(host, || {
                 Node::open(&NodeSettings { bind, engine, ..NodeSettings::default() }).unwrap()
             })
         };
         let nodes = (ROOT..=LEAF).map(open).collect();
-        Some(Arc::new(Self { nodes, hosts }))
+        Some(Arc::new(Self { setting, nodes, hosts }))
     }
 
     fn settings(&self, group: u32) -> GroupSettings {
-        let members = (ROOT..=LEAF).map(|host| SocketAddr::V4(self.hosts.node_address(host))).collect();
+        let members = (ROOT..=LEAF).map(|host| self.hosts.node_address(host)).collect();
         GroupSettings {
             group: GroupId(group),
             token: TOKEN.into(),
             scheme: Some(Scheme::tree(TreeScheme::Serial)),
             slots: Some(64),
             mtu_bytes: Some(1_280),
+            offload: Some(self.setting.offload),
+            authentication: Some(self.setting.authentication),
             ..GroupSettings::new(members)
         }
     }

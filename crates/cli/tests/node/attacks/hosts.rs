@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::Write;
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
@@ -11,12 +11,19 @@ use treecast_lab::{Lab, LabSettings};
 /// A lab, and the network of each of its hosts.
 pub struct Hosts {
     pub lab: Lab,
+    /// Whether nodes have IPv6 addresses.
+    is_v6: bool,
     networks: Vec<File>,
 }
 
 impl Hosts {
-    /// Starts a lab; `None`, with the reason on standard error, where the machine does not allow that.
+    /// Starts a lab with IPv4; `None`, with the reason on standard error, where the machine does not allow that.
     pub fn start(count: u32) -> Option<Self> {
+        Self::with_ip(count, false)
+    }
+
+    /// The same with either version of IP.
+    pub fn with_ip(count: u32, is_v6: bool) -> Option<Self> {
         if !rustix::process::geteuid().is_root() {
             skip("only root can record and send packets as it likes");
             return None;
@@ -30,7 +37,7 @@ impl Hosts {
             Err(error) => panic!("{error}"),
         };
         let networks = (0..count).map(|host| network(&lab, host)).collect();
-        Some(Self { lab, networks })
+        Some(Self { lab, is_v6, networks })
     }
 
     /// Moves this thread into the network of a host, for good.
@@ -49,13 +56,14 @@ impl Hosts {
     }
 
     /// The address of a host's node.
-    pub fn node_address(&self, host: usize) -> SocketAddrV4 {
-        SocketAddrV4::new(self.address(host), NODE_PORT)
+    pub fn node_address(&self, host: usize) -> SocketAddr {
+        SocketAddr::new(self.address(host), NODE_PORT)
     }
 
     /// The address of a host.
-    pub fn address(&self, host: usize) -> Ipv4Addr {
-        self.lab.hosts()[host].ipv4
+    pub fn address(&self, host: usize) -> IpAddr {
+        let host = &self.lab.hosts()[host];
+        if self.is_v6 { host.ipv6.into() } else { host.ipv4.into() }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Packets of an attacker who has the token and has recorded the handshake of a session, so that they are authentic whatever they say.
 
-use std::net::{SocketAddr, SocketAddrV4};
+use std::net::SocketAddr;
 
 use rustix::time::{ClockId, clock_gettime};
 use treecast_node::{AbortReason, Authentication, Eviction, GroupId};
@@ -19,8 +19,10 @@ pub struct Insider {
     group: GroupId,
     keys: Keys,
     handshake_keys: Keys,
+    /// The address to which the root sends data.
+    pub multicast: Option<SocketAddr>,
     /// The addresses of the nodes, by host; also one for the stranger.
-    addresses: Vec<SocketAddrV4>,
+    addresses: Vec<SocketAddr>,
     /// The nonce of each member but the root.
     nonces: [Nonce; 3],
     /// The leaf's table.
@@ -34,8 +36,8 @@ pub struct Insider {
 /// A forged packet, before its codes are computed.
 #[derive(Clone)]
 pub struct Forgery {
-    pub from: SocketAddrV4,
-    pub to: SocketAddrV4,
+    pub from: SocketAddr,
+    pub to: SocketAddr,
     pub header: Header,
     pub payload: Vec<u8>,
     pub keys: Keys,
@@ -68,7 +70,7 @@ impl Forgery {
     }
 
     /// The same, from another address than that of the member in whose name it is.
-    pub fn sent_from(self, from: SocketAddrV4) -> Self {
+    pub fn sent_from(self, from: SocketAddr) -> Self {
         Self { from, ..self }
     }
 
@@ -90,12 +92,24 @@ impl Forgery {
 impl Insider {
     /// Learns a session from what was recorded of it at the root's host, after so many lines of a length.
     pub fn learn(recorded: &[Datagram], group: GroupId, hosts: &Hosts, lines: &[String]) -> Self {
+        Self::learn_with(recorded, group, hosts, lines, Authentication::Header)
+    }
+
+    /// The same of a group with this authentication.
+    pub fn learn_with(
+        recorded: &[Datagram],
+        group: GroupId,
+        hosts: &Hosts,
+        lines: &[String],
+        authentication: Authentication,
+    ) -> Self {
         let key = GroupKey::new(TOKEN, group);
         let handshake_keys = key.handshake_keys();
-        let addresses: Vec<SocketAddrV4> = (ROOT..=STRANGER).map(|host| hosts.node_address(host)).collect();
+        let addresses: Vec<SocketAddr> = (ROOT..=STRANGER).map(|host| hosts.node_address(host)).collect();
         let of_group = || recorded.iter().filter(|datagram| is_of(datagram, group));
         let session = of_group().rev().find_map(|datagram| session(datagram, &handshake_keys)).unwrap();
-        let keys = key.session_keys(session, Authentication::Header);
+        let keys = key.session_keys(session, authentication);
+        let multicast = of_group().map(|datagram| datagram.to).rfind(|to| to.ip().is_multicast());
         let mut nonces = [Nonce(0); 3];
         let mut table = None;
         for datagram in of_group() {
@@ -112,6 +126,7 @@ impl Insider {
             group,
             keys,
             handshake_keys,
+            multicast,
             addresses,
             nonces,
             next: table.start + message,
@@ -155,6 +170,20 @@ impl Insider {
             distribution: Distribution::Tree,
         };
         self.piece(data, payload)
+    }
+
+    /// The next packet, and a heartbeat, as the root would send them by multicast.
+    fn by_multicast(&self) -> Vec<(&'static str, Forgery)> {
+        let Some(to) = self.multicast else { return Vec::new() };
+        let mut data = self.edited_data(b"a line of a stranger by multicast", |data| {
+            data.distribution = Distribution::Multicast;
+        });
+        data.header.sender = MemberId(ROOT as u32);
+        data.from = self.addresses[ROOT];
+        let heartbeat = self.forgery(ROOT, LEAF, Body::Heartbeat, Vec::new());
+        [("data by multicast", data), ("a heartbeat", heartbeat)]
+            .map(|(name, forgery)| (name, Forgery { to, ..forgery }))
+            .to_vec()
     }
 
     /// The same with other fields.
@@ -243,8 +272,8 @@ impl Insider {
     }
 
     /// A member joins from its address, with another nonce, and says that it has this address.
-    pub fn join(&self, member: usize, address: SocketAddrV4) -> Forgery {
-        let join = Control::Join(SocketAddr::V4(address));
+    pub fn join(&self, member: usize, address: SocketAddr) -> Forgery {
+        let join = Control::Join(address);
         self.operation(member, ROOT, join.operation(), Nonce(77), join.write())
     }
 
@@ -262,7 +291,7 @@ impl Insider {
 
     /// A table that makes the stranger the leaf's parent.
     pub fn adoption(&self, epoch: u32) -> Forgery {
-        let address = SocketAddr::V4(self.addresses[STRANGER]);
+        let address = self.addresses[STRANGER];
         self.table(epoch, |table| {
             table.neighbours =
                 vec![Neighbour { member: MemberId(RELAY as u32), role: Role::Parent, address }];
@@ -273,12 +302,12 @@ impl Insider {
     /// the receiver expects it. Each would do harm if it were believed.
     pub fn every_kind(&self) -> Vec<(&'static str, Forgery)> {
         let other = SessionId([9; 16]);
-        let address = SocketAddr::V4(self.addresses[LEAF]);
+        let address = self.addresses[LEAF];
         let first = Missing { first: self.table.start, bits: 1 };
         let root_lost = Control::RootLost(RootLoss::Restarted);
         let suspect = Control::Suspect(MemberId(LEAF as u32));
         let state_lost = Control::StateLost(MemberId(LEAF as u32));
-        vec![
+        let along_tree = vec![
             ("data", self.data(b"a line of a stranger")),
             ("the closing packet", self.close(0)),
             ("an acknowledgment", self.ack(|next, ack| (*next, ack.stable) = (*next - 1, *next - 1))),
@@ -298,10 +327,11 @@ impl Insider {
             ("an invitation", self.handshake(ROOT, LEAF, &Handshake::Invite(other))),
             ("hello", self.handshake(LEAF, ROOT, &Handshake::Hello)),
             ("welcome", self.handshake(ROOT, LEAF, &Handshake::Welcome { session: other, address })),
-        ]
+        ];
+        [along_tree, self.by_multicast()].concat()
     }
 
-    pub fn address(&self, host: usize) -> SocketAddrV4 {
+    pub fn address(&self, host: usize) -> SocketAddr {
         self.addresses[host]
     }
 }

@@ -66,7 +66,7 @@ const IGNORED: &[(&str, Forge)] = &[
         insider.handshake(ROOT, LEAF, &Handshake::Invite(SessionId([9; 16])))
     }),
     ("a welcome that answers no hello", |insider| {
-        let address = insider.address(LEAF).into();
+        let address = insider.address(LEAF);
         insider.handshake(ROOT, LEAF, &Handshake::Welcome { session: SessionId([9; 16]), address })
     }),
     // In the name of members, to the root.

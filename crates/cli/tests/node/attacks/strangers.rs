@@ -1,25 +1,42 @@
 //! What hosts without the token send, and packets that are sent again, is counted and changes nothing.
 
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use treecast_node::GroupId;
+use treecast_node::{Authentication, GroupId, Offload};
 use treecast_wire::{Body, View};
 
 use super::attacker::{Datagram, Forger, Recorder};
-use super::chain::{Chain, LEAF, Outcome, RELAY, ROOT, STRANGER, World};
+use super::chain::{Chain, LEAF, Outcome, RELAY, ROOT, STRANGER, Setting, World};
 use super::insider::Insider;
-use super::with_both_engines;
+use super::with_both_engines_in;
 
 const GROUP: u32 = 1;
+
+/// What the groups that are attacked have in common.
+const SETTINGS: &[(Setting, &str)] = &[
+    (Setting::DEFAULT, "along the tree"),
+    (
+        Setting { is_v6: true, authentication: Authentication::Payload, ..Setting::DEFAULT },
+        "IPv6, auth=payload",
+    ),
+    (
+        Setting { offload: Offload::Switch, authentication: Authentication::Payload, ..Setting::DEFAULT },
+        "offload=switch",
+    ),
+    (
+        Setting { is_v6: true, offload: Offload::Switch, authentication: Authentication::Payload },
+        "IPv6, offload=switch",
+    ),
+];
 
 /// A group that is attacked, and the attacker's tools.
 struct Siege {
     chain: Chain,
     insider: Insider,
     forger: Forger,
-    addresses: Vec<SocketAddrV4>,
+    addresses: Vec<SocketAddr>,
 }
 
 impl Siege {
@@ -30,7 +47,11 @@ impl Siege {
             let before: Vec<u64> = (ROOT..=LEAF).map(|host| self.chain.dropped(host)).collect();
             self.forger.send_all(batch);
             for (host, before) in before.into_iter().enumerate() {
-                let count = batch.iter().filter(|packet| packet.to == self.addresses[host]).count() as u64;
+                // The root does not receive at its own multicast address.
+                let by_multicast = self.insider.multicast.filter(|_| host != ROOT);
+                let is_received =
+                    |packet: &&Datagram| packet.to == self.addresses[host] || Some(packet.to) == by_multicast;
+                let count = batch.iter().filter(is_received).count() as u64;
                 self.chain.wait_until_dropped(host, before + count, what);
             }
         }
@@ -45,8 +66,8 @@ impl Siege {
 
 #[test]
 fn strangers_and_replays_change_nothing() {
-    with_both_engines(|engine| {
-        let Some(world) = World::start(engine) else { return };
+    with_both_engines_in(SETTINGS, |engine, setting| {
+        let Some(world) = World::with(engine, setting) else { return };
         let recorders = [ROOT, RELAY].map(|host| world.hosts.run_on(host, Recorder::start));
         let forger = world.hosts.run_on(STRANGER, Forger::start);
         let record = || recorders.iter().flat_map(Recorder::take).collect::<Vec<Datagram>>();
@@ -63,7 +84,10 @@ fn strangers_and_replays_change_nothing() {
         (0..10).for_each(|_| chain.exchange("an earlier session"));
         let mut current = record();
         current.retain(|packet| !earlier.contains(packet));
-        let insider = Insider::learn(&current, GroupId(GROUP), &world.hosts, &chain.sent);
+        let authentication = setting.authentication;
+        let insider =
+            Insider::learn_with(&current, GroupId(GROUP), &world.hosts, &chain.sent, authentication);
+        assert_eq!(insider.multicast.is_some(), setting.offload == Offload::Switch);
         let addresses = (ROOT..=LEAF).map(|host| world.hosts.node_address(host)).collect();
         let mut siege = Siege { chain, insider, forger, addresses };
 
@@ -149,7 +173,7 @@ fn one_of_each_kind(recorded: &[Datagram]) -> Vec<Datagram> {
 }
 
 /// Packets of each kind with the right keys, from an address that is not that of the member in whose name they are.
-fn send_from_other_address(siege: &mut Siege, address: SocketAddrV4) {
+fn send_from_other_address(siege: &mut Siege, address: SocketAddr) {
     for number in 0..siege.insider.every_kind().len() {
         let (name, forgery) = siege.insider.every_kind().swap_remove(number);
         // A hello with the token is answered, from any address.
