@@ -12,10 +12,11 @@ mod open_files;
 mod output;
 mod sweep;
 mod usage_error;
+mod version;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 /// Multicast for clusters: plan, analyse, simulate and run it.
 #[derive(Debug, Parser)]
@@ -63,6 +64,11 @@ enum Name {
     Mpi(command::mpi::Arguments),
     /// Check what works on this machine, and what is missing.
     Doctor(command::doctor::Arguments),
+    /// Print the completions of this command for a shell.
+    Completions(command::completions::Arguments),
+    /// The manual pages, for packagers.
+    #[command(hide = true)]
+    Manual(command::manual::Arguments),
     /// The worker process of a benchmark.
     #[command(hide = true)]
     BenchWorker,
@@ -72,7 +78,7 @@ enum Name {
 }
 
 fn main() -> ExitCode {
-    let command = match Command::try_parse() {
+    let command = match parse() {
         Ok(command) => command,
         Err(error) => return not_run(&error),
     };
@@ -87,6 +93,8 @@ fn main() -> ExitCode {
         Name::Mpi(arguments) => command::mpi::run(&arguments),
         Name::Doctor(arguments) => command::doctor::run(&arguments),
         Name::Cp(arguments) => command::cp::run(&arguments),
+        Name::Completions(arguments) => command::completions::run(&arguments, Command::command()),
+        Name::Manual(arguments) => command::manual::run(&arguments, Command::command()),
         Name::CopyReceiver(arguments) => command::cp::receive(&arguments),
         Name::BenchWorker => command::bench::work(),
     };
@@ -98,6 +106,11 @@ fn main() -> ExitCode {
             ExitCode::from(if error.is::<output::NotWritten>() { 1 } else { 2 })
         }
     }
+}
+
+fn parse() -> Result<Command, clap::Error> {
+    let matches = Command::command().long_version(version::long()).try_get_matches()?;
+    Command::from_arg_matches(&matches)
 }
 
 /// An error with its causes. Some errors name their cause themselves.

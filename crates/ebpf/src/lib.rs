@@ -5,7 +5,7 @@
 //! forwards them, while the node's process sleeps. For everything else the group is reclaimed ([`KernelGroup::reclaim`]), and the
 //! protocol in user space goes on with it. docs/kernel.md describes the path of a packet; the program is in bpf/.
 //!
-//! It needs Linux 5.17, and the rights of root (or `CAP_BPF` and `CAP_NET_ADMIN`).
+//! It needs Linux 5.17 ([`KERNEL_MIN`]), and the rights of root (or `CAP_BPF` and `CAP_NET_ADMIN`).
 
 mod attach;
 #[cfg(test)]
@@ -31,3 +31,6 @@ pub use memory::Mapping;
 pub use program::{Program, ProgramSettings, WakeReason, Wakeup};
 pub use slots::SlotMemory;
 pub use wake::{WakeNonce, WakeSocket};
+
+/// The oldest version of Linux that loads the program, major and minor: the first with `bpf_loop`.
+pub const KERNEL_MIN: (u32, u32) = (5, 17);

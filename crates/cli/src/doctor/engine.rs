@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use treecast_ebpf::{EbpfError, Program, ProgramSettings};
+use treecast_ebpf::{EbpfError, KERNEL_MIN, Program, ProgramSettings};
 
 use crate::doctor::hosts::Classifier;
 use crate::doctor::machine::{is_root, kernel, read};
@@ -19,7 +19,7 @@ pub fn examine(classifier: Classifier) -> Vec<Finding> {
 fn version() -> Finding {
     let (numbers, release) = kernel();
     let found = format!("Linux {release}");
-    if numbers >= (5, 17) {
+    if numbers >= KERNEL_MIN {
         return Finding::ok(KernelEngine, "kernel", found);
     }
     Finding::missing(KernelEngine, "kernel", found, "the kernel engine needs Linux 5.17 or later")

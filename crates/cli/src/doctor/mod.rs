@@ -6,7 +6,7 @@
 mod engine;
 mod groups;
 mod hosts;
-mod machine;
+pub mod machine;
 mod mpi;
 mod report;
 
