@@ -8,7 +8,7 @@ export PROPTEST_RNG_SEED ?= 1
 PURE_CRATES := -p treecast-terms -p treecast-fabric -p treecast-plan -p treecast-sim -p treecast-model -p treecast-wire -p treecast-proto -p treecast-world
 TREECAST := target/debug/treecast
 
-.PHONY: demo demonstration release mpi install test checks set-up format lint pure unit schedules python python-tests bench bench-peers instructions explore equality worlds neighbours bpf fuzz corpora clean
+.PHONY: demo demonstration release mpi install packages packages-test test checks set-up format lint pure unit schedules python python-tests bench bench-peers instructions explore equality worlds neighbours bpf fuzz corpora clean
 
 demo:
 	cargo build --package treecast-cli
@@ -18,6 +18,7 @@ demonstration:
 	$(TREECAST) plan --fabric icpp98 --scheme k-binomial --order cco --dests random:15
 	$(TREECAST) paper run icpp98 fig6 --out out/icpp98
 
+release: export TREECAST_COMMIT ?= $(shell git rev-parse --short=10 HEAD 2>/dev/null)
 release:
 	cargo build --release --package treecast-cli --package treecast-capi
 
@@ -26,7 +27,8 @@ mpi: release
 	@$(MAKE) --no-print-directory -C mpi BUILT=$(abspath $(BUILT)) ABI=$(ABI)
 
 # For packagers: make install PREFIX=/usr LIBDIR=/usr/lib/x86_64-linux-gnu DESTDIR=package. It builds nothing, so that it
-# can run with other rights than the compiler; BUILT is the directory of the build outputs.
+# can run with other rights than the compiler; BUILT is the directory of the build outputs. What it installs is stripped; with
+# DEBUGDIR the debug information goes there, and debuggers find it in /usr/lib/debug.
 BUILT ?= target/release
 PREFIX ?= /usr/local
 BINDIR ?= $(PREFIX)/bin
@@ -34,27 +36,58 @@ LIBDIR ?= $(PREFIX)/lib
 INCLUDEDIR ?= $(PREFIX)/include
 PKGCONFIGDIR ?= $(LIBDIR)/pkgconfig
 SYSTEMDUNITDIR ?= $(PREFIX)/lib/systemd/system
-DOCDIR ?= $(PREFIX)/share/doc/treecast
+DATADIR ?= $(PREFIX)/share
+DOCDIR ?= $(DATADIR)/doc/treecast
+MANDIR ?= $(DATADIR)/man/man1
+BASHDIR ?= $(DATADIR)/bash-completion/completions
+ZSHDIR ?= $(DATADIR)/zsh/site-functions
+FISHDIR ?= $(DATADIR)/fish/vendor_completions.d
+DEBUGDIR ?=
+# The command that is installed, and one that runs on this machine, which writes its manual pages and completions.
+COMMAND ?= $(BUILT)/treecast
+RUNS ?= $(COMMAND)
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 # The ABI version of the C library; crates/capi/build.rs puts it into the soname.
 ABI := $(basename $(VERSION))
 install:
 	@test -e $(BUILT)/libtreecast.so || { echo "$(BUILT)/libtreecast.so does not exist: run make release first"; exit 1; }
-	install -d $(DESTDIR)$(BINDIR) $(DESTDIR)$(LIBDIR) $(DESTDIR)$(INCLUDEDIR) $(DESTDIR)$(PKGCONFIGDIR)
-	install -m 755 $(BUILT)/treecast $(DESTDIR)$(BINDIR)
+	install -d $(addprefix $(DESTDIR),$(BINDIR) $(LIBDIR) $(INCLUDEDIR) $(PKGCONFIGDIR) $(SYSTEMDUNITDIR) $(DOCDIR) $(MANDIR) $(BASHDIR) $(ZSHDIR) $(FISHDIR))
+	install -m 755 $(COMMAND) $(DESTDIR)$(BINDIR)/treecast
 	install -m 755 $(BUILT)/libtreecast.so $(DESTDIR)$(LIBDIR)/libtreecast.so.$(VERSION)
 	ln -sf libtreecast.so.$(VERSION) $(DESTDIR)$(LIBDIR)/libtreecast.so.$(ABI)
 	ln -sf libtreecast.so.$(ABI) $(DESTDIR)$(LIBDIR)/libtreecast.so
 	install -m 644 $(BUILT)/libtreecast.a $(DESTDIR)$(LIBDIR)
 	for shim in $(wildcard $(BUILT)/libtreecast_mpi_*.so); do install -m 755 $$shim $(DESTDIR)$(LIBDIR) || exit 1; done
+	strip --strip-debug $(DESTDIR)$(LIBDIR)/libtreecast.a
+	for file in $(DESTDIR)$(BINDIR)/treecast $(DESTDIR)$(LIBDIR)/libtreecast.so.$(VERSION) $(DESTDIR)$(LIBDIR)/libtreecast_mpi_*.so; do \
+		test -e $$file || continue; \
+		if [ -n "$(DEBUGDIR)" ]; then debug=$(DEBUGDIR)/$$(basename $$file).debug; install -d $(DEBUGDIR); \
+			objcopy --only-keep-debug $$file $$debug && strip --strip-unneeded $$file && objcopy --add-gnu-debuglink=$$debug $$file; \
+		else strip --strip-unneeded $$file; fi || exit 1; done
 	install -m 644 include/treecast.h $(DESTDIR)$(INCLUDEDIR)
 	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(LIBDIR)|' -e 's|@INCLUDEDIR@|$(INCLUDEDIR)|' -e 's|@VERSION@|$(VERSION)|' \
 		crates/capi/treecast.pc.in > $(DESTDIR)$(PKGCONFIGDIR)/treecast.pc
 	chmod 644 $(DESTDIR)$(PKGCONFIGDIR)/treecast.pc
-	install -d $(DESTDIR)$(SYSTEMDUNITDIR) $(DESTDIR)$(DOCDIR)
 	sed -e 's|@BINDIR@|$(BINDIR)|' dist/treecast.service > $(DESTDIR)$(SYSTEMDUNITDIR)/treecast.service
 	chmod 644 $(DESTDIR)$(SYSTEMDUNITDIR)/treecast.service
-	install -m 644 dist/policy.toml $(DESTDIR)$(DOCDIR)/policy.toml
+	install -m 644 dist/policy.toml LICENSE-MIT LICENSE-APACHE $(DESTDIR)$(DOCDIR)
+	$(RUNS) manual $(DESTDIR)$(MANDIR)
+	$(RUNS) completions bash > $(DESTDIR)$(BASHDIR)/treecast
+	$(RUNS) completions zsh > $(DESTDIR)$(ZSHDIR)/_treecast
+	$(RUNS) completions fish > $(DESTDIR)$(FISHDIR)/treecast.fish
+
+# Into out/packages: a .deb, an .rpm and a tarball, whose command is static. Needs musl-gcc for that, and dpkg-dev and rpm.
+STATIC_TARGET := $(shell uname -m)-unknown-linux-musl
+PACKAGES ?= out/packages
+packages: mpi
+	rustup target add $(STATIC_TARGET)
+	CC_$(subst -,_,$(STATIC_TARGET))=musl-gcc TREECAST_COMMIT=$$(git rev-parse --short=10 HEAD 2>/dev/null) \
+		cargo build --release --package treecast-cli --target $(STATIC_TARGET)
+	BUILT=$(BUILT) STATIC=target/$(STATIC_TARGET)/release/treecast dist/make-packages $(PACKAGES)
+
+# Installs them in empty roots and uses them there. As root; needs debootstrap and a static busybox.
+packages-test:
+	dist/test-packages $(PACKAGES)
 
 # Prints at the end which tests were skipped, and how many: those that print a line with `skipped: `.
 TEST_OUTPUT := target/test.txt
