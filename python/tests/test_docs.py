@@ -54,7 +54,7 @@ SCRIPT = re.compile(
 )
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/python.md", "docs/library.md"])
+@pytest.mark.parametrize("page", ["docs/python.md", "docs/library.md"])
 def test_the_python_of_a_page_prints_the_output_shown(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     blocks = BLOCK.findall((ROOT / page).read_text("utf-8"))
