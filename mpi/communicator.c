@@ -20,7 +20,7 @@
 /* How often a number is drawn for a group, where another group of a node has it. */
 enum { NUMBER_TRIES = 4 };
 
-/* A root's groups are closed for those of another one if the root has not broadcast for so many broadcasts for each root with groups. Roots
+/* A root's groups are closed for another root's if it has not broadcast during this number of broadcasts for each root with groups. Roots
  * in turn, more than have groups, would close each other's at each broadcast, which takes longer than a broadcast by the MPI. */
 enum { UNUSED_BROADCASTS_PER_ROOT = 8 };
 

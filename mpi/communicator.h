@@ -1,4 +1,4 @@
-/* What the shim keeps of a communicator: its groups, and what became of its broadcasts. */
+/* The state of a communicator: its groups, and statistics of its broadcasts. */
 
 #ifndef TREECAST_MPI_COMMUNICATOR_H
 #define TREECAST_MPI_COMMUNICATOR_H
@@ -14,7 +14,7 @@
 
 /* The groups of a communicator for the broadcasts of one root: one whose tree is for short messages, and one whose tree is for long ones.
  *
- * Which of them a broadcast uses follows from its bytes. A rank that passes another number of bytes than the root, which is an error of the
+ * Which of them a broadcast uses follows from its bytes. A rank that passes a different byte count than the root, which is an error of the
  * program, may wait at the other group. It must get that error, and not wait for ever. So the root alone decides: the first group is of the
  * kind that the root says. Before the root makes the other one, it sends an empty message by the first, and the members make it when
  * that comes. And a member that waits for long looks whether a message has come by the other group. */
@@ -52,11 +52,11 @@ struct communicator {
  * exchange addresses. Returns an MPI error code. */
 int find_communicator(MPI_Comm comm, struct communicator **found);
 
-/* Whether broadcasts of so many bytes use the group for long messages. */
+/* Whether broadcasts of this number of bytes use the group for long messages. */
 bool is_long(uint64_t bytes);
 
 /* The groups of a root; NULL, if too many other roots have groups. The first time, all ranks have to be in this call, and the group for
- * messages as the root's is made. Where that cannot be made, the communicator's `outcome` says so. Returns an MPI error code. */
+ * messages as the root's is made. Where that cannot be made, the communicator's `outcome` tells. Returns an MPI error code. */
 int find_root(struct communicator *communicator, int root, bool is_for_long, struct root_groups **found);
 
 /* Makes a group of a root, of the kind that the root says. All ranks have to be in this call. Returns an MPI error code. */

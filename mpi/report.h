@@ -1,4 +1,4 @@
-/* What became of the broadcasts of a communicator, and how long they took. */
+/* Statistics of the broadcasts of a communicator: how many were taken or passed on, and their times. */
 
 #ifndef TREECAST_MPI_REPORT_H
 #define TREECAST_MPI_REPORT_H
@@ -7,7 +7,7 @@
 
 #include "library.h"
 
-/* What becomes of a broadcast. All ranks of a communicator come to the same result. */
+/* Who carries out a broadcast. All ranks of a communicator come to the same result. */
 enum outcome {
     TAKEN,
     /* Passed on to the MPI, since */

@@ -20,8 +20,8 @@
 /* The intervals at which a rank that waits lets its MPI make progress: short at first, for a rank that waits for a message of this one. */
 enum { WAIT_MIN_MS = 1, WAIT_MAX_MS = 8 };
 
-/* A rank that has waited so long while a message lay in the other group of the root has passed another number of bytes than the root:
- * what the root sends by one group before a message of the other comes earlier but for lost packets, which are sent again soon. */
+/* A rank that has waited for this time while a message lay in the root's other group has passed a different byte count than the root:
+ * what the root sends by one group before a message of the other arrives earlier, except for lost packets, which are retransmitted soon. */
 enum { OTHER_GROUP_MS = 2000 };
 
 /* The bytes of a broadcast: messages of MESSAGE_BYTES_MAX, and a last one of the rest. */
@@ -49,7 +49,7 @@ static void advance(struct stream *stream, size_t bytes)
         begin_message(stream);
 }
 
-/* The bytes of a message, of so many that are there or have room. */
+/* How many of `bytes` bytes belong to the current message. */
 static size_t of_message(const struct stream *stream, size_t bytes)
 {
     return bytes < stream->message_rest ? bytes : (size_t)stream->message_rest;
@@ -65,13 +65,13 @@ static void wait_once(const struct stream *stream, int *wait_ms)
 static pthread_once_t class_once = PTHREAD_ONCE_INIT;
 static int error_class;
 
-/* A class of its own: MPICH gives no code of another one a text. */
+/* A class of its own: MPICH adds no text to codes of other classes. */
 static void add_class(void)
 {
     mpi.Add_error_class(&error_class);
 }
 
-/* An error code of this error of Treecast. It stays: each further broadcast of the root returns it. */
+/* Returns an MPI error code for the last error of Treecast. Every later broadcast of this root returns it too. */
 static int fail(struct communicator *communicator, struct root_groups *groups)
 {
     char text[MPI_MAX_ERROR_STRING];
@@ -87,7 +87,7 @@ static int fail(struct communicator *communicator, struct root_groups *groups)
     return groups->error;
 }
 
-/* Sends bytes until fewer than a packet are left, or none; says how many. */
+/* Sends bytes until less than a packet is left; `all_sent` is the number of bytes that were sent. */
 static int send_bytes(struct stream *stream, const char *bytes, size_t length, size_t *all_sent)
 {
     int wait_ms = WAIT_MIN_MS;
@@ -113,7 +113,7 @@ static int send_bytes(struct stream *stream, const char *bytes, size_t length, s
     return MPI_SUCCESS;
 }
 
-/* Receives the rest of a message of another length than expected, of which so many bytes were received. */
+/* Receives and drops the rest of a message whose length differs from the expected one; `received` bytes of it were received. */
 static int discard_message(const struct stream *stream, const tc_group *group, uint64_t message_bytes, size_t received)
 {
     char *nowhere = malloc(PACKET_BYTES_MAX);

@@ -27,7 +27,7 @@ impl Mpi {
         }
     }
 
-    /// The launcher's command for so many ranks on each of these hosts, as a line of a shell on the first of them. `environment` is what
+    /// The launcher's command for this number of ranks on each of these hosts, as a line of a shell on the first of them. `environment` is what
     /// the ranks have of the environment beside the shim.
     fn launcher(self, hosts: u32, ranks: u32, shim: &Path, environment: &[(&str, &str)]) -> String {
         let list: Vec<String> = (0..hosts).map(|host| format!("n{host}:{ranks}")).collect();
@@ -363,7 +363,7 @@ fn broadcasts_are_passed_on_where_no_datagrams_arrive() {
     assert!(report.contains("a rank cannot make the group: member 1 at 10.99.0.2:"), "{report}");
 }
 
-/// The shim of another MPI does nothing, and says so.
+/// The shim of another MPI does nothing, and reports that.
 #[test]
 fn the_shim_of_another_mpi_passes_everything_on() {
     let built = Built::get();

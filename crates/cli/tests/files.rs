@@ -369,5 +369,5 @@ fn destinations_are_the_hosts_of_a_slurm_job_even_if_their_names_are_addresses_o
     };
     assert!(planned("127.0.0.[1-3]").contains("step 2: 127.0.0.3"), "{}", planned("127.0.0.[1-3]"));
     assert!(planned("7").contains("step 1: 7"), "{}", planned("7"));
-    assert!(planned("n[1-").starts_with("treecast: SLURM_JOB_NODELIST: 'n[1-' is no name of hosts"));
+    assert!(planned("n[1-").starts_with("treecast: SLURM_JOB_NODELIST: 'n[1-' is not a hostlist"));
 }

@@ -41,7 +41,7 @@ impl Compressor {
     }
 }
 
-/// The message that a compressed one stands for, of so many bytes.
+/// Decompresses a message of `length` bytes.
 ///
 /// # Errors
 /// It is too long, or it is not what was compressed.

@@ -52,13 +52,13 @@ pub struct Writing {
     /// Whether modes, times and, for root, owners are those of the sources. Otherwise modes are those of the sources without the bits of
     /// the umask.
     pub preserves: bool,
-    /// What becomes of files that exist.
+    /// What happens to existing files.
     pub existing: Existing,
     /// Whether files that are not complete are kept under their other name when the copy fails.
     pub keeps_parts: bool,
 }
 
-/// What becomes of files that exist at the destination.
+/// What happens to files that exist at the destination.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Existing {
     /// They are replaced.
@@ -82,7 +82,7 @@ pub(crate) enum Response {
         /// What the destination is; none if it does not exist.
         is_directory: Option<bool>,
     },
-    /// So many bytes have been written so far.
+    /// The number of bytes that have been written.
     Progress { bytes: u64 },
     /// The chunks that are not here: ranges of their numbers, the first one and the one after the last.
     Lacking { ranges: Vec<(u32, u32)> },

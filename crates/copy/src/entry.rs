@@ -25,7 +25,7 @@ pub struct Entry {
 /// What is copied.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Kind {
-    /// A file of so many bytes as it was found.
+    /// A file, with its length in bytes when it was found.
     File {
         /// The bytes.
         length: u64,

@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use crate::stream::Hash;
 
-/// What became of a copy.
+/// The result of a copy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
     /// The files, as they were sent.
@@ -33,7 +33,7 @@ pub struct CopiedFile {
     pub hash: Hash,
 }
 
-/// What became of a copy at a host.
+/// The result of a copy at a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostReport {
     /// The host.

@@ -59,7 +59,7 @@ impl FileHash {
         }
     }
 
-    /// The hash of a file of so many bytes.
+    /// The length of a file in bytes, and its hash.
     pub fn finish(mut self, length: u64) -> Hash {
         self.add_zeros(length);
         self.hasher.finalize().into()
@@ -68,7 +68,7 @@ impl FileHash {
 
 /// The stream of all sources, in messages.
 pub(crate) struct Sender<'a> {
-    /// Takes a message with the number of bytes of files in it, and gives an empty one; none, if nothing more is wanted.
+    /// Takes a message with the number of bytes of files in it, and returns an empty one; none if the receiving side has stopped.
     take: &'a mut dyn FnMut(Vec<u8>, u64) -> Option<Vec<u8>>,
     message: Vec<u8>,
     compressor: Option<Compressor>,
@@ -81,7 +81,7 @@ pub(crate) struct Sender<'a> {
     pub left_out: Vec<(std::path::PathBuf, String)>,
 }
 
-/// Nothing more is wanted.
+/// The receiving side has stopped.
 pub(crate) struct Stopped;
 
 impl<'a> Sender<'a> {

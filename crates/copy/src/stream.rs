@@ -45,7 +45,7 @@ pub enum Record<'a> {
         /// The chunks.
         chunks: Vec<Chunk>,
     },
-    /// All chunks have been sent, and are so many.
+    /// All chunks have been sent; their number.
     Asked {
         /// The number of chunks.
         chunks: u32,
@@ -91,9 +91,9 @@ pub enum Record<'a> {
     },
 }
 
-/// A message is no sequence of records.
+/// A message does not parse as records.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("a message is no sequence of records: {0}")]
+#[error("a message does not parse as records: {0}")]
 pub struct NoRecords(String);
 
 /// The next record of a message, and what follows it; none at the end.

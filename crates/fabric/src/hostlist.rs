@@ -8,7 +8,7 @@ use crate::limits;
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum HostlistError {
     /// A name that cannot be expanded.
-    #[error("'{name}' is no name of hosts such as node7 or n[1-16]: {reason}")]
+    #[error("'{name}' is not a hostlist such as node7 or n[1-16]: {reason}")]
     Malformed {
         /// The name, as it is written.
         name: String,
@@ -191,7 +191,7 @@ mod tests {
 
     #[test]
     fn errors_name_what_is_wrong() {
-        let prefix = |name: &str| format!("'{name}' is no name of hosts such as node7 or n[1-16]: ");
+        let prefix = |name: &str| format!("'{name}' is not a hostlist such as node7 or n[1-16]: ");
         let numbers = "brackets have numbers and ranges of numbers up to 4294967295, such as [1-4,7]";
         for (text, name, reason) in [
             ("", "", "it is empty"),

@@ -106,7 +106,7 @@ fn receive(arguments: &Arguments, number: usize) -> anyhow::Result<()> {
         word.wait_for(round);
         times.push((received, now_ns()));
     }
-    // The whole burst is there when the word says so.
+    // The word shows that the whole burst has arrived.
     word.wait_for(arguments.rounds + 1);
     let began = now_ns();
     for _ in 0..BURST {

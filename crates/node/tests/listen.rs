@@ -63,7 +63,7 @@ fn listen(listener: Listener, settings: GroupSettings) -> (Joining, mpsc::Receiv
     (thread::spawn(listen), reported)
 }
 
-/// Waits until the root says something with this part.
+/// Waits until the root prints a line with this part.
 fn wait_for(reported: &mpsc::Receiver<String>, part: &str) -> String {
     let until = Instant::now() + Duration::from_secs(20);
     while let Ok(text) = reported.recv_timeout(until.saturating_duration_since(Instant::now())) {
@@ -414,7 +414,7 @@ fn surplus_members_are_rejected() {
     }
 }
 
-/// Says something to a root, and whether the root ends the connection.
+/// Sends bytes to a root; returns whether the root ends the connection.
 fn disturb(place: SocketAddr, said: &[u8]) -> TcpStream {
     let mut stream = TcpStream::connect(place).unwrap();
     // A root that has heard enough closes its side.

@@ -12,7 +12,7 @@ use treecast_node::{
 
 const TIMEOUT: Option<Duration> = Some(Duration::from_secs(20));
 
-/// A node that those with the same text share, and that waits so long for processes.
+/// A node that is shared by the processes with the same text, with this join timeout.
 fn open(share: &str, join_timeout: Nanoseconds) -> Node {
     let bind = "127.0.0.1:0".parse().unwrap();
     // Tests run at the same time, and in several processes.

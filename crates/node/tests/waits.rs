@@ -36,7 +36,7 @@ enum Place {
 const PLACES: [Place; 4] =
     [Place::Own, Place::Shared, Place::Daemon(EngineChoice::User), Place::Daemon(EngineChoice::Ebpf)];
 
-/// Longer than all timeouts of the protocol together: a call that takes so long hangs.
+/// Longer than all timeouts of the protocol together: a call that takes longer hangs.
 const FOREVER: Duration = Duration::from_secs(20);
 
 /// More than the packets of all slots.

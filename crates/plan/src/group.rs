@@ -357,7 +357,7 @@ fn drawn(random: &mut Pcg64, available: usize, wanted: usize) -> Vec<usize> {
         pool.truncate(wanted);
         return pool;
     }
-    // A sparse shuffle: only the positions that hold another number than their own.
+    // A sparse shuffle: only the positions whose number is not their own.
     let mut moved: BTreeMap<usize, usize> = BTreeMap::new();
     let draw = |index| {
         let other = random.random_range(index..available);

@@ -70,7 +70,7 @@ pub fn destinations_named(
     destinations_on(text, topology, placement, root)
 }
 
-/// Whether a text that is no list of members is to be read as a hostlist: it has a letter, or what only names of hosts have, such as
+/// Whether a text that does not list members is read as a hostlist: it has a letter, or what only names of hosts have, such as
 /// addresses. A colon otherwise follows the name of a list, such as `random:15`.
 fn is_of_hosts(text: &str) -> bool {
     let is_v6 = |name: &str| name.trim().parse::<Ipv6Addr>().is_ok();

@@ -115,7 +115,7 @@ mod tests {
         window.on_ack(64, true, MAX);
         let mut rtt = Rtt::UNKNOWN;
         rtt.on_sample(Nanoseconds::from_ms(1));
-        // The queue may take 7.5 ms: two thirds of the window would have taken so long.
+        // The queue may take 7.5 ms: two thirds of the window would have taken that time.
         rtt.on_sample(Nanoseconds::from_us(12_750));
         let sizes = [0, 99, 100, 200].map(|packet| {
             window.on_long_queue(&rtt, Sequence(packet), Sequence(packet + 100), MAX);

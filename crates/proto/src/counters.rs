@@ -31,7 +31,7 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Counters of one group at one node, in packets but for `timeouts`.
+    /// Counters of one group at one node, in packets except `timeouts`.
     GroupCounters {
         /// Data accepted in order.
         accepted,

@@ -58,7 +58,7 @@ struct Entry {
     is_handed_off: bool,
 }
 
-/// What the tables of groups take for each, in bytes: none is more than half empty, but for the first few groups. A node of a B-tree
+/// What the tables of groups take for each, in bytes: none is more than half empty, except for the first few groups. A node of a B-tree
 /// takes some words beside its entries.
 pub(crate) const ENTRY_BYTES: usize =
     2 * (size_of::<Option<Entry>>() + 2 * size_of::<(GroupId, usize)>() + size_of::<usize>());

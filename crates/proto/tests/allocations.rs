@@ -82,7 +82,7 @@ impl Chain {
         }
     }
 
-    /// Datagrams in flight arrive, but for every `lost`th datagram, and readers read.
+    /// Datagrams in flight arrive, except every `lost`th one, and readers read.
     fn step(&mut self, lost: usize) {
         for _ in 0..self.in_flight.len() {
             self.now += Nanoseconds::from_us(3);

@@ -61,7 +61,7 @@ pub struct Setup {
     pub arrangement: Arrangement,
     /// What runs it, and how fast everything is.
     pub hardware: Hardware,
-    /// The load that every host applies, in flits of messages a cycle; without one the fabric is idle but for one
+    /// The load that every host applies, in flits of messages a cycle; without one the fabric is idle except for one
     /// multicast.
     pub applied_load: Option<f64>,
     /// What else a run under load depends on.

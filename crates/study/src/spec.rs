@@ -119,7 +119,7 @@ pub struct FigureSpec {
     pub(crate) unit: Unit,
     /// The series that the others are compared with, where a figure shows factors.
     pub(crate) relative_to: Option<usize>,
-    /// Which of two means is better, where the file says so.
+    /// Which of two means is better, where the file states it.
     pub(crate) best: Option<Best>,
     pub(crate) shared_y: bool,
     pub(crate) y_scale: Scale,

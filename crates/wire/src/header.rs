@@ -47,7 +47,7 @@ impl<'a> View<'a> {
     /// Verifies the code under these keys, every field, and the checksum of the payload.
     ///
     /// # Errors
-    /// All but those of [`View::new`].
+    /// All except those of [`View::new`].
     #[inline]
     pub fn check(self, keys: &Keys) -> Result<Packet<'a>, Malformed> {
         if self.layout.mac.get() != mac(self.layout, &keys.header) {
@@ -180,7 +180,7 @@ pub struct Data {
     pub ack_requested: bool,
     /// Whether it was sent to this child before.
     pub retransmitted: bool,
-    /// Whether the packet closes the group: it is no piece of a message, and the last packet. `message` is then the number of all
+    /// Whether the packet closes the group: it is the last packet, and carries no piece of a message. `message` is then the number of all
     /// messages, and `message_length` that of all their bytes.
     pub close: bool,
     /// Where the root has sent the packet.

@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-/// Why a datagram is no packet of this protocol. It is dropped and counted, and never answered.
+/// Why a datagram is not a packet of this protocol. It is dropped and counted, and never answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum Malformed {
     /// Shorter than a header.

@@ -267,7 +267,7 @@ impl Scenario {
         self.faults.push((at, fault));
     }
 
-    /// Whether a fault within a time may separate a host from a root so long that the root declares it lost.
+    /// Whether a fault within a time may separate a host from a root for long enough that the root declares it lost.
     pub fn may_separate(&self, root: usize, host: usize, within: &Span) -> bool {
         // With packet loss, a pause or partition of a quarter of the peer timeout may exceed it.
         let is_long = |at, span| span > Nanoseconds::from_ms(200) && overlaps(at, span, within);

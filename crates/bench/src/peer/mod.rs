@@ -140,7 +140,7 @@ impl PeerProgram {
         self.directory.path().join(self.peer.to_string())
     }
 
-    /// Runs the program with so many processes on each of these hosts of a lab. Returns what the ranks have measured, the root's first.
+    /// Runs the program with `count` processes on each of these hosts of a lab. Returns what the ranks have measured, the root's first.
     pub fn run(
         &self,
         lab: &Lab,

@@ -75,7 +75,7 @@ pub struct Arguments {
     #[arg(long, value_name = "PATTERN")]
     exclude: Vec<String>,
 
-    /// What becomes of files that exist: replace, keep, or newer (replace if the source was modified
+    /// What happens to existing files: replace, keep, or newer (replace if the source was modified
     /// later)
     #[arg(long, value_name = "WAY", default_value = "replace", value_parser = existing)]
     existing: Existing,

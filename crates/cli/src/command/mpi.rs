@@ -48,7 +48,7 @@ pub struct Arguments {
     #[arg(long, value_name = "DIR")]
     library: Option<PathBuf>,
 
-    /// In a lab: start the command with so many ranks on each host, by the launcher of its MPI
+    /// In a lab: start the command with this number of ranks on each host, by the launcher of its MPI
     #[arg(long, value_name = "COUNT", value_parser = whole_number::<u32>(1, LabSettings::PROCESSES_PER_HOST_MAX.into()))]
     #[arg(allow_negative_numbers = true)]
     ranks: Option<u32>,
@@ -116,7 +116,7 @@ fn in_lab(command: &[OsString], interface: Interface, ranks: u32) -> anyhow::Res
 
 fn interface(arguments: &Arguments) -> anyhow::Result<Found> {
     if let Some(interface) = arguments.mpi {
-        return Ok(Found { interface, why: "--mpi says so".into() });
+        return Ok(Found { interface, why: "of --mpi".into() });
     }
     let command =
         arguments.command.iter().map(|word| word.display().to_string()).collect::<Vec<String>>().join(" ");

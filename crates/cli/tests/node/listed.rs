@@ -96,7 +96,7 @@ fn errors_in_the_hosts_of_a_slurm_job_name_the_variable() {
     let outside = command().env_remove("SLURM_JOB_NODELIST").spawn().unwrap();
     check(outside, 2, "SLURM_JOB_NODELIST is not set: run this in a job, or give a file of members");
     let malformed = command().env("SLURM_JOB_NODELIST", "n[1-").spawn().unwrap();
-    check(malformed, 2, "SLURM_JOB_NODELIST, line 1: 'n[1-' is no name of hosts");
+    check(malformed, 2, "SLURM_JOB_NODELIST, line 1: 'n[1-' is not a hostlist");
 }
 
 #[test]

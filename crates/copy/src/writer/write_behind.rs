@@ -30,7 +30,7 @@ impl WriteBehind {
         Ok(Self { file: file.try_clone()?, waiting_bytes: 0, thread: None })
     }
 
-    /// Notes that so many bytes were written. Waits while two windows are on their way.
+    /// Notes that `bytes` more bytes were written. Waits while two windows are on their way.
     ///
     /// # Errors
     /// What was written before has not come to the disk.

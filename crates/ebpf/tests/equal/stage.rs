@@ -89,7 +89,7 @@ pub enum Act {
     Pass { us: u32 },
 }
 
-/// A defect of a packet. Its header is authentic nevertheless, but for a wrong code and most inverted bits.
+/// A defect of a packet. Its header is authentic nevertheless, except with a wrong code and with most inverted bits.
 #[derive(Debug, Clone)]
 pub enum Defect {
     None,

@@ -163,7 +163,7 @@ mod tests {
         }
         assert_eq!(error("a r\na s"), "a.inventory:2: host 'a' is already defined on line 1");
         assert_eq!(error("a,a r"), "a.inventory:1: host 'a' is already defined on line 1");
-        let prefix = "a.inventory:1: 'n[1' is no name of hosts such as node7 or n[1-16]: ";
+        let prefix = "a.inventory:1: 'n[1' is not a hostlist such as node7 or n[1-16]: ";
         assert_eq!(error("n[1 r"), format!("{prefix}a bracket is not closed"));
         assert_eq!(
             error("n[0-999999999] r"),

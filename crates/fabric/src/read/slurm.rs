@@ -132,7 +132,7 @@ fn parse_switch<'a>(line: &'a Line, source: &Source) -> Result<Option<Switch<'a>
         return Err(error(not_a_switch(keyword)));
     }
     if name.is_empty() || name.contains(|c: char| c.is_whitespace() || matches!(c, ',' | '[' | ']')) {
-        return Err(error(format!("SwitchName '{name}' is no name of one switch")));
+        return Err(error(format!("SwitchName '{name}' is not the name of one switch")));
     }
     let mut switch =
         Switch { name: name.into(), nodes: None, switches: None, link_speed: None, line: line.number };
@@ -156,7 +156,7 @@ fn parse_switch<'a>(line: &'a Line, source: &Source) -> Result<Option<Switch<'a>
     Ok(Some(switch))
 }
 
-/// Why a line that begins with this keyword is no line of a switch.
+/// Why a line that begins with this keyword does not describe a switch.
 fn not_a_switch(keyword: &str) -> String {
     let plugin = match keyword.to_ascii_lowercase().as_str() {
         "blockname" | "blocksizes" => "block",
@@ -421,7 +421,7 @@ SwitchName=s3 Switches=s[0-2]
     fn a_switch_below_several_switches_is_linked_to_each() {
         let text = "SwitchName=a Nodes=n1\nSwitchName=b Nodes=n2\nSwitchName=empty\n\
                     SwitchName=x Switches=a,b\nSwitchName=y Switches=[a\n";
-        assert!(error(text).starts_with("t.conf:5: Switches: '[a' is no name"), "{}", error(text));
+        assert!(error(text).starts_with("t.conf:5: Switches: '[a' is not a hostlist"), "{}", error(text));
         let topology = topology(&text.replace("[a", "x,a,b,empty"));
         assert_eq!(
             shape(&topology),
@@ -495,8 +495,8 @@ SwitchName=s3 Switches=s[0-2]
             ("SwitchName=a Nodes=n1, n2", "'n2' is not KEYWORD=VALUE".into()),
             ("SwitchName=a Nodes=", "'Nodes=' is not KEYWORD=VALUE".into()),
             ("SwitchName=a Nodes=\"n1", "'Nodes=\"n1' is not KEYWORD=VALUE".into()),
-            ("SwitchName=s[0-1] Nodes=n1", "SwitchName 's[0-1]' is no name of one switch".into()),
-            ("SwitchName=\"\" Nodes=n1", "SwitchName '' is no name of one switch".into()),
+            ("SwitchName=s[0-1] Nodes=n1", "SwitchName 's[0-1]' is not the name of one switch".into()),
+            ("SwitchName=\"\" Nodes=n1", "SwitchName '' is not the name of one switch".into()),
             ("SwitchName=a Nodes=n1 nodes=n2", "switch 'a' has Nodes twice".into()),
             (
                 "SwitchName=a Nodes=n1 Switches=b",

@@ -119,7 +119,7 @@ fn busy(server: &crate::kernel::Server, now: Picoseconds) -> Picoseconds {
 }
 
 impl Simulation<'_> {
-    /// The values of [`MEASURES`] now, but for lambda; those of a manager only where there is one.
+    /// The current values of [`MEASURES`], except lambda; those of a manager only where there is one.
     pub fn measured(&self) -> Vec<(&'static str, f64)> {
         let now = self.events.now();
         let nodes = &self.nodes;

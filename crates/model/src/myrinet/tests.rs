@@ -93,7 +93,7 @@ fn one_packet_takes_its_steps_one_after_another() {
     }
 }
 
-/// Whether something is as late as it must be, but for pieces of housekeeping, a microsecond each, that each request to the
+/// Whether something is as late as it must be, apart from pieces of housekeeping, a microsecond each, that each request to the
 /// NIC's processor may have to wait for.
 fn is_just_after(time: Picoseconds, least: Picoseconds, requests: u64) -> bool {
     (least.0..=least.0 + requests * 1_000_000).contains(&time.0)
@@ -491,5 +491,5 @@ fn what_cannot_be_done_is_refused_with_what_can() {
     assert!(error(4, "groups=4,messages=1000000,packet_bytes=1", Offload::Nic).contains("take fewer groups"));
     let worms = Case::on("icpp98", 8, "tree-worm", "");
     let error = run(&worms.parameters, &worms.task(Offload::Nic, 64)).unwrap_err().to_string();
-    assert!(error.contains("tree-worm is no tree of unicasts"), "{error}");
+    assert!(error.contains("tree-worm is not a tree of unicasts"), "{error}");
 }

@@ -57,7 +57,7 @@ pub(super) fn trees(
         for worm in plan.worms() {
             let (WormKind::Unicast, &[to]) = (worm.kind, &worm.to[..]) else {
                 return Err(ModelError::Unsupported(format!(
-                    "Myrinet switches do not copy packets: scheme {} is no tree of unicasts",
+                    "Myrinet switches do not copy packets: scheme {} is not a tree of unicasts",
                     scheme.name()
                 )));
             };

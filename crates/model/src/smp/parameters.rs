@@ -49,7 +49,7 @@ pub enum Turns {
     /// All receivers. *Published.*
     #[default]
     All,
-    /// All but leaders, where there are others. *Ours.*
+    /// All processes except leaders, where there are others. *Ours.*
     NonLeaders,
 }
 
@@ -131,7 +131,7 @@ pub struct Parameters {
     pub attach: Picoseconds,
     /// CPU time to detach.
     pub detach: Picoseconds,
-    /// The threshold of the dynamic policy; by default attaching takes so long, times the processes of a node.
+    /// The threshold of the dynamic policy; by default the time of attaching times the processes of a node.
     pub threshold: Option<Picoseconds>,
     /// Broadcasts before the dynamic policy begins.
     pub minimum_broadcasts: u32,

@@ -286,7 +286,7 @@ fn a_late_leader_makes_others_attach_where_its_lateness_counts() {
         ["not_waiting", "waiting", "all"].map(|counted| setup(4, 2, 1, &format!("{late},counted={counted}")));
     assert!(published.measured("attaches").abs() < 1e-9);
     for ours in [waiting, all] {
-        assert!((ours.measured("attaches") - 3.0).abs() < 1e-9, "one process a node, but for the root's");
+        assert!((ours.measured("attaches") - 3.0).abs() < 1e-9, "one process of each node except the root's");
         assert!(ours.measured("nonleader_wait_us") < published.measured("nonleader_wait_us"));
         assert!(ours.received().iter().all(|&bytes| bytes == 30));
     }

@@ -317,7 +317,7 @@ fn limit_memory() -> io::Result<()> {
     Ok(setrlimit(Resource::As, Rlimit { current: bytes_max, maximum: bytes_max })?)
 }
 
-/// Garbage, and packets that seem to be of the quiet user's first groups, but for the code under their keys.
+/// Garbage, and packets like those of the quiet user's first groups, with a wrong authentication code.
 fn strange_datagrams() -> Vec<Vec<u8>> {
     let data = Body::Data(Data {
         message: 0,

@@ -18,10 +18,10 @@ const PERIOD: Duration = Duration::from_millis(1);
 /// The first messages are not measured.
 const WARM_UP: Duration = Duration::from_millis(500);
 
-/// A message without an answer for so long counts as lost, with its groups.
+/// A message that is not answered within this time counts as lost, with its groups.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// The measurement fails if the daemon has not served the user for so long.
+/// The measurement fails if the daemon does not serve the user for this time.
 const SERVICE_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// What the quiet user has measured.

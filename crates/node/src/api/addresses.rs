@@ -353,7 +353,7 @@ mod tests {
         assert!(wrong("10.0.0.1\nn 2\n").starts_with("FILE, line 2: after the host '2' is not slots=N"));
         assert_eq!(
             wrong("10.0.0.1\nn[1-"),
-            "FILE, line 2: 'n[1-' is no name of hosts such as node7 or n[1-16]: a bracket is not closed"
+            "FILE, line 2: 'n[1-' is not a hostlist such as node7 or n[1-16]: a bracket is not closed"
         );
         assert_eq!(
             wrong("n[1-5000]:7"),

@@ -71,7 +71,7 @@ pub enum NodeError {
     /// A payload has changed on its way, which the network's checksums have not detected ([`crate::Integrity::Network`]). The group has ended
     /// at this member.
     #[error(
-        "packet {packet} has come with another content than the root has sent, and no checksum of the network has detected that: the group has ended here (look for a host or a switch with bad memory; with integrity=crc32c such packets are sent again)"
+        "packet {packet} was corrupted: its payload differs from what the root sent, and no checksum of the network detected it; the group has ended here (look for a host or a switch with bad memory; with integrity=crc32c such packets are sent again)"
     )]
     Corrupt {
         /// The packet's number.

@@ -41,7 +41,7 @@ pub struct Room {
 }
 
 impl Room {
-    /// For messages of at most so many bytes, in parts of any length.
+    /// For messages of at most `message_bytes`, in parts of any length.
     #[must_use]
     pub const fn of(message_bytes: u64) -> Self {
         Self { message_bytes, part_bytes: u64::MAX }
@@ -82,7 +82,7 @@ impl Group {
         })
     }
 
-    /// Receives the next message into a buffer that need not be initialized: so many bytes of it are, as the call returns.
+    /// Receives the next message into a buffer that need not be initialized; the number of bytes that the call returns is initialized then.
     ///
     /// # Errors
     /// Those of [`Group::receive_into`].

@@ -54,7 +54,7 @@ impl Sender {
         Err(Refused::Unfinished { message: self.message, offset: self.offset }.into())
     }
 
-    /// The next bytes, so many, are of a message of this length.
+    /// The next `bytes` bytes belong to a message of `message_bytes`.
     ///
     /// # Errors
     /// [`NodeError::Refused`], if another message is partly sent, or lacks fewer bytes.

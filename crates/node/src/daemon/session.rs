@@ -40,7 +40,7 @@ pub(super) struct Session {
     leases: Leases,
 }
 
-/// The memory that a client was sent and has not unmapped, as far as it says so.
+/// The memory that a client was sent and has not unmapped, as far as it reports that.
 #[derive(Debug, Default)]
 struct Leases {
     next: u64,

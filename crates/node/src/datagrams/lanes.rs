@@ -122,7 +122,7 @@ mod tests {
     fn datagrams_arrive_in_the_lane_of_their_group() {
         for address in ADDRESSES {
             let (mut one, mut other) = (bind(address, 1), bind(address, 4));
-            // Numbers on both sides of the sign bit, and equal but for one byte.
+            // Numbers on both sides of the sign bit, and equal except for one byte.
             let lanes = [(7, 1), (u32::MAX, 2), (0x0700_0000, 3), (9, 0), (0x8000_0007, 3)];
             steer(&mut other, &lanes);
             send(&mut one, &other, [u32::MAX, 7, 9, 0x8000_0007, 0x0700_0000, 7], 100);

@@ -138,7 +138,7 @@ impl GsoBatch {
 unsafe impl Send for Outgoing {}
 
 impl Outgoing {
-    /// What a batch takes of memory, in bytes, but for payloads that it keeps.
+    /// The memory of a batch in bytes, without the payloads that it keeps.
     pub const BYTES: usize = size_of::<Batch>();
 
     /// An empty batch for a socket of that family; `gso_bytes_max` as the field.

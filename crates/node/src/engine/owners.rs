@@ -44,7 +44,7 @@ impl Owners {
         }
     }
 
-    /// The lane with the fewest owners, but for lane 0.
+    /// The lane with the fewest owners, except lane 0.
     fn emptiest_lane(&self) -> usize {
         let owners = |lane: usize| self.owners.values().filter(|owner| owner.lane == lane).count();
         (1..self.lanes).min_by_key(|&lane| owners(lane)).unwrap_or(0)

@@ -214,7 +214,7 @@ const SHARED: &str =
 fn obstacle(worm: &Worm, hosts: &Hosts, settings: &GroupSettings) -> Option<String> {
     let ip = |member: MemberId| settings.members.get(member.index()).map(SocketAddr::ip);
     let host_of = |member: MemberId| hosts.host_of(member.index());
-    // All members of a host read what has come for one of them, and all but the root where the root is among them.
+    // A packet that arrives for one member of a host is read by all its members, except by the root.
     let reaches_host = || {
         let host = host_of(worm.to[0]);
         let readers = hosts.members_of(host).len() - usize::from(host == hosts.host_of(settings.root));

@@ -1,4 +1,4 @@
-//! A daemon and its clients. What needs other users or the kernel's packet path is for root, and says so when it is skipped.
+//! A daemon and its clients. Tests that need other users or the kernel's packet path run as root, and report when they are skipped.
 
 #[path = "../common/bursts.rs"]
 mod bursts;

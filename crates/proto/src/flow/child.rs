@@ -135,7 +135,7 @@ impl Child {
         self.ack_timer(timeouts).min(self.address_timer(timeouts))
     }
 
-    /// When a child that gets its data by multicast is to be probed, lest it finds its parent silent.
+    /// When to probe a child that gets its data by multicast, so that it does not find its parent silent.
     fn address_timer(&self, timeouts: Timeouts) -> Nanoseconds {
         if self.multicast.is_reached {
             self.state.addressed_at + timeouts.keepalive

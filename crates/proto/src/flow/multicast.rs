@@ -182,7 +182,7 @@ impl Multicast {
         }
     }
 
-    /// Whether nothing of a member's, but for its children, needs the slow path: multicast reaches it and loses few packets, also in the
+    /// Whether only the member's children need the slow path: multicast reaches it and loses few packets, also in the
     /// present sample if it loses no more.
     pub fn may_be_handed_off(&self) -> bool {
         let Reach { is_reached, is_congested, lost, .. } = self.reach;
@@ -323,7 +323,7 @@ impl Flow {
         }
     }
 
-    /// Nothing has come by multicast for so long that it does not reach this member any more.
+    /// No packet has arrived by multicast for a time: it does not reach this member any more.
     pub(super) fn expire_reach(&mut self, now: Nanoseconds) {
         if self.reach_timeout().is_some_and(|timeout| timeout <= now)
             && let Some(multicast) = &mut self.multicast
@@ -532,7 +532,7 @@ impl Flow {
                 pace.spread.on_timeout(*end, slots);
             }
         } else {
-            // It says so until its next sample.
+            // It reports that until its next sample.
             pace.spread.on_loss(stable, (*end).max(stable + SAMPLE_PACKETS), slots);
         }
     }

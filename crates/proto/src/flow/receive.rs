@@ -29,7 +29,7 @@ pub(crate) struct PendingAck {
     pub body: Body,
 }
 
-/// What has become of data from the parent.
+/// What happened to data from the parent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Received {
     /// The slot for its payload, if that is to be stored.

@@ -646,7 +646,7 @@ mod tests {
 
     use super::*;
 
-    /// A table with a parent and so many children.
+    /// A table with a parent and this number of children.
     fn table(children: u32) -> Vec<Table> {
         let address = "192.0.2.1:7000".parse().unwrap();
         let neighbour = |member| {

@@ -135,7 +135,7 @@ impl<'a> Trace<'a> {
         self.dropped
     }
 
-    /// The file. If slices were dropped, it ends with an instant that says so, on a track of its own, at the start of the first
+    /// The file. If slices were dropped, it ends with an instant that reports it, on a track of its own, at the start of the first
     /// dropped slice.
     pub fn finish(mut self) -> Vec<u8> {
         if self.dropped > 0 {

@@ -193,7 +193,7 @@ fn settings(
                     )
                 }
                 "member" => {
-                    bail!("the number of this process is no setting of the group: give it by --member")
+                    bail!("member is not a setting of the group: use --member")
                 }
                 _ => {}
             }

@@ -21,7 +21,7 @@ pub const STRANGER: usize = 3;
 
 pub const TOKEN: &str = "3f6c2b8f0d5e4a7196b1c8e2d4f7a05b";
 
-/// Longer than any timeout of the protocol: a call that takes so long hangs.
+/// Longer than any timeout of the protocol: a call that takes longer hangs.
 const FOREVER: Duration = Duration::from_secs(20);
 
 /// What groups of a world have in common.
@@ -212,7 +212,7 @@ impl Chain {
         self.world.dropped(host, &self.groups[host])
     }
 
-    /// Waits until a member's node has dropped so many packets.
+    /// Waits until a member's node has dropped this number of packets.
     pub fn wait_until_dropped(&self, host: usize, count: u64, what: &str) {
         let end = Instant::now() + Duration::from_secs(5);
         loop {

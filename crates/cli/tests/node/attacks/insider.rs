@@ -90,7 +90,7 @@ impl Forgery {
 }
 
 impl Insider {
-    /// Learns a session from what was recorded of it at the root's host, after so many lines of a length.
+    /// Learns a session from what was recorded of it at the root's host, after this number of lines of a length.
     pub fn learn(recorded: &[Datagram], group: GroupId, hosts: &Hosts, lines: &[String]) -> Self {
         Self::learn_with(recorded, group, hosts, lines, Authentication::Header)
     }
@@ -201,7 +201,7 @@ impl Insider {
         forgery
     }
 
-    /// The next packet closes the group, after so many messages more than were sent.
+    /// The next packet closes the group, after `more` messages that were never sent.
     pub fn close(&self, messages: u32) -> Forgery {
         let message_length = self.bytes;
         self.edited_data(&[], |data| {
@@ -209,7 +209,7 @@ impl Insider {
         })
     }
 
-    /// An acknowledgment of the leaf for the relay: of all packets, but for what `edit` changes.
+    /// An acknowledgment of the leaf for the relay: of all packets, with the changes of `edit`.
     pub fn ack(&self, edit: impl FnOnce(&mut Sequence, &mut Acknowledgment)) -> Forgery {
         let mut next = self.next;
         let mut acknowledgment = Acknowledgment {
@@ -262,7 +262,7 @@ impl Insider {
         self.forgery(from, to, Body::Control(control_header(operation, nonce, &payload)), payload)
     }
 
-    /// A table for the leaf, but for what `edit` changes.
+    /// A table for the leaf, with the changes of `edit`.
     pub fn table(&self, epoch: u32, edit: impl FnOnce(&mut Table)) -> Forgery {
         let mut table = self.table.clone();
         edit(&mut table);

@@ -127,7 +127,7 @@ fn without_handshakes(packets: &[Datagram]) -> Vec<Datagram> {
     packets.iter().filter(|packet| !is_handshake(packet)).cloned().collect()
 }
 
-/// Packets of each kind by a host that knows all but the keys.
+/// Packets of each kind by a host that knows everything except the keys.
 fn guess(siege: &mut Siege) {
     for number in 0..siege.insider.every_kind().len() {
         let (name, forgery) = siege.insider.every_kind().swap_remove(number);

@@ -1,4 +1,4 @@
-//! Who a client is: the kernel says so, and the client cannot.
+//! Who a client is, as the kernel reports it: a client cannot forge that.
 
 #![expect(unsafe_code, reason = "SO_PEERGROUPS")]
 

@@ -22,7 +22,7 @@ use agenda::Agenda;
 use readers::SharedNodes;
 use record::MemberRecord;
 
-/// All members and their places. A call takes at most O(log n) steps, n being the number of members, but for changes of the tree, which
+/// All members and their places. A call takes at most O(log n) steps, n being the number of members, except changes of the tree, which
 /// take O(n): a group must not occupy its node for long (`examples/longest_calls.rs`).
 #[derive(Debug, Clone)]
 pub(super) struct MemberTable {
@@ -265,7 +265,7 @@ impl MemberTable {
         let listed_bytes = 4 * size_of::<MemberId>();
         let notice_bytes = size_of::<(SocketAddr, Nonce, Eviction)>();
         let member_bytes = size_of::<MemberRecord>() + listed_bytes + notice_bytes;
-        // The nodes of a B-tree have room for eleven entries, and are at least half full but for the first.
+        // The nodes of a B-tree have room for eleven entries, and are at least half full except the first.
         let entries = 2 * if members > 6 { members } else { 6 };
         let tree_bytes = entries * size_of::<(SocketAddr, MemberId)>();
         let agenda_bytes = 2 * Agenda::heap_bytes(members, entries);
@@ -361,7 +361,7 @@ impl MemberTable {
         }
     }
 
-    /// Whether a control message is no replay of an earlier one of its sender, which may have gone.
+    /// Whether a control message is not a replay of an earlier one of its sender, which may have gone.
     pub fn is_now(&mut self, sender: &ControlSender) -> bool {
         match self.find_incarnation(sender) {
             Some(member) => self.record_mut(member).is_now(sender.sent_at),
