@@ -79,13 +79,15 @@ install:
 # Into out/packages: a .deb, an .rpm and a tarball, whose command is static. Needs musl-gcc for that, and dpkg-dev and rpm.
 STATIC_TARGET := $(shell uname -m)-unknown-linux-musl
 PACKAGES ?= out/packages
-packages: mpi
+packages: export TREECAST_COMMIT ?= $(shell git rev-parse --short=10 HEAD 2>/dev/null)
+packages:
 	rustup target add $(STATIC_TARGET)
-	CC_$(subst -,_,$(STATIC_TARGET))=musl-gcc TREECAST_COMMIT=$$(git rev-parse --short=10 HEAD 2>/dev/null) \
-		cargo build --release --package treecast-cli --target $(STATIC_TARGET)
-	BUILT=$(BUILT) STATIC=target/$(STATIC_TARGET)/release/treecast dist/make-packages $(PACKAGES)
+	cargo build --profile dist --package treecast-cli --package treecast-capi
+	$(MAKE) --no-print-directory -C mpi BUILT=$(abspath target/dist) ABI=$(ABI)
+	CC_$(subst -,_,$(STATIC_TARGET))=musl-gcc cargo build --profile dist --package treecast-cli --target $(STATIC_TARGET)
+	BUILT=target/dist STATIC=target/$(STATIC_TARGET)/dist/treecast dist/make-packages $(PACKAGES)
 
-# Installs them in empty roots and uses them there. As root; needs debootstrap and a static busybox.
+# Installs them in empty roots and uses them there. As root; needs mmdebstrap and a static busybox.
 packages-test:
 	dist/test-packages $(PACKAGES)
 
