@@ -81,13 +81,9 @@ impl MemberTable {
                 self.evict(member, Eviction::AcceptsNothing, MemberLoss::AcceptsNothing(span));
             }
             PeerFailure::Silent => {
-                // The root itself has probed it for long enough.
-                let suspicion = Suspicion {
-                    by: self.root,
-                    since: now - self.peer_timeout,
-                    probe_at: now,
-                    refuted_at: None,
-                };
+                // The root itself has probed it for long enough, unless it has just come: probes of before have no answers.
+                let since = self.record(member).heard_at.max(now - self.peer_timeout);
+                let suspicion = Suspicion { by: self.root, since, probe_at: now, refuted_at: None };
                 self.record_mut(member).suspicion = Some(suspicion);
                 self.schedule(member);
             }
