@@ -37,15 +37,24 @@ impl Attributes {
     }
 
     /// The owner to be, if it is to change.
-    fn owner(&self, entry: &Entry) -> Option<(Option<Uid>, Option<Gid>)> {
+    ///
+    /// # Errors
+    /// A number that no user or group has: chown(2) takes it for no change.
+    fn owner(&self, entry: &Entry) -> io::Result<Option<(Option<Uid>, Option<Gid>)>> {
         let (user, group) = entry.owner;
-        (self.preserves && self.is_root).then(|| (Some(Uid::from_raw(user)), Some(Gid::from_raw(group))))
+        if !(self.preserves && self.is_root) {
+            return Ok(None);
+        }
+        if [user, group].contains(&u32::MAX) {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "invalid owner"));
+        }
+        Ok(Some((Some(Uid::from_raw(user)), Some(Gid::from_raw(group)))))
     }
 
     /// A file was made with the source's mode and [`PART_MODE`], without the bits of the umask. Extended
     /// attributes come last: a change of the owner takes capabilities away.
     pub fn set_of_file(&self, file: &File, entry: &Entry) -> io::Result<()> {
-        if let Some((user, group)) = self.owner(entry) {
+        if let Some((user, group)) = self.owner(entry)? {
             fchown(file, user, group)?;
         }
         if self.preserves {
@@ -61,7 +70,7 @@ impl Attributes {
     pub fn set_of_directory(&self, directory: &Directory, entry: &Entry) -> io::Result<()> {
         let mode = Mode::from_raw_mode(entry.mode);
         let (own, flags) = (c".", AtFlags::empty());
-        if let Some((user, group)) = self.owner(entry) {
+        if let Some((user, group)) = self.owner(entry)? {
             chownat(directory, own, user, group, flags)?;
         }
         let mode = if self.preserves { mode } else { mode.difference(self.umask) };
@@ -74,7 +83,7 @@ impl Attributes {
 
     /// A link has no mode of its own.
     pub fn set_of_link(&self, link: &OwnedFd, entry: &Entry) -> io::Result<()> {
-        if let Some((user, group)) = self.owner(entry) {
+        if let Some((user, group)) = self.owner(entry)? {
             chownat(link, c"", user, group, AtFlags::EMPTY_PATH)?;
         }
         if self.preserves {
@@ -108,4 +117,26 @@ fn times(entry: &Entry) -> Timestamps {
     let (tv_sec, nanoseconds) = entry.modified;
     let time = Timespec { tv_sec, tv_nsec: nanoseconds.into() };
     Timestamps { last_access: time, last_modification: time }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::ErrorKind;
+
+    use super::*;
+    use crate::Kind;
+
+    /// The system calls take this number for no change, and the library asserts that it is not given.
+    #[test]
+    fn a_number_that_no_user_has_is_an_error() {
+        let attributes = Attributes { preserves: true, is_root: true, umask: Mode::empty() };
+        let file = tempfile::tempfile().unwrap();
+        for owner in [(u32::MAX, 0), (0, u32::MAX)] {
+            let kind = Kind::File { length: 0, is_sparse: false };
+            let (path, attributes_of) = ("file".into(), Vec::new());
+            let entry = Entry { path, kind, mode: 0o644, owner, modified: (0, 0), attributes: attributes_of };
+            let error = attributes.set_of_file(&file, &entry).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
+        }
+    }
 }
