@@ -224,10 +224,10 @@ neighbours:
 		target/release/examples/neighbours --engine $$engine --rounds $(NEIGHBOUR_ROUNDS) --seconds 1 --check || status=1; \
 	done; exit $$status
 
-# Arbitrary bytes for the wire format, the protocol, the daemon and gathering: make fuzz FUZZ_SECONDS=3600. Needs a nightly compiler and
+# Arbitrary bytes for the wire format, the protocol, the daemon, gathering and copies: make fuzz FUZZ_SECONDS=3600. Needs a nightly compiler and
 # cargo-fuzz.
 FUZZ_SECONDS ?= 60
-FUZZ_TARGETS ?= wire proto daemon listen
+FUZZ_TARGETS ?= wire proto daemon listen stream writer
 fuzz:
 	@cargo fuzz --version >/dev/null 2>&1 || cargo install cargo-fuzz --locked
 	for target in $(FUZZ_TARGETS); do \

@@ -263,6 +263,10 @@ impl<'a> Trial<'a> {
             }
             Message::PollUpdate => json!("poll_update"),
             Message::Wake => json!("wake"),
+            Message::Request { name: name @ 240..248, group: number } => {
+                json!({"evict": {"group": group(*number), "member": name % 4}})
+            }
+            Message::Request { name: 248.., group: lease } => json!({"unmapped": {"lease": lease % 8}}),
             Message::Request { name, group: number } => {
                 json!({named(&["close", "leave", "abort", "end"], *name): {"group": group(*number)}})
             }

@@ -1,5 +1,7 @@
 //! Fuzz targets: each function takes arbitrary bytes, and panics if an invariant is broken.
 
+#[cfg(feature = "copy")]
+mod copy;
 #[cfg(feature = "node")]
 mod daemon;
 #[cfg(feature = "node")]
@@ -9,6 +11,8 @@ mod node;
 mod proto;
 mod wire;
 
+#[cfg(feature = "copy")]
+pub use copy::{stream, writer};
 #[cfg(feature = "node")]
 pub use daemon::daemon;
 #[cfg(feature = "node")]

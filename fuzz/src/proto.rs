@@ -404,6 +404,10 @@ impl Trial {
                 let readers = Readers { awaited: set(what / 64), lost: set(what % 4) };
                 self.request(node, Input::Readers { group: GROUP, readers });
             }
+            12 => {
+                let member = MemberId(u32::from(what / 64));
+                self.request(node, Input::Evict { group: GROUP, member });
+            }
             _ => {}
         }
     }

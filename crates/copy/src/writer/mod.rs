@@ -29,19 +29,25 @@ const FAILURES_MAX: usize = 20;
 
 /// Why nothing more can be written.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum WriteError {
+pub enum WriteError {
     /// The whole file system is full, read-only or broken.
     #[error("{}: {}", path.display(), described(why))]
-    Host { path: PathBuf, why: io::Error },
+    Host {
+        /// What could not be written.
+        path: PathBuf,
+        /// The system's error.
+        why: io::Error,
+    },
     /// What came is nothing that a sender sends.
     #[error("{0}")]
     Stream(&'static str),
+    /// A message does not parse as records.
     #[error(transparent)]
     NoRecords(#[from] stream::NoRecords),
 }
 
-/// Writes entries below a destination.
-pub(crate) struct Writer {
+/// Writes entries below a destination: what a receiver does with the messages of the stream.
+pub struct Writer {
     places: Places,
     writing: Writing,
     attributes: Attributes,
@@ -56,13 +62,15 @@ pub(crate) struct Writer {
     directories: Vec<WrittenDirectory>,
     /// Whether all has come.
     is_complete: bool,
+    /// Files and links that are complete.
     pub files: u64,
     /// Files that existed, and were kept.
     pub kept: u64,
     /// The bytes that were written.
     pub bytes: u64,
-    /// The first failures, and the number of all.
+    /// The first failures.
     pub failures: Vec<String>,
+    /// The number of all failures.
     pub failure_count: u64,
 }
 
@@ -101,6 +109,9 @@ impl Writer {
     }
 
     /// Writes what a message brings.
+    ///
+    /// # Errors
+    /// [`WriteError`]: nothing more is to be written then.
     pub fn take(&mut self, message: &[u8]) -> Result<(), WriteError> {
         if let Some((Record::Compressed { length, bytes }, after)) = stream::next(message)? {
             if !after.is_empty() {
