@@ -52,7 +52,7 @@ fn a_process_that_shares_a_node_says_which_member_it_is() {
             "is the address of members 0, 1: say which of them this process is, by --member N",
         ),
         (&["--bind", &shared, "--member", "2"], "is the address of members 0, 1, and not of member 2"),
-        (&["--bind", &shared, "--set", "member=1"], "no setting of the group: give it by --member"),
+        (&["--bind", &shared, "--set", "member=1"], "member is not a setting of the group: use --member"),
     ] {
         check(node(&[&["--members", text(&members)], arguments].concat()).spawn().unwrap(), 2, part);
     }
