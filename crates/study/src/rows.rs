@@ -1,8 +1,13 @@
 //! Rows: one tidy row a run, as CSV and as Parquet.
 
+#[cfg(feature = "parquet")]
+mod parquet;
+
 use std::collections::BTreeSet;
+#[cfg(feature = "arrow")]
 use std::sync::Arc;
 
+#[cfg(feature = "arrow")]
 use arrow_array::{ArrayRef, Float64Array, RecordBatch, StringArray, UInt64Array};
 use treecast_model::{Measure, Model};
 use treecast_plan::MemberId;
@@ -14,6 +19,9 @@ use crate::measured::Multicast;
 use crate::run::{Kind, Row};
 use crate::setup::Traffic;
 use Cells::{Real, Text, Whole};
+
+#[cfg(feature = "parquet")]
+pub use parquet::parquet;
 
 impl Row<'_> {
     fn model_measure(&self, name: &str) -> Option<f64> {
@@ -71,31 +79,11 @@ pub fn csv(rows: &[Row]) -> Result<Vec<u8>, StudyError> {
 ///
 /// # Errors
 /// [`StudyError::Rows`]; no rows are known to bring it about.
+#[cfg(feature = "arrow")]
 pub fn batch(rows: &[Row]) -> Result<RecordBatch, StudyError> {
     let arrays = columns(rows).into_iter().map(|column| (column.name, column.array(rows), true));
     RecordBatch::try_from_iter_with_nullable(arrays)
         .map_err(|error| StudyError::Rows { format: "Arrow", reason: error.to_string() })
-}
-
-/// The rows as a Parquet file: texts, unsigned 64-bit numbers and doubles; what a run does not have is null.
-///
-/// # Errors
-/// [`StudyError::Rows`]; no rows are known to bring it about.
-#[cfg(feature = "parquet")]
-pub fn parquet(rows: &[Row]) -> Result<Vec<u8>, StudyError> {
-    use ::parquet::arrow::ArrowWriter;
-    use ::parquet::basic::Compression;
-    use ::parquet::file::properties::WriterProperties;
-
-    let failed = |reason: String| StudyError::Rows { format: "Parquet", reason };
-    let batch = batch(rows)?;
-    let properties = WriterProperties::builder().set_compression(Compression::SNAPPY).build();
-    let mut bytes = Vec::new();
-    let mut writer = ArrowWriter::try_new(&mut bytes, batch.schema(), Some(properties))
-        .map_err(|error| failed(error.to_string()))?;
-    writer.write(&batch).map_err(|error| failed(error.to_string()))?;
-    writer.close().map_err(|error| failed(error.to_string()))?;
-    Ok(bytes)
 }
 
 /// A column: its name, and what it holds.
@@ -113,6 +101,17 @@ enum Cells {
     Parameter(&'static Key, Value),
     OfModel(&'static str, Value),
     Measure(&'static str),
+}
+
+/// The kind of the values of a column in tables with types.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum CellKind {
+    /// Text, also for values of several kinds.
+    Text,
+    /// An unsigned number of 64 bits.
+    Whole,
+    /// A double.
+    Real,
 }
 
 /// The columns before the parameters.
@@ -246,19 +245,29 @@ impl Column {
         self.value(row).map(|value| value.to_string()).unwrap_or_default()
     }
 
-    fn array(&self, rows: &[Row]) -> ArrayRef {
-        let values = rows.iter().map(|row| self.value(row));
+    /// The kind of all its values.
+    fn kind(&self) -> CellKind {
         match self.cells {
             Text(_) | Cells::Parameter(_, Value::Text(_)) | Cells::OfModel(_, Value::Text(_)) => {
-                Arc::new(values.map(|value| Some(value?.to_string())).collect::<StringArray>())
+                CellKind::Text
             }
             Whole(_) | Cells::Parameter(_, Value::Whole(_)) | Cells::OfModel(_, Value::Whole(_)) => {
-                Arc::new(values.map(|value| value?.whole()).collect::<UInt64Array>())
+                CellKind::Whole
             }
             Real(_)
             | Cells::Parameter(_, Value::Real(_))
             | Cells::OfModel(_, Value::Real(_))
-            | Cells::Measure(_) => Arc::new(values.map(|value| value?.real()).collect::<Float64Array>()),
+            | Cells::Measure(_) => CellKind::Real,
+        }
+    }
+
+    #[cfg(feature = "arrow")]
+    fn array(&self, rows: &[Row]) -> ArrayRef {
+        let values = rows.iter().map(|row| self.value(row));
+        match self.kind() {
+            CellKind::Text => Arc::new(values.map(|value| Some(value?.to_string())).collect::<StringArray>()),
+            CellKind::Whole => Arc::new(values.map(|value| value?.whole()).collect::<UInt64Array>()),
+            CellKind::Real => Arc::new(values.map(|value| value?.real()).collect::<Float64Array>()),
         }
     }
 }

@@ -1,6 +1,10 @@
 //! Studies on testbeds: models run beside the simulator, factors, measures, and what guesses are worth.
 
-use arrow_array::cast::AsArray;
+use std::collections::BTreeMap;
+
+use parquet::basic::Type as Physical;
+use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::record::Field;
 use treecast_plan::MemberId;
 use treecast_study::figure::Figure;
 use treecast_study::table::deadlocks;
@@ -125,7 +129,7 @@ fn rows_hold_what_is_needed_to_run_them_again() {
         assert_eq!(drawn, row.measured.modelled().unwrap().destinations);
         assert_eq!(drawn.len().to_string(), record[column("destination_count")]);
     }
-    assert_eq!(rows::batch(&ran).unwrap().num_columns(), head.len());
+    assert_eq!(read(&ran).metadata().file_metadata().schema_descr().num_columns(), head.len());
     assert!(column("hop_us") < column("status") && column("status") < column("latency_us"));
     assert!(column("testbed") < column("link_concentration_run"));
 }
@@ -141,9 +145,13 @@ fn a_column_holds_the_same_kind_of_values_whatever_a_testbed_sets() {
     let files = [("study.toml", &*study), ("testbed-nodes.toml", "model = 'smp'"), ("latency.toml", &figure)];
     let study = Study::parse(&files).unwrap();
     let runs = study.figure("latency").unwrap().runs(false);
-    let batch = rows::batch(&run_all(&runs, &|_| ()).unwrap()).unwrap();
-    let thresholds = batch.column_by_name("threshold_us").unwrap().as_string::<i32>();
-    assert_eq!(thresholds.iter().flatten().collect::<Vec<_>>(), ["500", "500", "auto", "auto"]);
+    let rows = read(&run_all(&runs, &|_| ()).unwrap());
+    let thresholds = rows.get_row_iter(None).unwrap().map(|row| {
+        let cells: BTreeMap<String, Field> = row.unwrap().into_columns().into_iter().collect();
+        cells["threshold_us"].clone()
+    });
+    let expected = ["500", "500", "auto", "auto"].map(|text| Field::Str(text.into()));
+    assert_eq!(thresholds.collect::<Vec<_>>(), expected);
 }
 
 #[test]
@@ -154,15 +162,27 @@ fn counts_and_bytes_are_whole_numbers_in_rows_and_times_and_shares_are_not() {
     let files = [("study.toml", &*study), ("testbed-nodes.toml", "model = 'smp'"), ("latency.toml", &figure)];
     let study = Study::parse(&files).unwrap();
     let runs = study.figure("latency").unwrap().runs(false);
-    let batch = rows::batch(&run_all(&runs, &|_| ()).unwrap()).unwrap();
-    let is = |name: &str| batch.schema().field_with_name(name).unwrap().data_type().to_string();
+    let rows = read(&run_all(&runs, &|_| ()).unwrap());
+    let schema = rows.metadata().file_metadata().schema_descr();
+    let kinds: BTreeMap<&str, Physical> =
+        schema.columns().iter().map(|column| (column.name(), column.physical_type())).collect();
     for whole in ["mtu_bytes", "header_bytes", "queue_slots", "iterations", "link_mb_per_s"] {
-        assert_eq!(is(whole), "UInt64", "{whole}");
-        assert_eq!(batch.column_by_name(whole).unwrap().null_count(), 0, "{whole}");
+        assert_eq!(kinds[whole], Physical::INT64, "{whole}");
     }
     for fraction in ["hop_us", "timeout_us", "loss", "numa_factor"] {
-        assert_eq!(is(fraction), "Float64", "{fraction}");
+        assert_eq!(kinds[fraction], Physical::DOUBLE, "{fraction}");
     }
+    for row in rows.get_row_iter(None).unwrap() {
+        let cells: BTreeMap<String, Field> = row.unwrap().into_columns().into_iter().collect();
+        assert!(matches!(cells["mtu_bytes"], Field::ULong(_)), "{:?}", cells["mtu_bytes"]);
+    }
+}
+
+/// The rows as they are read back from Parquet.
+fn read(rows: &[Row]) -> SerializedFileReader<std::fs::File> {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::io::Write::write_all(&mut file.as_file(), &rows::parquet(rows).unwrap()).unwrap();
+    SerializedFileReader::new(file.reopen().unwrap()).unwrap()
 }
 
 #[test]
