@@ -1,4 +1,4 @@
-//! Every link between pages has a target, and every path in the map of the code and in a comment exists.
+//! Every link between pages has a target, every path in the map of the code and in a comment exists, and sentences are plain.
 
 use std::path::{Path, PathBuf};
 
@@ -113,4 +113,38 @@ fn every_path_in_a_comment_exists() {
         }
     }
     assert!(paths > 10, "the comments name {paths} paths");
+}
+
+/// Turns of phrase that a reader has to solve. A measure that refers back ("of so many bytes"), inversions, and words that English has
+/// given up for these purposes.
+const HARD_TO_READ: [&str; 10] = [
+    " lest ",
+    " becomes of ",
+    " became of ",
+    " has become of ",
+    " of so many ",
+    ", so many, ",
+    " is no name of ",
+    " more is wanted",
+    ", but for ",
+    " another number of bytes than ",
+];
+
+#[test]
+fn sentences_are_plain() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut files = pages(&root);
+    for directory in ["crates", "include", "mpi", "python/src"] {
+        sources(&root.join(directory), &mut files);
+    }
+    files.retain(|file| !file.ends_with(file!()));
+    assert!(files.len() > 200, "there are {} files", files.len());
+    for file in files {
+        let text = std::fs::read_to_string(&file).unwrap();
+        for (number, line) in (1..).zip(text.lines()) {
+            for words in HARD_TO_READ {
+                assert!(!line.contains(words), "{}:{number}: '{words}': {line}", file.display());
+            }
+        }
+    }
 }
