@@ -67,7 +67,8 @@ impl Incoming {
                 socket.as_raw_fd(),
                 headers.as_mut_ptr(),
                 messages_max as libc::c_uint,
-                libc::MSG_DONTWAIT,
+                // Flags and lengths have different types in glibc and musl.
+                libc::MSG_DONTWAIT as _,
                 ptr::null_mut(),
             )
         };

@@ -110,7 +110,7 @@ impl ControlMessages {
             room.as_mut_ptr().cast::<libc::cmsghdr>().write_unaligned(header);
             room[header_bytes as usize..].as_mut_ptr().cast::<T>().write_unaligned(value);
         }
-        message.msg_controllen += space as usize;
+        message.msg_controllen = (begin + space as usize) as _;
     }
 }
 
@@ -273,7 +273,7 @@ impl Outgoing {
             let left = (count - sent) as libc::c_uint;
             // SAFETY: the headers from `sent` to before `count` are prepared; what they point to is in the same box, or valid as the
             // caller of `add_from` has promised.
-            let done = unsafe { libc::sendmmsg(socket.as_raw_fd(), headers, left, libc::MSG_DONTWAIT) };
+            let done = unsafe { libc::sendmmsg(socket.as_raw_fd(), headers, left, libc::MSG_DONTWAIT as _) };
             if done > 0 {
                 sent += done as usize;
                 continue;
