@@ -8,7 +8,7 @@ use treecast_terms::{NameAndOptions, SpecError};
 use crate::error::FabricError;
 use crate::generate::{GridShape, Irregular, fat_tree, grid, irregular, leaf_spine, star};
 use crate::ids::SwitchId;
-use crate::routing::{DimensionOrder, Routing, ShortestPath, UpDown, VirtualChannels};
+use crate::routing::{DimensionOrder, Routing, ShortestPath, Ties, UpDown, VirtualChannels};
 use crate::topology::Topology;
 
 /// A topology and the routing over it.
@@ -27,7 +27,8 @@ impl Fabric {
     pub fn new(topology: Topology, policy: RoutingPolicy) -> Result<Self, FabricError> {
         let routing = match policy {
             RoutingPolicy::Auto if topology.grid().is_some() => {
-                Routing::DimensionOrder(DimensionOrder::new(&topology, VirtualChannels::Dateline)?)
+                let routing = DimensionOrder::new(&topology, VirtualChannels::Dateline, Ties::Up)?;
+                Routing::DimensionOrder(routing)
             }
             RoutingPolicy::Auto => Routing::UpDown(UpDown::new(&topology)?),
             RoutingPolicy::UpDown { root, channels } => {
@@ -40,8 +41,8 @@ impl Fabric {
             RoutingPolicy::ShortestPath { channels } => {
                 Routing::ShortestPath(ShortestPath::new(&topology, channels)?)
             }
-            RoutingPolicy::DimensionOrder(channels) => {
-                Routing::DimensionOrder(DimensionOrder::new(&topology, channels)?)
+            RoutingPolicy::DimensionOrder { channels, ties } => {
+                Routing::DimensionOrder(DimensionOrder::new(&topology, channels, ties)?)
             }
         };
         Ok(Self { topology, routing })
@@ -85,7 +86,12 @@ pub enum RoutingPolicy {
         channels: u8,
     },
     /// Dimension order.
-    DimensionOrder(VirtualChannels),
+    DimensionOrder {
+        /// The virtual channels of rings.
+        channels: VirtualChannels,
+        /// The direction where both around a ring are equally long.
+        ties: Ties,
+    },
 }
 
 impl RoutingPolicy {
@@ -107,7 +113,7 @@ impl FromStr for RoutingPolicy {
     type Err = SpecError;
 
     /// Reads `auto`, `up-down`, `up-down:root=3,channels=2`, `shortest-path`, `shortest-path:channels=2`,
-    /// `dimension-order`, `dimension-order:channels=none|dateline`.
+    /// `dimension-order`, `dimension-order:channels=none|dateline|balanced,ties=up|even`.
     fn from_str(text: &str) -> Result<Self, SpecError> {
         let spec: NameAndOptions = text.parse()?;
         match spec.name() {
@@ -122,16 +128,24 @@ impl FromStr for RoutingPolicy {
                 Ok(Self::ShortestPath { channels: channels(&spec)? })
             }
             "dimension-order" => {
-                spec.only(&["channels"])?;
-                match spec.get("channels") {
-                    None | Some("dateline") => Ok(Self::DimensionOrder(VirtualChannels::Dateline)),
-                    Some("none") => Ok(Self::DimensionOrder(VirtualChannels::None)),
-                    Some(other) => Err(SpecError::BadValue {
-                        key: "channels".into(),
-                        value: other.into(),
-                        expected: "dateline or none".into(),
-                    }),
-                }
+                spec.only(&["channels", "ties"])?;
+                let bad = |key: &str, value: &str, expected: &str| SpecError::BadValue {
+                    key: key.into(),
+                    value: value.into(),
+                    expected: expected.into(),
+                };
+                let channels = match spec.get("channels") {
+                    None | Some("dateline") => VirtualChannels::Dateline,
+                    Some("balanced") => VirtualChannels::Balanced,
+                    Some("none") => VirtualChannels::None,
+                    Some(other) => return Err(bad("channels", other, "dateline, balanced or none")),
+                };
+                let ties = match spec.get("ties") {
+                    None | Some("up") => Ties::Up,
+                    Some("even") => Ties::Even,
+                    Some(other) => return Err(bad("ties", other, "up or even")),
+                };
+                Ok(Self::DimensionOrder { channels, ties })
             }
             other => Err(unknown("routing", other, &Self::NAMES)),
         }
@@ -150,8 +164,15 @@ impl fmt::Display for RoutingPolicy {
             Self::ShortestPath { channels: count } => {
                 ("shortest-path", channels(count).into_iter().collect())
             }
-            Self::DimensionOrder(VirtualChannels::Dateline) => ("dimension-order", vec![]),
-            Self::DimensionOrder(VirtualChannels::None) => ("dimension-order", vec!["channels=none".into()]),
+            Self::DimensionOrder { channels, ties } => {
+                let channels = match channels {
+                    VirtualChannels::Dateline => None,
+                    VirtualChannels::Balanced => Some("channels=balanced".to_string()),
+                    VirtualChannels::None => Some("channels=none".to_string()),
+                };
+                let ties = (ties == Ties::Even).then(|| "ties=even".to_string());
+                ("dimension-order", channels.into_iter().chain(ties).collect())
+            }
         };
         let separator = if options.is_empty() { "" } else { ":" };
         write!(formatter, "{name}{separator}{}", options.join(","))
@@ -328,6 +349,8 @@ mod tests {
             "shortest-path:channels=4",
             "dimension-order",
             "dimension-order:channels=none",
+            "dimension-order:ties=even",
+            "dimension-order:channels=balanced,ties=even",
         ] {
             assert_eq!(text.parse::<RoutingPolicy>().unwrap().to_string(), text);
         }

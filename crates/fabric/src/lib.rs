@@ -38,7 +38,7 @@ pub use host_names::HostNames;
 pub use hostlist::{HostlistError, expand_hostlist};
 pub use ids::{HostId, LinkId, PortNumber, SwitchId, Vertex};
 pub use routing::{
-    Channel, DimensionOrder, Distances, NextLinks, Overlap, RouteFinder, Routing, ShortestPath, UpDown,
+    Channel, DimensionOrder, Distances, NextLinks, Overlap, RouteFinder, Routing, ShortestPath, Ties, UpDown,
     VirtualChannels,
 };
 pub use summary::Summary;

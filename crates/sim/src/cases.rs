@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
-use treecast_fabric::{Fabric, FabricSpec, HostId, RoutingPolicy, VirtualChannels};
+use treecast_fabric::{Fabric, FabricSpec, HostId, RoutingPolicy, Ties, VirtualChannels};
 use treecast_plan::{Arrangement, Group, MemberId, MemberList, Placement, PlanOptions, plan};
 use treecast_terms::{Cycles, Flits};
 
@@ -105,7 +105,7 @@ impl Case {
         let policy = match self.routing.parse().unwrap() {
             RoutingPolicy::UpDown { root, .. } => RoutingPolicy::UpDown { root, channels: 1 },
             RoutingPolicy::ShortestPath { .. } => RoutingPolicy::ShortestPath { channels: 1 },
-            _ => RoutingPolicy::DimensionOrder(VirtualChannels::None),
+            _ => RoutingPolicy::DimensionOrder { channels: VirtualChannels::None, ties: Ties::Up },
         };
         self.routing = policy.to_string();
         self
@@ -211,13 +211,18 @@ fn fabrics() -> impl Strategy<Value = (String, String)> {
     });
     let grid =
         prop_oneof![(2_u32..9).prop_map(|k| (k, 1)), (2_u32..4).prop_map(|k| (k, 2)), Just((2_u32, 3_u32)),];
-    let dimension_order = (grid, 0..3, any::<bool>()).prop_map(|((k, n), kind, dateline)| {
+    let routings = select(vec![
+        "dimension-order",
+        "dimension-order:channels=none",
+        "dimension-order:channels=balanced",
+        "dimension-order:channels=balanced,ties=even",
+    ]);
+    let dimension_order = (grid, 0..3, routings).prop_map(|((k, n), kind, routing)| {
         let spec = match kind {
             0 => format!("torus:k={k},n={n},uni"),
             1 => format!("torus:k={k},n={n}"),
             _ => format!("mesh:k={k},n={n}"),
         };
-        let routing = if dateline { "dimension-order" } else { "dimension-order:channels=none" };
         (spec, routing.to_string())
     });
     prop_oneof![3 => adaptive, 2 => dimension_order]

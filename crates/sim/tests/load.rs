@@ -304,3 +304,34 @@ fn no_link_is_busy_longer_than_the_run() {
         assert!(outcome.figures.link_utilization.max <= 1.0, "{:?}", outcome.figures.link_utilization);
     }
 }
+
+/// What an 8 x 8 torus carries under overload of short packets.
+fn carried(routing: &str) -> f64 {
+    let fabric = fabric("torus:k=8,n=2", routing);
+    let parameters = "host_overhead=0,nic_overhead=0,bus_mb_per_s=0,packet_flits=16,buffer_flits=64,headers=free,\
+                      arbitration=round-robin";
+    let parameters: Parameters = parameters.parse().unwrap();
+    let scheme = "separate".parse().unwrap();
+    let cycles = (Cycles(20_000), Cycles(5_000));
+    let run = LoadRun {
+        message: Flits(16),
+        load: 0.9,
+        cycles: cycles.0,
+        warmup: cycles.1,
+        backlog_max: Some(1_000_000),
+        ..run(&fabric, &scheme, &parameters)
+    };
+    run.simulate().unwrap().figures.accepted_load.unwrap()
+}
+
+#[test]
+fn a_torus_carries_more_with_even_ties_and_more_again_with_balanced_channels() {
+    let plain = carried("dimension-order");
+    let balanced = carried("dimension-order:channels=balanced");
+    let even = carried("dimension-order:ties=even");
+    let both = carried("dimension-order:channels=balanced,ties=even");
+    assert!(
+        plain * 1.1 < balanced && plain * 1.2 < even && even * 1.2 < both,
+        "{plain} {balanced} {even} {both}"
+    );
+}

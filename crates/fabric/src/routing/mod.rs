@@ -8,7 +8,7 @@ mod shortest_path;
 mod tree_worm;
 mod up_down;
 
-pub use dimension_order::{DimensionOrder, VirtualChannels};
+pub use dimension_order::{DimensionOrder, Ties, VirtualChannels};
 pub use next_links::NextLinks;
 pub use route_finder::RouteFinder;
 pub use shortest_path::ShortestPath;

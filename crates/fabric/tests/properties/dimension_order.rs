@@ -5,15 +5,20 @@ use std::collections::BTreeMap;
 use petgraph::algo::is_cyclic_directed;
 use petgraph::graph::DiGraph;
 use proptest::prelude::*;
+use proptest::sample::select;
 use treecast_fabric::generate::{GridShape, grid};
-use treecast_fabric::{Channel, DimensionOrder, Routing, SwitchId, Topology, VirtualChannels};
+use treecast_fabric::{Channel, DimensionOrder, Routing, SwitchId, Ties, Topology, VirtualChannels};
 
 use crate::up_down::check_joined;
 use crate::{cases, fabrics};
 
 /// Whether the channel dependency graph of these routes has a cycle (Dally and Seitz), so that packets can deadlock.
 fn may_deadlock(topology: &Topology, channels: VirtualChannels) -> bool {
-    let routing = Routing::DimensionOrder(DimensionOrder::new(topology, channels).unwrap());
+    [Ties::Up, Ties::Even].into_iter().any(|ties| has_cyclic_waits(topology, channels, ties))
+}
+
+fn has_cyclic_waits(topology: &Topology, channels: VirtualChannels, ties: Ties) -> bool {
+    let routing = Routing::DimensionOrder(DimensionOrder::new(topology, channels, ties).unwrap());
     let mut graph: DiGraph<Channel, ()> = DiGraph::new();
     let mut nodes = BTreeMap::new();
     for from in topology.hosts() {
@@ -32,9 +37,12 @@ fn may_deadlock(topology: &Topology, channels: VirtualChannels) -> bool {
 #[test]
 fn with_datelines_no_torus_deadlocks() {
     for shape in [GridShape::Torus, GridShape::UnidirectionalTorus] {
-        for (k, n) in (2..=5).flat_map(|k| (1..=3).map(move |n| (k, n))) {
+        let sizes = (2..=5).flat_map(|k| (1..=3).map(move |n| (k, n)));
+        for (k, n) in sizes.chain([(6, 2), (7, 2), (8, 2), (16, 1), (17, 1)]) {
             let topology = grid(shape, k, n).unwrap();
-            assert!(!may_deadlock(&topology, VirtualChannels::Dateline), "{shape:?} {k} {n}");
+            for channels in [VirtualChannels::Dateline, VirtualChannels::Balanced] {
+                assert!(!may_deadlock(&topology, channels), "{shape:?} {k} {n} {channels:?}");
+            }
         }
     }
 }
@@ -57,6 +65,64 @@ fn a_mesh_needs_no_datelines() {
     }
 }
 
+/// The number of routes, one between any two hosts, over each channel of the links between nodes.
+fn routes_over(topology: &Topology, channels: VirtualChannels, ties: Ties) -> BTreeMap<Channel, u32> {
+    let routing = Routing::DimensionOrder(DimensionOrder::new(topology, channels, ties).unwrap());
+    let mut over = BTreeMap::new();
+    for from in topology.hosts() {
+        for to in topology.hosts().filter(|&to| to != from) {
+            for channel in routing.route(topology, from, to).unwrap() {
+                if !topology.is_internal(channel.link) {
+                    *over.entry(channel).or_default() += 1;
+                }
+            }
+        }
+    }
+    over
+}
+
+#[test]
+fn even_ties_load_all_links_equally() {
+    let loads = |k, ties| {
+        let over = routes_over(&grid(GridShape::Torus, k, 2).unwrap(), VirtualChannels::None, ties);
+        (*over.values().min().unwrap(), *over.values().max().unwrap())
+    };
+    // On a ring of 8 nodes links up carry 1 + 2 + 3 + 4 routes, links down 1 + 2 + 3, for each node across.
+    assert_eq!(loads(8, Ties::Up), (6 * 8, 10 * 8));
+    for (k, routes) in [(2, 1), (4, 8), (6, 27), (8, 64)] {
+        assert_eq!(loads(k, Ties::Even), (routes, routes), "{k}");
+    }
+}
+
+#[test]
+fn balanced_channels_share_the_load_of_a_link() {
+    let busiest_share = |shape, k, channels| {
+        let topology = grid(shape, k, 2).unwrap();
+        let over = routes_over(&topology, channels, Ties::Even);
+        let mut links: BTreeMap<_, Vec<u32>> = BTreeMap::new();
+        for (channel, routes) in over {
+            links.entry(channel.link).or_default().push(routes);
+        }
+        let share = |routes: &Vec<u32>| {
+            f64::from(*routes.iter().max().unwrap()) / f64::from(routes.iter().sum::<u32>())
+        };
+        links.values().map(share).fold(0.0, f64::max)
+    };
+    // Next to the dateline the packets that cross it are on one channel: on longer rings they are most of the load there.
+    for (shape, k, most) in [
+        (GridShape::Torus, 4, 0.7),
+        (GridShape::Torus, 7, 0.7),
+        (GridShape::Torus, 8, 0.65),
+        (GridShape::Torus, 16, 0.77),
+        (GridShape::UnidirectionalTorus, 8, 0.76),
+    ] {
+        // Only one channel of the dateline is used.
+        assert_eq!(busiest_share(shape, k, VirtualChannels::Dateline), 1.0);
+        let share = busiest_share(shape, k, VirtualChannels::Balanced);
+        assert!(share <= most, "{shape:?} {k}: {share}");
+    }
+}
+
 /// The fewest links between two nodes: along each dimension the distance of a ring or a row.
 fn fewest(topology: &Topology, from: SwitchId, to: SwitchId) -> u32 {
     let grid = topology.grid().unwrap();
@@ -75,9 +141,12 @@ proptest! {
     #![proptest_config(cases(40))]
 
     #[test]
-    fn routes_are_minimal_and_connected(topology in fabrics::grid_fabric(), dateline in any::<bool>()) {
-        let channels = if dateline { VirtualChannels::Dateline } else { VirtualChannels::None };
-        let routing = Routing::DimensionOrder(DimensionOrder::new(&topology, channels).unwrap());
+    fn routes_are_minimal_and_connected(
+        topology in fabrics::grid_fabric(),
+        channels in select(vec![VirtualChannels::None, VirtualChannels::Dateline, VirtualChannels::Balanced]),
+        ties in select(vec![Ties::Up, Ties::Even]),
+    ) {
+        let routing = Routing::DimensionOrder(DimensionOrder::new(&topology, channels, ties).unwrap());
         for from in topology.hosts().step_by(3) {
             for to in topology.hosts().filter(|&to| to != from) {
                 let route = routing.route(&topology, from, to).unwrap();

@@ -43,6 +43,7 @@ fn every_line_of_the_documentation_names_a_fabric() {
         "shortest-path:channels=2",
         "dimension-order:channels=dateline",
         "dimension-order:channels=none",
+        "dimension-order:channels=balanced,ties=even",
     ] {
         assert!(DOCS.contains(name) && name.parse::<RoutingPolicy>().is_ok(), "{name}");
     }

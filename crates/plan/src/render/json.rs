@@ -220,7 +220,7 @@ impl PlanDocument {
             RoutingPolicy::Auto => true,
             RoutingPolicy::UpDown { .. } => routing == "up-down",
             RoutingPolicy::ShortestPath { .. } => routing == "shortest-path",
-            RoutingPolicy::DimensionOrder(_) => routing == "dimension-order",
+            RoutingPolicy::DimensionOrder { .. } => routing == "dimension-order",
         };
         if !fits {
             return Err(PlanError::Unsound(format!(
