@@ -237,6 +237,7 @@ fn parameters() -> impl Strategy<Value = String> {
     let switches = (0_u64..4, 1_u64..4, 0_u64..4);
     let lengths = (8_u64..40, 1_u64..4, prop_oneof![Just(1_u64), 1_u64..80]);
     let policies = (
+        select(vec!["per-direction", "shared"]),
         select(vec!["first-free", "random", "lowest"]),
         select(vec!["oldest-first", "lowest-link", "round-robin"]),
         select(vec!["asynchronous", "asynchronous", "synchronous"]),
@@ -250,14 +251,14 @@ fn parameters() -> impl Strategy<Value = String> {
         let (local_overhead, local) = inside;
         let (routing, crossbar, link) = switches;
         let (packet, header, buffer) = lengths;
-        let (adaptive, arbitration, replication, overlap, routing_start, headers) = policies;
+        let (processors, adaptive, arbitration, replication, overlap, routing_start, headers) = policies;
         format!(
             "host_send_overhead={host_send},host_receive_overhead={host_receive},nic_send_overhead={nic_send},\
              nic_receive_overhead={nic_receive},bus_mb_per_s={bus},local_overhead={local_overhead},\
              local_mb_per_s={local},routing_delay={routing},crossbar_delay={crossbar},link_delay={link},\
              packet_flits={packet},unicast_header_flits={header},buffer_flits={buffer},adaptive={adaptive},\
              arbitration={arbitration},replication={replication},overlap={overlap},routing_start={routing_start},\
-             headers={headers},cycles_max={last}"
+             headers={headers},nic_processors={processors},cycles_max={last}"
         )
     })
 }

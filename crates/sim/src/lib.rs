@@ -56,7 +56,9 @@ pub use load::{
 pub use multicast::{MESSAGE_MAX, packet_count};
 pub use observer::{Slice, Track, Work};
 pub use outcome::{Delivery, Outcome, Status};
-pub use parameters::{Adaptive, Arbitration, Headers, Key, Parameters, Replication, RoutingStart, Switching};
+pub use parameters::{
+    Adaptive, Arbitration, Headers, Key, NicProcessors, Parameters, Replication, RoutingStart, Switching,
+};
 pub use run::Run;
 pub use simulator::Simulator;
 pub use trace::Trace;

@@ -11,8 +11,10 @@ pub enum Track {
     Cpu(MemberId),
     /// The I/O bus of a host.
     Bus(HostId),
-    /// The processor of a host's network interface.
+    /// The processor of a host's network interface; with one for each direction, the one that sends.
     Nic(HostId),
+    /// The processor of a host's network interface that receives, where each direction has one.
+    NicReceive(HostId),
     /// A virtual channel of a directed link.
     Link(Channel),
 }

@@ -70,6 +70,16 @@ pub enum Headers {
     Free,
 }
 
+/// The processors of a network interface.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum NicProcessors {
+    /// One for each direction: the next packet is received while copies of the last are sent.
+    PerDirection,
+    /// One for both directions: a packet that is forwarded costs it the overheads of receiving and of each copy in turn.
+    #[default]
+    Shared,
+}
+
 /// The parameters of hosts, network interfaces and switches. The defaults are those of the ICPP'98 study.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Parameters {
@@ -101,6 +111,8 @@ pub struct Parameters {
     pub local_overhead: Cycles,
     /// Rate of copying into or out of shared memory in MB/s; 0: copying takes no time.
     pub local_mb_per_s: u64,
+    /// The processors of a network interface.
+    pub nic_processors: NicProcessors,
     /// Selection among next links.
     pub adaptive: Adaptive,
     /// Arbitration of outputs.
@@ -136,6 +148,7 @@ impl Default for Parameters {
             link_delay: Cycles(1),
             local_overhead: Cycles(100),
             local_mb_per_s: 1000,
+            nic_processors: NicProcessors::default(),
             adaptive: Adaptive::default(),
             arbitration: Arbitration::default(),
             switching: Switching::default(),
@@ -181,7 +194,7 @@ macro_rules! policy_key {
     };
 }
 
-const KEYS: [Key; 22] = [
+const KEYS: [Key; 23] = [
     number_key!(
         "host_send_overhead",
         "CPU time to send a message",
@@ -281,6 +294,8 @@ const KEYS: [Key; 22] = [
         get: |parameters| parameters.local_mb_per_s.into(),
         set: |parameters, text| parameter(text).map(|value| parameters.local_mb_per_s = value),
     },
+    policy_key!("nic_processors", "processors of a NIC: one for each direction, or one for both", "shared or per-direction",
+        nic_processors, ["shared" => NicProcessors::Shared, "per-direction" => NicProcessors::PerDirection]),
     policy_key!("adaptive", "selection among several shortest next links", "first-free, random or lowest", adaptive,
         ["first-free" => Adaptive::FirstFree, "random" => Adaptive::Random, "lowest" => Adaptive::Lowest]),
     policy_key!("arbitration", "which of several requesting worms gets an output", "oldest-first, lowest-link or round-robin",
@@ -411,6 +426,7 @@ mod tests {
         assert_eq!(text.join(",").parse(), Ok(defaults));
         let changed = "host_overhead=7,nic_overhead=8,packet_flits=9,unicast_header_flits=10,buffer_flits=11,\
              bus_mb_per_s=0,cycle_ns=2.5,routing_delay=3,crossbar_delay=4,link_delay=5,local_overhead=6,local_mb_per_s=0,\
+             nic_processors=per-direction,\
              adaptive=lowest,arbitration=lowest-link,switching=wormhole,replication=synchronous,overlap=widest-first,routing_start=first-flit,headers=free,cycles_max=99";
         let changed: Parameters = changed.parse().unwrap();
         let text: Vec<String> = changed.values().map(|(key, value)| format!("{key}={value}")).collect();

@@ -293,3 +293,21 @@ fn members_of_a_host_are_served_through_shared_memory() {
         [root_side, root_side, leader, leader, leader]
     );
 }
+
+/// 16 packets along a chain of network interfaces, with the numbers of the ICPP'98 study at R = 1: the interface in the middle
+/// passes on a packet per overhead with a processor for each direction, per two overheads with one for both.
+#[test]
+fn a_chain_of_nics_passes_on_a_packet_per_overhead_or_per_two() {
+    let latency = |policy: &str, hosts: u32| {
+        let fabric = spec(&format!("star:{hosts}"));
+        let plan = planned(&fabric, 0, 1..hosts, "serial");
+        latency(&fabric, &plan, Offload::Nic, 16 * 128, &policy.parse().unwrap())
+    };
+    let (host, nic, bus, wire) = (1000, 1000, 97, 132);
+    for hosts in [3, 4, 8] {
+        let first = 2 * host + 2 * bus + u64::from(hosts - 1) * (2 * nic + wire);
+        assert_eq!(latency("nic_processors=per-direction", hosts), first + 15 * nic);
+    }
+    let first = 2 * host + 2 * bus + 2 * (2 * nic + wire);
+    assert_eq!(latency("nic_processors=shared", 3), first + 15 * 2 * nic);
+}

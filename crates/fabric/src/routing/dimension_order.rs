@@ -172,7 +172,7 @@ fn is_late(topology: &Topology, grid: &Grid, route: &[Channel]) -> bool {
     };
     let mut links = route.iter().filter_map(between);
     let Some((from, mut to)) = links.next() else { return false };
-    if let Some((_, last)) = links.last() {
+    if let Some((_, last)) = links.next_back() {
         to = last;
     }
     (coordinate_sum(grid, from.0) + coordinate_sum(grid, to.0)) & 2 != 0

@@ -117,7 +117,7 @@ fn balanced_channels_share_the_load_of_a_link() {
         (GridShape::UnidirectionalTorus, 8, 0.76),
     ] {
         // Only one channel of the dateline is used.
-        assert_eq!(busiest_share(shape, k, VirtualChannels::Dateline), 1.0);
+        assert!(busiest_share(shape, k, VirtualChannels::Dateline) > 0.999);
         let share = busiest_share(shape, k, VirtualChannels::Balanced);
         assert!(share <= most, "{shape:?} {k}: {share}");
     }

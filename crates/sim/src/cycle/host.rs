@@ -9,6 +9,7 @@ use treecast_terms::Cycles;
 use super::{Multicasts, PacketId};
 use crate::multicast::Multicast;
 use crate::observer::{Observer, Slice, Track, Work};
+use crate::parameters::NicProcessors;
 use crate::setting::Setting;
 use treecast_terms::Offload;
 
@@ -80,6 +81,8 @@ pub(super) struct Hosts<'a> {
     cpus: Vec<Server>,
     buses: Vec<Server>,
     nics: Vec<Server>,
+    /// The processors that receive, where network interfaces have one for each direction; otherwise unused.
+    nics_receiving: Vec<Server>,
     /// The packets of each network interface that are ready for injection.
     pub ready: Vec<VecDeque<PacketId>>,
 }
@@ -93,13 +96,19 @@ impl<'a> Hosts<'a> {
             cpus: members.map(|member| Server::new(Track::Cpu(member))).collect(),
             buses: hosts().map(|host| Server::new(Track::Bus(host))).collect(),
             nics: hosts().map(|host| Server::new(Track::Nic(host))).collect(),
+            nics_receiving: hosts().map(|host| Server::new(Track::NicReceive(host))).collect(),
             ready: hosts().map(|_| VecDeque::new()).collect(),
         }
     }
 
+    fn servers(&mut self) -> impl Iterator<Item = &mut Server> {
+        let nics = self.nics.iter_mut().chain(&mut self.nics_receiving);
+        self.cpus.iter_mut().chain(&mut self.buses).chain(nics)
+    }
+
     /// The next cycle in which a job completes.
     pub fn next_end(&self) -> Option<Cycles> {
-        let servers = self.cpus.iter().chain(&self.buses).chain(&self.nics);
+        let servers = self.cpus.iter().chain(&self.buses).chain(&self.nics).chain(&self.nics_receiving);
         servers.filter_map(|server| server.current.as_ref().map(|&(_, end)| end)).min()
     }
 
@@ -151,7 +160,13 @@ impl<'a> Hosts<'a> {
             Work::BusToNic => (&mut self.buses[host.index()], true, bus_time),
             Work::BusToMemory => (&mut self.buses[host.index()], false, bus_time),
             Work::NicSend => (&mut self.nics[host.index()], true, parameters.nic_send_overhead),
-            Work::NicReceive => (&mut self.nics[host.index()], false, parameters.nic_receive_overhead),
+            Work::NicReceive => {
+                let nics = match parameters.nic_processors {
+                    NicProcessors::PerDirection => &mut self.nics_receiving,
+                    NicProcessors::Shared => &mut self.nics,
+                };
+                (&mut nics[host.index()], false, parameters.nic_receive_overhead)
+            }
             Work::Transfer => unreachable!("links are not servers"),
         };
         let multicast = multicast.parameters.number;
@@ -167,7 +182,7 @@ impl<'a> Hosts<'a> {
         multicasts: &mut Multicasts,
         observer: &mut impl Observer,
     ) -> bool {
-        let servers = self.cpus.iter_mut().chain(&mut self.buses).chain(&mut self.nics);
+        let servers = self.servers();
         let ended: Vec<Job> = servers.filter_map(|server| server.end(now)).collect();
         for job in &ended {
             self.ended(now, job, multicasts, observer);
@@ -177,7 +192,7 @@ impl<'a> Hosts<'a> {
 
     /// Starts the next job at every idle server; returns whether there were any.
     pub fn start_jobs(&mut self, now: Cycles, observer: &mut impl Observer) -> bool {
-        let servers = self.cpus.iter_mut().chain(&mut self.buses).chain(&mut self.nics);
+        let servers = self.servers();
         let mut any = false;
         for server in servers {
             any |= server.start(now, observer);

@@ -14,7 +14,7 @@ use super::in_flight::{InFlight, Slot};
 use super::{Event, EventQueue};
 use crate::multicast::Multicast;
 use crate::observer::{Observer, Slice, Track, Work};
-use crate::parameters::Parameters;
+use crate::parameters::{NicProcessors, Parameters};
 use crate::setting::Setting;
 use treecast_terms::Offload;
 
@@ -76,6 +76,8 @@ pub(super) struct Hosts<'a> {
     cpus: Vec<Resource>,
     buses: Vec<Resource>,
     nics: Vec<Resource>,
+    /// The processors that receive, where network interfaces have one for each direction; otherwise unused.
+    nics_receiving: Vec<Resource>,
     /// Members and hosts whose resources may start a job in this cycle.
     woken_members: Vec<MemberId>,
     woken_hosts: Vec<HostId>,
@@ -90,6 +92,7 @@ impl<'a> Hosts<'a> {
             cpus: resources(setting.placement.member_count()),
             buses: resources(hosts),
             nics: resources(hosts),
+            nics_receiving: resources(hosts),
             woken_members: Vec::new(),
             woken_hosts: Vec::new(),
         }
@@ -112,7 +115,10 @@ impl<'a> Hosts<'a> {
     }
 
     fn request_nic(&mut self, host: HostId, job: Job) {
-        self.nics[host.index()].waiting.push(Reverse(job));
+        let receiving =
+            job.work == Work::NicReceive && self.parameters().nic_processors == NicProcessors::PerDirection;
+        let nics = if receiving { &mut self.nics_receiving } else { &mut self.nics };
+        nics[host.index()].waiting.push(Reverse(job));
         self.woken_hosts.push(host);
     }
 
@@ -172,14 +178,30 @@ impl<'a> Hosts<'a> {
                 events.schedule_after(time, Event::BusDone(host));
             }
             if let Some(job) = self.nics[host.index()].start() {
-                let time = match job.work {
-                    Work::NicReceive => self.parameters().nic_receive_overhead,
-                    _ => self.parameters().nic_send_overhead,
-                };
-                report(observer, Track::Nic(host), &job, events.now, time);
-                events.schedule_after(time, Event::NicDone(host));
+                self.nic_starts(events, observer, host, job, false);
+            }
+            if let Some(job) = self.nics_receiving[host.index()].start() {
+                self.nic_starts(events, observer, host, job, true);
             }
         }
+    }
+
+    /// A processor of a network interface starts a job: the one that only receives, or the other.
+    fn nic_starts(
+        &self,
+        events: &mut EventQueue,
+        observer: &mut impl Observer,
+        host: HostId,
+        job: Job,
+        receiving: bool,
+    ) {
+        let time = match job.work {
+            Work::NicReceive => self.parameters().nic_receive_overhead,
+            _ => self.parameters().nic_send_overhead,
+        };
+        let track = if receiving { Track::NicReceive(host) } else { Track::Nic(host) };
+        report(observer, track, &job, events.now, time);
+        events.schedule_after(time, Event::NicDone { host, receiving });
     }
 
     /// All packets of a message request the bus when the message does, and are served in order. So only the next one needs to be
@@ -268,8 +290,15 @@ impl<'a> Hosts<'a> {
     }
 
     /// A network interface completes its job. Returns the copy that is ready for injection, if any.
-    pub fn nic_done(&mut self, now: Cycles, in_flight: &InFlight, host: HostId) -> Option<PacketCopy> {
-        let job = self.nics[host.index()].done();
+    pub fn nic_done(
+        &mut self,
+        now: Cycles,
+        in_flight: &InFlight,
+        host: HostId,
+        receiving: bool,
+    ) -> Option<PacketCopy> {
+        let nics = if receiving { &mut self.nics_receiving } else { &mut self.nics };
+        let job = nics[host.index()].done();
         self.woken_hosts.push(host);
         let Job { priority: Priority { packet, worm, .. }, slot, .. } = job;
         if job.work == Work::NicSend {

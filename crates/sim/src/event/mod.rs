@@ -33,7 +33,7 @@ enum Event {
     /// A bus completes its transfer.
     BusDone(HostId),
     /// A network interface completes its job.
-    NicDone(HostId),
+    NicDone { host: HostId, receiving: bool },
     /// The last flit of a packet has arrived at a network interface.
     PacketArrived { host: HostId, copy: PacketCopy },
     /// The packet at the head of an input buffer is routed.
@@ -151,8 +151,8 @@ impl<O: Observer> Simulation<'_, O> {
                         }
                     }
                     Event::BusDone(host) => hosts.bus_done(now, in_flight, host),
-                    Event::NicDone(host) => {
-                        if let Some(copy) = hosts.nic_done(now, in_flight, host) {
+                    Event::NicDone { host, receiving } => {
+                        if let Some(copy) = hosts.nic_done(now, in_flight, host, receiving) {
                             network.inject(in_flight, host, copy);
                         }
                     }

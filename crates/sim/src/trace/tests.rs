@@ -140,6 +140,7 @@ fn expected(work: &[Slice], cycle: Picoseconds) -> Vec<(Vec<String>, u64, u64, V
             Track::Cpu(member) => vec!["hosts".into(), format!("h{member}"), "CPU".into()],
             Track::Bus(host) => vec!["hosts".into(), host.to_string(), "bus".into()],
             Track::Nic(host) => vec!["hosts".into(), host.to_string(), "NIC".into()],
+            Track::NicReceive(host) => vec!["hosts".into(), host.to_string(), "NIC, receiving".into()],
             Track::Link(Channel { link, .. }) => match topology.link(link).from.host() {
                 Some(host) => vec!["hosts".into(), host.to_string(), topology.link_name(link)],
                 None => vec!["switches".into(), "s0".into(), topology.link_name(link)],

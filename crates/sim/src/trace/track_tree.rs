@@ -24,7 +24,9 @@ impl TrackNode {
             Self::Host(_) => Some(Self::Hosts),
             Self::Switch(_) => Some(Self::Switches),
             Self::Track(Track::Cpu(member)) => Some(Self::Host(placement.host_of(member))),
-            Self::Track(Track::Bus(host) | Track::Nic(host)) => Some(Self::Host(host)),
+            Self::Track(Track::Bus(host) | Track::Nic(host) | Track::NicReceive(host)) => {
+                Some(Self::Host(host))
+            }
             Self::Track(Track::Link(channel)) => Some(match topology.link(channel.link).from {
                 Vertex::Host(host) => Self::Host(host),
                 Vertex::Switch(switch) => Self::Switch(switch),
@@ -44,6 +46,7 @@ impl TrackNode {
             Self::Track(Track::Cpu(member)) => format!("CPU of member {member}"),
             Self::Track(Track::Bus(_)) => "bus".into(),
             Self::Track(Track::Nic(_)) => "NIC".into(),
+            Self::Track(Track::NicReceive(_)) => "NIC, receiving".into(),
             Self::Track(Track::Link(Channel { link, virtual_channel })) => match virtual_channel {
                 0 => topology.link_name(link),
                 _ => format!("{} channel {virtual_channel}", topology.link_name(link)),
@@ -55,7 +58,7 @@ impl TrackNode {
     /// switch links by port, and the channels of a link together.
     pub fn rank(self, topology: &Topology) -> i32 {
         const {
-            assert!(Placement::MEMBERS_MAX < i32::MAX as u32 - 2 - u8::MAX as u32);
+            assert!(Placement::MEMBERS_MAX < i32::MAX as u32 - 3 - u8::MAX as u32);
             assert!(Topology::PORTS_MAX <= i32::MAX as u32 >> u8::BITS);
         }
         let rank = match self {
@@ -65,10 +68,11 @@ impl TrackNode {
             Self::Track(Track::Cpu(member)) => member.0,
             Self::Track(Track::Bus(_)) => Placement::MEMBERS_MAX,
             Self::Track(Track::Nic(_)) => Placement::MEMBERS_MAX + 1,
+            Self::Track(Track::NicReceive(_)) => Placement::MEMBERS_MAX + 2,
             Self::Track(Track::Link(channel)) => {
                 let link = topology.link(channel.link);
                 let PortNumber(port) = link.from_port;
-                let before = if link.from.host().is_some() { Placement::MEMBERS_MAX + 2 } else { 0 };
+                let before = if link.from.host().is_some() { Placement::MEMBERS_MAX + 3 } else { 0 };
                 before + (port << u8::BITS) + u32::from(channel.virtual_channel)
             }
         };
