@@ -14,7 +14,7 @@ use rustix::net::{SendFlags, SocketAddrUnix};
 use treecast_node::{EngineChoice, GroupId, GroupSettings, Node, NodeError, Policy};
 
 use crate::raw::{ask, hear, hello, raw, say};
-use crate::{Served, TIMEOUT, client, engines, exchange, other};
+use crate::{Served, TIMEOUT, client, engines, exchange, other, with_unread_messages};
 
 /// A row of numbers from a seed (xorshift).
 struct Numbers(u64);
@@ -483,14 +483,8 @@ fn say_as_clients(path: &Path, bytes: &[u8]) {
 #[test]
 fn a_client_that_is_disconnected_receives_no_other_bytes_than_were_sent() {
     let served = Served::new(EngineChoice::User, Policy::default());
-    let (root, member) = (other(), client(&served.socket()));
-    let settings = GroupSettings::new(vec![root.address(), member.address()]);
-    let (root, member) = (root.group(&settings).unwrap(), member.group(&settings).unwrap());
-    exchange(&root, &member, 1);
-    for number in 1..=3 {
-        root.send(&[number; 2_000]).unwrap();
-    }
-    root.flush(TIMEOUT).unwrap();
+    let nodes = [other(), client(&served.socket())];
+    let [_root, member] = with_unread_messages(&nodes);
     // Now it knows of all three.
     assert_eq!(member.receive(TIMEOUT).unwrap(), Some(vec![1; 2_000]));
     say_as_clients(&served.socket(), b"nonsense");

@@ -317,18 +317,25 @@ fn a_daemon_that_stops_notifies_its_clients_and_leaves_no_files() {
     assert!(!directory.join("node.sock").exists());
 }
 
+/// A group of a root and a member, to which three messages have been sent that it has not received: of 2,000 bytes with the values 1, 2
+/// and 3.
+fn with_unread_messages(nodes: &[Node; 2]) -> [Group; 2] {
+    let settings = GroupSettings::new(nodes.iter().map(Node::address).collect());
+    let groups = nodes.each_ref().map(|node| node.group(&settings).unwrap());
+    exchange(&groups[0], &groups[1], 1);
+    for number in 1..=3 {
+        groups[0].send(&[number; 2_000]).unwrap();
+    }
+    groups[0].flush(TIMEOUT).unwrap();
+    groups
+}
+
 #[test]
 fn what_has_arrived_can_be_received_when_the_daemon_has_stopped() {
     for engine in engines() {
         let served = Served::new(engine, Policy::default());
-        let (root, member) = (other(), client(&served.socket()));
-        let settings = GroupSettings::new(vec![root.address(), member.address()]);
-        let (root, member) = (root.group(&settings).unwrap(), member.group(&settings).unwrap());
-        exchange(&root, &member, 1);
-        for number in 1..=3 {
-            root.send(&[number; 2_000]).unwrap();
-        }
-        root.flush(TIMEOUT).unwrap();
+        let nodes = [other(), client(&served.socket())];
+        let [_root, member] = with_unread_messages(&nodes);
         served.end();
         for number in 1..=3 {
             assert_eq!(member.receive(TIMEOUT).unwrap(), Some(vec![number; 2_000]), "{engine}");
