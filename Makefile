@@ -8,7 +8,7 @@ export PROPTEST_RNG_SEED ?= 1
 PURE_CRATES := -p treecast-terms -p treecast-fabric -p treecast-plan -p treecast-sim -p treecast-model -p treecast-wire -p treecast-proto -p treecast-world
 TREECAST := target/debug/treecast
 
-.PHONY: demo demonstration release mpi install packages packages-test test checks set-up format lint pure unit schedules python python-tests bench bench-peers instructions explore equality worlds neighbours bpf fuzz corpora clean
+.PHONY: demo demonstration release mpi install packages packages-set-up packages-test test checks set-up format lint pure unit schedules python python-tests bench bench-peers instructions explore equality worlds neighbours bpf fuzz corpora clean
 
 demo:
 	cargo build --package treecast-cli
@@ -80,15 +80,21 @@ install:
 STATIC_TARGET := $(shell uname -m)-unknown-linux-musl
 PACKAGES ?= out/packages
 packages: export TREECAST_COMMIT ?= $(shell git rev-parse --short=10 HEAD 2>/dev/null)
-packages:
+packages: packages-set-up
 	rustup target add $(STATIC_TARGET)
 	cargo build --profile dist --package treecast-cli --package treecast-capi
 	$(MAKE) --no-print-directory -C mpi BUILT=$(abspath target/dist) ABI=$(ABI)
 	CC_$(subst -,_,$(STATIC_TARGET))=musl-gcc cargo build --profile dist --package treecast-cli --target $(STATIC_TARGET)
 	BUILT=target/dist STATIC=target/$(STATIC_TARGET)/dist/treecast dist/make-packages $(PACKAGES)
 
+# By apt-get, if we are root.
+packages-set-up:
+	@for tool in musl-gcc dpkg-shlibdeps rpmbuild mmdebstrap busybox; do command -v $$tool >/dev/null || exit 1; done || \
+		{ $(APT_GET) musl-tools dpkg-dev rpm mmdebstrap busybox-static >/dev/null; } || \
+		echo "not installed: some of musl-tools, dpkg-dev, rpm, mmdebstrap and busybox-static"
+
 # Installs them in empty roots and uses them there. As root; needs mmdebstrap and a static busybox.
-packages-test:
+packages-test: packages-set-up
 	dist/test-packages $(PACKAGES)
 
 # Prints at the end which tests were skipped, and how many: those that print a line with `skipped: `.
@@ -106,7 +112,8 @@ checks: set-up format lint pure unit schedules demonstration instructions python
 
 # Chromium opens the charts' page in a test, python3-venv isolates the dependencies of the Python tests, iproute2 creates the
 # networks of labs, pkg-config finds the C library, Open MPI and MPICH run the programs of the shim's tests, clang compiles the BPF
-# program, with the headers of libbpf and of the kernel, to compare it with its objects (apt-get, if we are root); the wasm32 target is for the pure crates (rustup).
+# program, with the headers of libbpf and of the kernel, to compare it with its objects (apt-get, if we are root); the wasm32 target is
+# for the pure crates (rustup).
 APT_GET = command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ] && apt-get update -qq && \
 	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq
 CAN_MAKE_VENVS := python3 -c 'import ensurepip, sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null
