@@ -108,8 +108,9 @@ static __always_inline void address_to_sender(struct path *path, struct path *ot
 }
 
 /* Wakes a reader by the packet itself: its header goes up to the socket on which the reader sleeps, with a version that no packet of ours
- * has, and in place of its code with the socket's nonce, which nobody else knows: the datagram does not leave this host. A ring buffer would wake user space by an interrupt of this processor, which takes longer than everything else together. The
- * datagram enters the interface once more, behind packets that have arrived already, since waking takes longer than forwarding them.
+ * has, and in place of its code with the socket's nonce. Nobody else learns the nonce: the datagram does not leave this host.
+ * A ring buffer would wake user space by an interrupt of this processor, which takes longer than everything else together. The datagram
+ * enters the interface once more, behind packets that have arrived already, since waking takes longer than forwarding them.
  * Over loopback it goes up at once: redirected, it would lose the route that it got when it was sent, and the kernel drops datagrams from
  * its own addresses without one. */
 __noinline int wake_reader(struct __sk_buff *buffer, struct work *work, struct group *group, __u32 length)

@@ -115,8 +115,7 @@ fn every_path_in_a_comment_exists() {
     assert!(paths > 10, "the comments name {paths} paths");
 }
 
-/// Turns of phrase that a reader has to solve. A measure that refers back ("of so many bytes"), inversions, and words that English has
-/// given up for these purposes.
+/// Words of sentences that are hard to read: measures that refer back, inversions, and archaic words.
 const HARD_TO_READ: [&str; 10] = [
     " lest ",
     " becomes of ",

@@ -4,7 +4,8 @@ use std::io;
 
 use crate::stream::{Record, append};
 
-/// The longest message that a compressed one may stand for, in bytes: an entry with all its extended attributes.
+/// The longest message that a compressed one may stand for, in bytes: an entry with all its
+/// extended attributes.
 const PLAIN_BYTES_MAX: usize = 64 << 20;
 
 /// The levels of zstd.

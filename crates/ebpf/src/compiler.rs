@@ -10,7 +10,8 @@ pub(crate) fn sources() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bpf")
 }
 
-/// Prints why a test is skipped, in one write to standard error: the test harness captures the output of passing tests.
+/// Prints why a test is skipped, in one write to standard error: the test harness captures the
+/// output of passing tests.
 pub(crate) fn skip(why: &dyn Display) {
     let _ = std::io::stderr().write_all(format!("skipped: {why}\n").as_bytes());
 }
@@ -44,10 +45,12 @@ impl Compiler {
         let mut command = Command::new(&self.clang);
         command
             .args(["-O2", "-g", "-target", "bpf", "-mcpu=v3", "-Wall", "-Wextra", "-Werror"])
-            // Debug information has names of files: relative ones, so that each directory makes the same object.
+            // Debug information has names of files: relative ones, so that each directory makes the
+            // same object.
             .args(["-Wno-unused-parameter", "-fdebug-compilation-dir=."])
             .arg(format!("-DSLOT_BYTES={slot_bytes}"))
-            // Debian installs headers that differ between architectures in a directory of their own.
+            // Debian installs headers that differ between architectures in a directory of their
+            // own.
             .arg(format!("-I/usr/include/{}-linux-gnu", std::env::consts::ARCH))
             .current_dir(sources());
         command
@@ -81,7 +84,8 @@ impl Compiler {
             .spawn()
             .expect("clang was found");
         let mut input = compiler.stdin.take().expect("it is a pipe");
-        // An error is no failure here: clang may exit before it has read its input, and its status decides.
+        // An error is no failure here: clang may exit before it has read its input, and its status
+        // decides.
         let _ = input.write_all(source.as_bytes());
         drop(input);
         let output = compiler.wait_with_output().expect("the compiler ends");

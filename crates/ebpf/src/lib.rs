@@ -1,9 +1,11 @@
 //! The kernel's packet path as the programmable NIC of a node.
 //!
-//! A [`Program`] is loaded and attached to interfaces. A group is posted to it, and handed off ([`KernelGroup::hand_off`]) while nothing in
-//! it needs the slow path: the program then receives packets, stores them in memory that the application reads, acknowledges and
-//! forwards them, while the node's process sleeps. For everything else the group is reclaimed ([`KernelGroup::reclaim`]), and the
-//! protocol in user space goes on with it. docs/kernel.md describes the path of a packet; the program is in bpf/.
+//! A [`Program`] is loaded and attached to interfaces. A group is posted to it, and handed off
+//! ([`KernelGroup::hand_off`]) while nothing in it needs the slow path: the program then receives
+//! packets, stores them in memory that the application reads, acknowledges and forwards them, while
+//! the node's process sleeps. For everything else the group is reclaimed
+//! ([`KernelGroup::reclaim`]), and the protocol in user space goes on with it. docs/kernel.md
+//! describes the path of a packet; the program is in bpf/.
 //!
 //! It needs Linux 5.17 ([`KERNEL_MIN`]), and the rights of root (or `CAP_BPF` and `CAP_NET_ADMIN`).
 

@@ -1,19 +1,21 @@
-//! The compiled program. The objects in `objects/` are part of the repository, so that no build needs clang: they are machine-independent,
-//! except for the order of bytes, and refer to no type of the kernel that differs between versions. `objects/record.txt` says from which
-//! sources and by which compiler they were made; `make bpf` makes them anew.
+//! The compiled program. The objects in `objects/` are part of the repository, so that no build
+//! needs clang: they are machine-independent, except for the order of bytes, and refer to no type
+//! of the kernel that differs between versions. `objects/record.txt` says from which sources and by
+//! which compiler they were made; `make bpf` makes them anew.
 
 use crate::error::EbpfError;
 
 /// A variant of the program.
 pub(crate) struct Variant {
-    /// The length of a slot's payload in bytes, a multiple of 8: an IP packet of 1,500 or 9,000 bytes without the headers of IPv4, UDP
-    /// and ours.
+    /// The length of a slot's payload in bytes, a multiple of 8: an IP packet of 1,500 or 9,000
+    /// bytes without the headers of IPv4, UDP and ours.
     pub payload_bytes: u32,
     /// The object, an ELF file.
     pub object: &'static [u8],
 }
 
-/// The variants, shortest payload first: for networks with the standard MTU, and for those with jumbo frames.
+/// The variants, shortest payload first: for networks with the standard MTU, and for those with
+/// jumbo frames.
 pub(crate) static VARIANTS: [Variant; 2] = [
     Variant { payload_bytes: 1_408, object: aya::include_bytes_aligned!("../objects/standard.o") },
     Variant { payload_bytes: 8_912, object: aya::include_bytes_aligned!("../objects/jumbo.o") },
@@ -130,7 +132,8 @@ mod tests {
         sections
     }
 
-    /// Who changes `bpf/` makes the objects anew; this fails for all who have forgotten it, also without a compiler.
+    /// Who changes `bpf/` makes the objects anew; this fails for all who have forgotten it, also
+    /// without a compiler.
     #[test]
     fn the_objects_are_made_from_the_sources_in_the_repository() {
         if std::env::var_os("UPDATE_BPF").is_some() {
@@ -162,7 +165,8 @@ mod tests {
         for (variant, file) in VARIANTS.iter().zip(FILES) {
             let path = directory.path().join(file);
             compiler.compile(variant.payload_bytes, &path);
-            // Read from the repository, and not from this binary, which is older than an update in the same run.
+            // Read from the repository, and not from this binary, which is older than an update in
+            // the same run.
             let kept = fs::read(self::directory().join(file)).unwrap();
             let (kept, made) = (sections(&kept), sections(&fs::read(path).unwrap()));
             assert!(kept.iter().map(|kept| &kept.name).eq(made.iter().map(|made| &made.name)), "{file}");

@@ -27,8 +27,8 @@ impl SlotMemory {
         Self { slots: Arc::new(slots), page: Arc::new(page), slot_bytes, count }
     }
 
-    /// Maps memory of the same form from file descriptors: `count` slots of `slot_bytes` each, and the page. Slots are mapped read-only
-    /// unless `is_writable`.
+    /// Maps memory of the same form from file descriptors: `count` slots of `slot_bytes` each, and
+    /// the page. Slots are mapped read-only unless `is_writable`.
     ///
     /// # Errors
     /// Those of mmap(2); `InvalidInput` for an invalid number or length of slots.
@@ -52,7 +52,8 @@ impl SlotMemory {
         layout::slot_bytes(payload_bytes as u32).next_multiple_of(8) as usize
     }
 
-    /// What `count` slots of `slot_bytes` each take of memory with their page, in bytes: both are whole pages of the machine.
+    /// What `count` slots of `slot_bytes` each take of memory with their page, in bytes: both are
+    /// whole pages of the machine.
     pub fn bytes_for(slot_bytes: usize, count: u32) -> u64 {
         let page = rustix::param::page_size();
         let slots = (slot_bytes * count as usize).next_multiple_of(page);
@@ -84,8 +85,8 @@ impl SlotMemory {
 
     fn descriptor(&self, packet: Sequence) -> *mut Descriptor {
         let slot = (packet.0 & (self.count - 1)) as usize;
-        // SAFETY: the slots are mapped, and the index is below their number. A slot's length is a multiple of 8, the
-        // alignment of a descriptor.
+        // SAFETY: the slots are mapped, and the index is below their number. A slot's length is a
+        // multiple of 8, the alignment of a descriptor.
         unsafe { self.slots.address::<[u64; 1]>().byte_add(slot * self.slot_bytes).cast() }
     }
 
@@ -101,8 +102,8 @@ impl SlotMemory {
         unsafe { read_piece(self.descriptor(packet)) }
     }
 
-    /// The same, whether the root requested an acknowledgment, and when the packet was forwarded. Each field is read once, since an
-    /// application may write it at any time.
+    /// The same, whether the root requested an acknowledgment, and when the packet was forwarded.
+    /// Each field is read once, since an application may write it at any time.
     pub(crate) fn sent(&self, packet: Sequence) -> (Piece, bool, Nanoseconds) {
         let descriptor = self.descriptor(packet);
         // SAFETY: the slot is mapped.
@@ -121,25 +122,29 @@ impl SlotMemory {
         unsafe { Nanoseconds(get!(self.descriptor(packet), arrived_at)) }
     }
 
-    /// Whether the payload was found to have the checksum in its descriptor. If not, its reader has to verify it.
+    /// Whether the payload was found to have the checksum in its descriptor. If not, its reader has
+    /// to verify it.
     pub fn is_verified(&self, packet: Sequence) -> bool {
         self.verified(packet).load(Ordering::Acquire) != 0
     }
 
-    /// The payload in the slot has the checksum in its descriptor: what was written there before is visible to who finds that.
+    /// The payload in the slot has the checksum in its descriptor: what was written there before is
+    /// visible to who finds that.
     pub fn set_verified(&self, packet: Sequence) {
         self.verified(packet).store(1, Ordering::Release);
     }
 
     fn verified(&self, packet: Sequence) -> &AtomicU32 {
-        // SAFETY: the word is aligned, mapped as long as this value, and written whole by all sides.
+        // SAFETY: the word is aligned, mapped as long as this value, and written whole by all
+        // sides.
         unsafe { AtomicU32::from_ptr(&raw mut (*self.descriptor(packet)).is_verified) }
     }
 
     /// Writes the descriptor of a packet whose payload is in its slot and has this checksum.
     pub fn describe(&self, packet: Sequence, piece: &Piece, arrived_at: Nanoseconds) {
         let descriptor = self.descriptor(packet);
-        // SAFETY: the slot is mapped; the caller knows who may write it, and the program does not read it.
+        // SAFETY: the slot is mapped; the caller knows who may write it, and the program does not
+        // read it.
         unsafe {
             set!(descriptor, piece.message, message);
             set!(descriptor, piece.offset, offset);
@@ -158,7 +163,8 @@ impl SlotMemory {
 
     /// Packets before it are written: by the node at a member, by the application at the root.
     pub fn written(&self) -> &AtomicU32 {
-        // SAFETY: the word is aligned, mapped as long as this value, and all sides use it atomically alone.
+        // SAFETY: the word is aligned, mapped as long as this value, and all sides use it
+        // atomically alone.
         unsafe { AtomicU32::from_ptr(&raw mut (*self.page()).written) }
     }
 
@@ -186,15 +192,16 @@ impl SlotMemory {
         unsafe { AtomicU32::from_ptr(&raw mut (*self.page()).is_handed_off) }
     }
 
-    /// At the root, not 0 if the application delegates sending to the node. The node resets it when everything is sent, and then checks
-    /// once more.
+    /// At the root, not 0 if the application delegates sending to the node. The node resets it when
+    /// everything is sent, and then checks once more.
     pub fn is_delegated(&self) -> &AtomicU32 {
         // SAFETY: as in `written`.
         unsafe { AtomicU32::from_ptr(&raw mut (*self.page()).is_delegated) }
     }
 
-    /// Not 0 as long as a daemon lends the memory to its client. A daemon that takes the memory back frees the page first and then the
-    /// slots, so a client that has read a slot, and then finds that this word is not 0, has read what was written there.
+    /// Not 0 as long as a daemon lends the memory to its client. A daemon that takes the memory
+    /// back frees the page first and then the slots, so a client that has read a slot, and then
+    /// finds that this word is not 0, has read what was written there.
     pub fn is_lent(&self) -> &AtomicU32 {
         // SAFETY: as in `written`.
         unsafe { AtomicU32::from_ptr(&raw mut (*self.page()).is_lent) }

@@ -15,8 +15,9 @@ pub struct WakeSocket {
     pub nonce: WakeNonce,
 }
 
-/// A random number that the program writes into its wake datagrams. Only the socket's owner and the kernel know it, since these datagrams
-/// never leave the host: so a datagram without it is from somebody else.
+/// A random number that the program writes into its wake datagrams. Only the socket's owner and the
+/// kernel know it, since these datagrams never leave the host: so a datagram without it is from
+/// somebody else.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct WakeNonce(pub u64);
 
@@ -35,7 +36,8 @@ const GROUP: Range<usize> = 4..8;
 const NONCE: Range<usize> = HEADER_BYTES - 8..HEADER_BYTES;
 
 impl WakeNonce {
-    /// The group with news for a reader that sleeps; `None` for a datagram that the program has not sent to this socket.
+    /// The group with news for a reader that sleeps; `None` for a datagram that the program has not
+    /// sent to this socket.
     ///
     /// ```
     /// use treecast_ebpf::WakeNonce;

@@ -116,7 +116,7 @@ fn in_lab(command: &[OsString], interface: Interface, ranks: u32) -> anyhow::Res
 
 fn interface(arguments: &Arguments) -> anyhow::Result<Found> {
     if let Some(interface) = arguments.mpi {
-        return Ok(Found { interface, why: "of --mpi".into() });
+        return Ok(Found { interface, why: "named by --mpi".into() });
     }
     let command =
         arguments.command.iter().map(|word| word.display().to_string()).collect::<Vec<String>>().join(" ");

@@ -1,5 +1,5 @@
-//! Dimension-order routing on tori and meshes (Dally and Seitz: Deadlock-free message routing in multiprocessor
-//! interconnection networks, 1987).
+//! Dimension-order routing on tori and meshes (Dally and Seitz: Deadlock-free message routing in
+//! multiprocessor interconnection networks, 1987).
 
 use super::{Channel, end};
 use crate::error::FabricError;
@@ -10,36 +10,40 @@ use crate::topology::Topology;
 /// The virtual channels of the links of a ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum VirtualChannels {
-    /// One channel per link: rings can deadlock under load, and worms contend on them, as on SCI ringlets.
+    /// One channel per link: rings can deadlock under load, and worms contend on them, as on SCI
+    /// ringlets.
     None,
-    /// Two channels per link: on each ring a packet takes channel 0 as long as it has yet to cross the dateline, the link
-    /// from the last node of the ring to the first (or back), and channel 1 otherwise.
+    /// Two channels per link: on each ring a packet takes channel 0 as long as it has yet to cross
+    /// the dateline, the link from the last node of the ring to the first (or back), and channel 1
+    /// otherwise.
     Dateline,
-    /// Two channels per link that carry about equal loads. *Ours.* A packet that crosses the dateline takes channel 0 before
-    /// it and channel 1 after it. Half of these packets cross it on either channel. A packet that does not cross it takes
-    /// channel 0 near the beginning of the ring and channel 1 near its end; in between half of the packets take either.
+    /// Two channels per link that carry about equal loads. *Ours.* A packet that crosses the
+    /// dateline takes channel 0 before it and channel 1 after it. Half of these packets cross it on
+    /// either channel. A packet that does not cross it takes channel 0 near the beginning of the
+    /// ring and channel 1 near its end; in between half of the packets take either.
     ///
-    /// Free of deadlock: number the links of a ring in its direction from the dateline on, the dateline itself last. Every
-    /// packet takes channels in the order (0, 0) .. (0, k-2), then the dateline on channel 0 or 1, then (1, 0) .. (1, k-2),
-    /// where (c, j) is channel c of link j. No packet takes one dateline channel after the other. So waits follow one
-    /// order, in a ring and (by dimension order) between rings.
+    /// Free of deadlock: number the links of a ring in its direction from the dateline on, the
+    /// dateline itself last. Every packet takes channels in the order (0, 0) .. (0, k-2), then the
+    /// dateline on channel 0 or 1, then (1, 0) .. (1, k-2), where (c, j) is channel c of link j. No
+    /// packet takes one dateline channel after the other. So waits follow one order, in a ring and
+    /// (by dimension order) between rings.
     Balanced,
 }
 
 /// The direction around a bidirectional ring to a node half of the ring away.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Ties {
-    /// Always towards higher coordinates. Under uniform traffic the links up then carry more than those down: on rings of 8
-    /// 1.25 and 0.75 hops of a packet.
+    /// Always towards higher coordinates. Under uniform traffic the links up then carry more than
+    /// those down: on rings of 8 1.25 and 0.75 hops of a packet.
     #[default]
     Up,
-    /// By the parity of the coordinates of both ends. In two or more dimensions each node sends half of its tied packets
-    /// either way, so that under uniform traffic all links carry the same.
+    /// By the parity of the coordinates of both ends. In two or more dimensions each node sends
+    /// half of its tied packets either way, so that under uniform traffic all links carry the same.
     Even,
 }
 
-/// Dimension order: all steps in dimension 0, then all in dimension 1, and so on; the shorter direction of a
-/// bidirectional ring.
+/// Dimension order: all steps in dimension 0, then all in dimension 1, and so on; the shorter
+/// direction of a bidirectional ring.
 #[derive(Debug, Clone)]
 pub struct DimensionOrder {
     virtual_channels: VirtualChannels,
@@ -47,7 +51,8 @@ pub struct DimensionOrder {
 }
 
 impl DimensionOrder {
-    /// Dimension order on a torus or mesh. A mesh has no rings, so the virtual channels make no difference there.
+    /// Dimension order on a torus or mesh. A mesh has no rings, so the virtual channels make no
+    /// difference there.
     ///
     /// # Errors
     /// [`FabricError::RoutingMismatch`] on any other topology.
@@ -79,8 +84,8 @@ impl DimensionOrder {
         }
     }
 
-    /// Assigns the consecutive links of a route to virtual channels. Each stretch within one dimension counts as a ring
-    /// of its own; drops to hosts between its links do not end it.
+    /// Assigns the consecutive links of a route to virtual channels. Each stretch within one
+    /// dimension counts as a ring of its own; drops to hosts between its links do not end it.
     pub fn channels(&self, topology: &Topology, links: Vec<LinkId>) -> Vec<Channel> {
         let grid = topology.grid().expect("dimension order is made for grids only");
         let mut channels: Vec<Channel> =
@@ -128,7 +133,8 @@ impl DimensionOrder {
         links
     }
 
-    /// The direction along a row between two places of it, and the number of steps, for a packet between two nodes.
+    /// The direction along a row between two places of it, and the number of steps, for a packet
+    /// between two nodes.
     fn way(
         &self,
         grid: &Grid,
@@ -146,7 +152,8 @@ impl DimensionOrder {
         let up = (there + grid.radix() - here) % grid.radix();
         let down = (grid.radix() - up) % grid.radix();
         let tied_down = up == down && self.ties == Ties::Even && {
-            // Without the coordinate that the tie itself determines: it would cancel that of the sender.
+            // Without the coordinate that the tie itself determines: it would cancel that of the
+            // sender.
             let sum = coordinate_sum(grid, nodes.0) + coordinate_sum(grid, nodes.1)
                 - grid.coordinate(nodes.1, dimension);
             !sum.is_multiple_of(2)
@@ -163,8 +170,9 @@ fn coordinate_sum(grid: &Grid, node: u32) -> u32 {
     grid.coordinates(node).sum()
 }
 
-/// Which half of the packets a route belongs to where [`VirtualChannels::Balanced`] divides them: those that change to
-/// channel 1 late. Bit 1 of the sum of the coordinates, since bit 0 decides ties.
+/// Which half of the packets a route belongs to where [`VirtualChannels::Balanced`] divides them:
+/// those that change to channel 1 late. Bit 1 of the sum of the coordinates, since bit 0 decides
+/// ties.
 fn is_late(topology: &Topology, grid: &Grid, route: &[Channel]) -> bool {
     let between = |channel: &Channel| {
         let link = topology.link(channel.link);
@@ -178,9 +186,10 @@ fn is_late(topology: &Topology, grid: &Grid, route: &[Channel]) -> bool {
     (coordinate_sum(grid, from.0) + coordinate_sum(grid, to.0)) & 2 != 0
 }
 
-/// The place in the ring from which on a packet that does not cross the dateline takes channel 1. Before 3/8 of the longest
-/// way the other channel has the packets that have crossed it; what is left there hardly fills channel 0. The same holds
-/// at the end of the ring, for the packets that are yet to cross.
+/// The place in the ring from which on a packet that does not cross the dateline takes channel 1.
+/// Before 3/8 of the longest way the other channel has the packets that have crossed it; what is
+/// left there hardly fills channel 0. The same holds at the end of the ring, for the packets that
+/// are yet to cross.
 fn switching_place(grid: &Grid, late: bool) -> u32 {
     let reach = if grid.is_bidirectional() { grid.radix() / 2 } else { grid.radix() };
     let early = reach * 3 / 8;
@@ -202,8 +211,8 @@ fn after_datelines(topology: &Topology, grid: &Grid, channels: &mut [Channel]) {
     }
 }
 
-/// A link between switches: its dimension, and its place in the ring in its direction. The first link behind the dateline
-/// has place 0, the dateline k - 1.
+/// A link between switches: its dimension, and its place in the ring in its direction. The first
+/// link behind the dateline has place 0, the dateline k - 1.
 struct Step {
     dimension: u32,
     place: u32,

@@ -68,10 +68,10 @@ pub enum NodeError {
         /// The group's setting.
         mtu_bytes: u16,
     },
-    /// A payload has changed on its way, which the network's checksums have not detected ([`crate::Integrity::Network`]). The group has ended
-    /// at this member.
+    /// A payload has changed on its way, the network's checksums have not detected that
+    /// ([`crate::Integrity::Network`]), and the parent has freed the packet. The group has ended at this member.
     #[error(
-        "packet {packet} was corrupted: its payload differs from what the root sent, and no checksum of the network detected it; the group has ended here (look for a host or a switch with bad memory; with integrity=crc32c such packets are sent again)"
+        "packet {packet} was corrupted: its payload differs from what the root sent, no checksum of the network detected that, and the member that forwarded it does not have it any more; the group has ended here (look for a host or a switch with bad memory; with integrity=crc32c such packets are sent again)"
     )]
     Corrupt {
         /// The packet's number.

@@ -23,7 +23,8 @@ impl KernelWakeups {
         Self { socket, nonce, strays: AtomicU64::new(0) }
     }
 
-    /// Takes up to `count_max` datagrams; calls `wake` for the group of each that the program has sent, and counts the others.
+    /// Takes up to `count_max` datagrams; calls `wake` for the group of each that the program has
+    /// sent, and counts the others.
     pub fn take(&self, count_max: usize, mut wake: impl FnMut(GroupId)) {
         let mut bytes = [0; HEADER_BYTES];
         for _ in 0..count_max {

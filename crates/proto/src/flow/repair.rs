@@ -1,5 +1,6 @@
-//! Packets whose payload was corrupt when a fast path accepted them (docs/protocol.md, "Integrity"): their reader finds that out, when the
-//! parent knows them as accepted. A NAK that names such a packet, before the next one expected, asks for it again.
+//! Packets whose payload was corrupt when a fast path accepted them (docs/protocol.md,
+//! "Integrity"): their reader finds that out, when the parent knows them as accepted. A NAK that
+//! names such a packet, before the next one expected, asks for it again.
 
 use treecast_wire::{Data, Distribution, Missing, Sequence};
 
@@ -16,15 +17,18 @@ pub(super) struct Repair {
     asked: u32,
 }
 
-/// The first request is repeated after this time, each further one after twice the time before, up to the longest.
+/// The first request is repeated after this time, each further one after twice the time before, up
+/// to the longest.
 const INTERVAL: Nanoseconds = Nanoseconds(5_000_000);
 const DOUBLINGS_MAX: u32 = 5;
 
-/// How often a packet is asked for: for about two seconds. A parent may lack it itself, be it that it has to ask for it first.
+/// How often a packet is asked for: for about two seconds. A parent may lack it itself, be it that
+/// it has to ask for it first.
 const REQUESTS_MAX: u32 = 16;
 
 impl Flow {
-    /// The payload of an accepted packet is corrupt. Asks for one packet at a time: readers need them in order.
+    /// The payload of an accepted packet is corrupt. Asks for one packet at a time: readers need
+    /// them in order.
     pub fn repair(&mut self, now: Nanoseconds, packet: Sequence) -> Result<(), Refused> {
         let (from, end) = self.readable();
         if packet.is_before(from) || !packet.is_before(end) {
@@ -36,7 +40,8 @@ impl Flow {
         Ok(())
     }
 
-    /// Whether a packet of data is the one that was asked for: another piece would not continue the others. Then it is not any more.
+    /// Whether a packet of data is the one that was asked for: another piece would not continue the
+    /// others. Then it is not any more.
     pub(super) fn repairs(&mut self, packet: Sequence, slot: &Slot) -> bool {
         let is_awaited = self.repair.is_some_and(|repair| repair.packet == packet)
             && !packet.is_before(self.state.consumed)
@@ -72,8 +77,9 @@ impl Flow {
         self.repair.map(|repair| repair.at)
     }
 
-    /// A child asks for a packet that it has acknowledged. It is sent again if it is still in its slot; otherwise the child asks in vain.
-    /// Data by multicast has a code, which is verified before a packet is accepted.
+    /// A child asks for a packet that it has acknowledged. It is sent again if it is still in its
+    /// slot; otherwise the child asks in vain. Data by multicast has a code, which is verified
+    /// before a packet is accepted.
     pub(super) fn on_repair_request(&mut self, index: usize, packet: Sequence) {
         let is_there = !packet.is_before(self.state.freed) && packet.is_before(self.state.next);
         if is_there && self.multicast.is_none() {
@@ -86,7 +92,8 @@ impl Flow {
         self.children.iter().any(|child| child.corrupt.is_some())
     }
 
-    /// The next packet for a child that has acknowledged it. No acknowledgment is requested: the child repeats its request.
+    /// The next packet for a child that has acknowledged it. No acknowledgment is requested: the
+    /// child repeats its request.
     pub(super) fn next_repair(&mut self) -> Option<Segment> {
         let freed = self.state.freed;
         let (to, packet) = self

@@ -1,4 +1,5 @@
-//! Rows as a Parquet file. Columns are written directly: Parquet's writer for Arrow would take a large part of the command's length.
+//! Rows as a Parquet file. Columns are written directly: Parquet's writer for Arrow would take a
+//! large part of the command's length.
 
 use std::sync::Arc;
 
@@ -17,7 +18,8 @@ use crate::run::Row;
 const PRESENT: i16 = 1;
 const ABSENT: i16 = 0;
 
-/// The rows as a Parquet file: texts, unsigned 64-bit numbers and doubles; what a run does not have is null.
+/// The rows as a Parquet file: texts, unsigned 64-bit numbers and doubles; what a run does not have
+/// is null.
 ///
 /// # Errors
 /// [`StudyError::Rows`]; no rows are known to bring it about.

@@ -1,5 +1,6 @@
-//! The kernel's packet path as a model: a copy of the protocol that runs one group while that is handed off, and handles only what
-//! the program in `bpf/` handles. `crates/ebpf/tests/equal` holds the program and the protocol equal; so worlds need no kernel.
+//! The kernel's packet path as a model: a copy of the protocol that runs one group while that is
+//! handed off, and handles only what the program in `bpf/` handles. `crates/ebpf/tests/equal` holds
+//! the program and the protocol equal; so worlds need no kernel.
 
 use std::net::SocketAddr;
 
@@ -22,7 +23,8 @@ pub struct FastPath {
     /// The packets that were accepted or queued since the hand-off, the first of which is `first`.
     packets: Vec<HandOffPacket>,
     first: Sequence,
-    /// At another member than the root: the application has read all packets before it, as it says in shared memory.
+    /// At another member than the root: the application has read all packets before it, as it says
+    /// in shared memory.
     read: Sequence,
     /// NAKs that wait for the slow path, with their sources.
     naks: Vec<(SocketAddr, Vec<u8>)>,
@@ -164,7 +166,8 @@ impl FastPath {
         Verdict::Handled(handled)
     }
 
-    /// The root's application sends a packet that it has put into its slot; `None`: the slow path has to send it.
+    /// The root's application sends a packet that it has put into its slot; `None`: the slow path
+    /// has to send it.
     pub fn queue(&mut self, now: Nanoseconds, piece: Piece) -> Option<Handled> {
         if self.state.multicast.is_some() {
             return None;
@@ -174,7 +177,8 @@ impl FastPath {
         Some(handled)
     }
 
-    /// The timer has expired. Returns whether it is set again, to a later time: acknowledgments postpone timers.
+    /// The timer has expired. Returns whether it is set again, to a later time: acknowledgments
+    /// postpone timers.
     pub fn expire(&mut self, now: Nanoseconds) -> bool {
         let is_nothing = |handled: Handled| handled.transmits.is_empty();
         self.step(now, Input::Timeout).is_some_and(is_nothing) && now < self.state.flow.timer_at
@@ -221,7 +225,8 @@ impl FastPath {
         Some(handled)
     }
 
-    /// Whether the fast path sends such packets: new data to children, and acknowledgments to the parent.
+    /// Whether the fast path sends such packets: new data to children, and acknowledgments to the
+    /// parent.
     fn sends(&self, transmit: &Transmit) -> bool {
         let is_for_child = || self.state.children.iter().any(|child| child.address == transmit.to);
         let mut bytes = transmit.header.to_vec();
@@ -263,7 +268,8 @@ impl FastPath {
         self.state.flow.freed
     }
 
-    /// The application has read the packets before `upto`. Returns whether the slow path has to tell the parent.
+    /// The application has read the packets before `upto`. Returns whether the slow path has to
+    /// tell the parent.
     pub fn consume(&mut self, upto: Sequence) -> bool {
         self.read = upto;
         let flow = &self.state.flow;

@@ -1,4 +1,5 @@
-//! A host whose kernel runs groups: they are handed off and reclaimed as `crates/node/src/engine` does it.
+//! A host whose kernel runs groups: they are handed off and reclaimed as `crates/node/src/engine`
+//! does it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -71,7 +72,8 @@ impl Kernel {
             alarms: Vec::new(),
             timers: BTreeMap::new(),
             woken: BTreeSet::new(),
-            // A stream of its own, so that applications draw the same numbers on a host without this path.
+            // A stream of its own, so that applications draw the same numbers on a host without
+            // this path.
             random: Pcg64::seed_from_u64(seed ^ 0x6b65_726e),
             counts: Counts::default(),
         }
@@ -123,7 +125,8 @@ impl Host {
         std::mem::take(&mut self.kernel.alarms)
     }
 
-    /// Hands off the groups that need no slow path, or some of them. Everything that was due has been sent.
+    /// Hands off the groups that need no slow path, or some of them. Everything that was due has
+    /// been sent.
     pub(super) fn hand_off(&mut self) -> Result<(), String> {
         if !self.kernel.is_there {
             return Ok(());
@@ -143,7 +146,8 @@ impl Host {
         Ok(())
     }
 
-    /// Reclaims a group from the kernel's packet path, if that runs it; `now` is the time of the host's clock.
+    /// Reclaims a group from the kernel's packet path, if that runs it; `now` is the time of the
+    /// host's clock.
     pub(super) fn reclaim(&mut self, now: Nanoseconds, group: GroupId) -> Result<(), String> {
         let Some(fast_path) = self.kernel.groups.remove(&group) else { return Ok(()) };
         self.kernel.timers.remove(&group);
@@ -248,10 +252,12 @@ impl Host {
         }
     }
 
-    /// The timer of a group in the kernel expires. Unless acknowledgments have postponed it, the kernel wakes the node.
+    /// The timer of a group in the kernel expires. Unless acknowledgments have postponed it, the
+    /// kernel wakes the node.
     pub fn expire_kernel_timer(&mut self, now: Nanoseconds, group: u32) {
         let (id, time, latency) = (GroupId(group), self.time(now), self.kernel.latency());
-        // The alarm of a group that was reclaimed, or of a timer that was set for an earlier time since.
+        // The alarm of a group that was reclaimed, or of a timer that was set for an earlier time
+        // since.
         if self.kernel.timers.get(&id).is_none_or(|at| time < *at) {
             return;
         }

@@ -1,5 +1,5 @@
-//! Attacks on groups in labs, with both engines: by hosts without the token (`strangers.rs`, in several settings), by hosts that have it (`insiders.rs`), and
-//! by a record of an earlier run (`earlier_runs.rs`). docs/security.md says who can do what.
+//! Attacks on groups in labs, with both engines. Hosts without the token attack in `strangers.rs`, in several settings; hosts that have it in
+//! `insiders.rs`; and `earlier_runs.rs` replays an earlier run. docs/security.md says who can do what.
 
 pub mod attacker;
 mod chain;
