@@ -249,11 +249,14 @@ fn data_by_multicast_comes_to_all_hosts_of_a_lab() {
         let Some(report) = lab_report(arguments) else { return };
         for row in report["rows"].as_array().unwrap() {
             assert_no_loss(row);
-            // Without loss the root's packets are nearly all that is sent, beside repairs where a host is late; along the tree each would
-            // be sent four times, and acknowledged.
+            // The root sends each packet once, and a member gets by the tree only what it lacks; along
+            // the tree alone each would be sent four times. Repairs do not count: on a busy machine a
+            // host may be late for every message, and its parent repairs what is only late.
+            let [sent, retransmitted] = ["packets_per_broadcast", "retransmitted_per_broadcast"]
+                .map(|key| row[key].as_f64().unwrap());
             let packets = row["bytes"].as_u64().unwrap().div_ceil(1_408) as f64;
             let is_lossless = !arguments.contains("--loss") && !arguments.contains("--reorder");
-            assert!(!is_lossless || row["packets_per_broadcast"].as_f64().unwrap() < 3.5 * packets, "{row}");
+            assert!(!is_lossless || sent - retransmitted < 3.0 * packets, "{row}");
         }
         assert_eq!(report["lost_members"], Value::Array(Vec::new()));
     }
