@@ -203,8 +203,9 @@ fn check(parameters: &Parameters, task: &Task) -> Result<(), ModelError> {
     Ok(())
 }
 
-/// The lambda of a message: the time from the root's call until a process has it, over the time that one more destination
-/// takes the root; from three runs on an idle star.
+/// The lambda of a message, as the study defines it: the number of destinations that a sender can send to before its first
+/// receiver can start to send. That is the time from the root's call until a process has the message, over the time that one
+/// more destination takes the root, from three runs on an idle star; rounded down, and at least 1.
 fn measured_lambda(parameters: &Parameters, task: &Task) -> Result<Lambda, ModelError> {
     let latency = |operation, hosts: u32| {
         let parameters = Parameters {
@@ -234,5 +235,6 @@ fn measured_lambda(parameters: &Parameters, task: &Task) -> Result<Lambda, Model
     };
     let whole = latency(Operation::Broadcast, 2)?;
     let more = latency(Operation::Multisend, 3)?.0.saturating_sub(latency(Operation::Multisend, 2)?.0);
-    Ok(Lambda((u128::from(whole.0) * 1000 / u128::from(more.max(1))).clamp(1000, 1_000_000_000) as u32))
+    let destinations = (whole.0 / more.max(1)).clamp(1, 1_000_000);
+    Ok(Lambda(destinations as u32 * 1000))
 }

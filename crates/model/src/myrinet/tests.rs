@@ -432,10 +432,32 @@ fn long_messages_of_the_mpi_layer_go_by_the_hosts_after_a_rendezvous() {
 }
 
 #[test]
+fn lambda_is_a_number_of_destinations_at_least_one() {
+    let case = Case::new(16, "postal", "");
+    for bytes in [1, 64, 512, 1024, 2048, 4096, 8192, 16_384, 65_536] {
+        let lambda = case.measured(Offload::Nic, bytes, "lambda");
+        assert!(lambda >= 1.0 && lambda.fract().abs() < 1e-9, "{bytes}: {lambda}");
+        // The ratio is rounded down: that many copies take the root no longer than one message takes to arrive.
+        let multisend =
+            |hosts| Case::new(hosts, "separate", "operation=multisend").latency(Offload::Nic, bytes);
+        let copy = multisend(3) - multisend(2);
+        let arrives = Case::new(2, "separate", "operation=broadcast").latency(Offload::Nic, bytes);
+        let copies = lambda as u64;
+        assert!(copies == 1 || copies * copy.0 <= arrives.0, "{bytes}: {lambda}");
+        assert!((copies + 1) * copy.0 > arrives.0, "{bytes}: {lambda}");
+    }
+    // A second copy leaves only after the first receiver could send: the tree is binomial.
+    let slow = Case::new(16, "postal", "nic_replica_us=100");
+    assert!((slow.measured(Offload::Nic, 1, "lambda") - 1.0).abs() < 1e-9);
+    let binomial = Case::new(16, "binomial", "nic_replica_us=100").latency(Offload::Nic, 1);
+    assert_eq!(slow.latency(Offload::Nic, 1), binomial);
+}
+
+#[test]
 fn a_lambda_that_is_not_given_is_measured_and_falls_as_messages_grow() {
     let case = Case::new(16, "postal", "");
-    let lambdas = [1, 512, 4096].map(|bytes| case.measured(Offload::Nic, bytes, "lambda"));
-    assert!(lambdas.windows(2).all(|pair| pair[0] > pair[1]) && lambdas[2] > 1.0, "{lambdas:?}");
+    let lambdas = [1, 512, 16_384].map(|bytes| case.measured(Offload::Nic, bytes, "lambda"));
+    assert!(lambdas.windows(2).all(|pair| pair[0] > pair[1]), "{lambdas:?}");
     let given = |scheme: &str| Case::new(16, scheme, "").run(Offload::Nic, 1);
     assert!(given("postal:lambda=1").measured.iter().all(|(name, _)| *name != "lambda"));
     let latency = |scheme: &str| given(scheme).latency;
