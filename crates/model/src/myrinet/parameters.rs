@@ -10,8 +10,9 @@ use crate::keys::{bytes_key, choice_key, count_key, positive_rate_key, share_key
 /// The parts of a node and what is asked of them. The defaults are hosts of 700 MHz with 66 MHz/64 bit PCI, and NICs with a
 /// processor of 133 MHz (`LANai` 9.1) under GM 2.0 on links of 2 Gb/s.
 ///
-/// *Published* are the rates of bus and links, the payload of a packet, the bound of the eager protocol, and that a post
-/// takes under 1 us. *Measured elsewhere* (Myricom on the same NICs) are `hop` and `nic_sent`. *Calibrated* are `nic_receive`
+/// *Published* are the rate of links, the payload of a packet, the bound of the eager protocol, and that a post takes under
+/// 1 us. *Measured elsewhere* are `hop` and `nic_sent` (Myricom, on the same NICs), and the rates of transfers between host and
+/// NIC (SISSA, in such hosts). *Calibrated* are `nic_receive`
 /// (on 7 us one way) and `nic_replica` (on the multisend being 2.05 times as fast as four sends). The others are *guesses*: of
 /// the order that such parts have, 133 cycles of the NIC's processor to a microsecond.
 #[derive(Debug, Clone, PartialEq)]
@@ -58,8 +59,10 @@ pub struct Parameters {
     pub manager: Picoseconds,
     /// How many messages the central manager lets be in flight. *Guess.*
     pub manager_credits: u32,
-    /// I/O bus between host memory and NIC, shared by both directions, in MB/s. *Published.*
-    pub pci_mb_per_s: u64,
+    /// Rate at which a NIC reads host memory over the I/O bus, in MB/s. Both directions share the bus. *Measured elsewhere.*
+    pub pci_read_mb_per_s: u64,
+    /// Rate at which a NIC writes into host memory over the I/O bus, in MB/s. *Measured elsewhere.*
+    pub pci_write_mb_per_s: u64,
     /// Time to start a transfer over it. *Guess.*
     pub pci_setup: Picoseconds,
     /// Rate of a link in one direction, in MB/s. *Published.*
@@ -138,7 +141,8 @@ impl Default for Parameters {
             eager: Bytes(16_287),
             manager: us("0.5"),
             manager_credits: 16,
-            pci_mb_per_s: 528,
+            pci_read_mb_per_s: 227,
+            pci_write_mb_per_s: 315,
             pci_setup: us("0.3"),
             link_mb_per_s: 250,
             hop: us("0.25"),
@@ -212,7 +216,12 @@ const KEYS: &[Key<Parameters>] = &[
         1_000_000,
         "messages that the central manager lets be in flight"
     ),
-    positive_rate_key!("pci_mb_per_s", pci_mb_per_s, "I/O bus, shared by both directions"),
+    positive_rate_key!("pci_read_mb_per_s", pci_read_mb_per_s, "rate at which a NIC reads host memory"),
+    positive_rate_key!(
+        "pci_write_mb_per_s",
+        pci_write_mb_per_s,
+        "rate at which a NIC writes into host memory"
+    ),
     span_key!("pci_setup_us", pci_setup, "time to start a transfer over the I/O bus"),
     positive_rate_key!("link_mb_per_s", link_mb_per_s, "rate of a link in one direction"),
     span_key!("hop_us", hop, "delay over a link and through the switch behind it"),

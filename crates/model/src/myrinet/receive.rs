@@ -100,7 +100,7 @@ impl Simulation<'_> {
             self.forward(stream, node, number, slot);
         }
         let length = self.payload_of(stream, number);
-        self.bus(node, length, Event::Copied { stream, child, slot });
+        self.write_host(node, length, Event::Copied { stream, child, slot });
     }
 
     /// Takes a receive token for the message that begins with a packet, where one does. Control messages are small and

@@ -74,7 +74,7 @@ impl Simulation<'_> {
         node.send_buffers_used += 1;
         node.peak.send_buffers = node.peak.send_buffers.max(node.send_buffers_used);
         let length = self.payload_of(job.stream, job.number);
-        self.bus(from, length, Event::Fetched(job));
+        self.read_host(from, length, Event::Fetched(job));
     }
 
     /// The payload of a packet.
@@ -222,7 +222,7 @@ impl Simulation<'_> {
     pub fn housekeeping_done(&mut self, node: usize) {
         let returns = &mut self.nodes[node].returns;
         if let Some((Some(content), _)) = returns.pop_front_if(|(_, left)| *left == Picoseconds::ZERO) {
-            self.bus(node, EVENT, Event::Noticed { node, notice: GmEvent::Sent { content } });
+            self.write_host(node, EVENT, Event::Noticed { node, notice: GmEvent::Sent { content } });
         }
         self.run_housekeeping(node);
     }

@@ -205,7 +205,7 @@ impl<'a> Simulation<'a> {
             Event::Acknowledged { stream, child, below } => self.acknowledged(stream, child, below),
             Event::HousekeepingDone(node) => self.housekeeping_done(node),
             Event::Credited { from, to } => self.credited(from, to),
-            Event::Raised { node, notice } => self.bus(node, EVENT, Event::Noticed { node, notice }),
+            Event::Raised { node, notice } => self.write_host(node, EVENT, Event::Noticed { node, notice }),
             Event::Noticed { node, notice } => self.noticed(node, notice),
             Event::Handled { node, notice } => self.handled(node, notice),
             Event::GroupMade(node) => self.returned(node),
@@ -231,9 +231,19 @@ impl<'a> Simulation<'a> {
         self.serve(node, |node| &mut node.processor, work, event);
     }
 
-    /// Schedules an event after a transfer between host and NIC.
-    pub fn bus(&mut self, node: usize, length: Bytes, event: Event) {
-        let work = self.parameters.pci_setup + length.time_at(self.parameters.pci_mb_per_s);
+    /// Schedules an event after a NIC's transfer out of host memory.
+    pub fn read_host(&mut self, node: usize, length: Bytes, event: Event) {
+        self.bus(node, length.time_at(self.parameters.pci_read_mb_per_s), event);
+    }
+
+    /// Schedules an event after a NIC's transfer into host memory.
+    pub fn write_host(&mut self, node: usize, length: Bytes, event: Event) {
+        self.bus(node, length.time_at(self.parameters.pci_write_mb_per_s), event);
+    }
+
+    /// Schedules an event after a transfer on the bus, which both directions share.
+    fn bus(&mut self, node: usize, transfer: Picoseconds, event: Event) {
+        let work = self.parameters.pci_setup + transfer;
         self.serve(node, |node| &mut node.bus, work, event);
     }
 

@@ -53,22 +53,23 @@ fn value(outcome: &Outcome, name: &str) -> f64 {
 
 /// One packet to one destination, step by step: until the process has it, and until the sender's process knows.
 fn one_packet(parameters: &Parameters, bytes: u64) -> [Picoseconds; 2] {
-    let bus = |bytes: u64| parameters.pci_setup + Bytes(bytes).time_at(parameters.pci_mb_per_s);
+    let bus = |bytes: u64, rate| parameters.pci_setup + Bytes(bytes).time_at(rate);
+    let (read, write) = (parameters.pci_read_mb_per_s, parameters.pci_write_mb_per_s);
     let wire = |length: Bytes| parameters.hop + parameters.hop + length.time_at(parameters.link_mb_per_s);
     let in_host_memory = [
         parameters.host_post,
         parameters.nic_send_event,
-        bus(bytes),
+        bus(bytes, read),
         parameters.nic_send,
         wire(parameters.header + Bytes(bytes)),
         parameters.nic_receive,
-        bus(bytes),
+        bus(bytes, write),
         // The packet is acknowledged before its event is raised.
         parameters.nic_ack_send,
     ]
     .into_iter()
     .sum::<Picoseconds>();
-    let event = bus(16) + parameters.host_event;
+    let event = bus(16, write) + parameters.host_event;
     let received = in_host_memory + parameters.nic_event + event;
     let acknowledged = wire(parameters.ack) + parameters.nic_ack_receive + parameters.nic_sent + event;
     [received, in_host_memory + acknowledged]
@@ -133,12 +134,26 @@ fn a_copy_costs_its_transmission_and_a_new_header() {
 }
 
 #[test]
+fn a_nic_reads_host_memory_at_one_rate_and_writes_it_at_another() {
+    let parts = ["pci_read_mb_per_s=100", "pci_write_mb_per_s=100", ""].map(|rate| {
+        Case::new(2, "separate", &format!("operation=broadcast,{rate}")).latency(Offload::Host, 4096)
+    });
+    let slower = |rate| Bytes(4096).time_at(100) - Bytes(4096).time_at(rate);
+    let defaults = Parameters::default();
+    assert_eq!(parts[0] - parts[2], slower(defaults.pci_read_mb_per_s));
+    // The event is written too.
+    let event = Bytes(16).time_at(100) - Bytes(16).time_at(defaults.pci_write_mb_per_s);
+    assert_eq!(parts[1] - parts[2], slower(defaults.pci_write_mb_per_s) + event);
+}
+
+#[test]
 fn a_nic_may_forward_while_it_copies() {
     let latency = |forwarding: &str| {
         let settings = format!("operation=broadcast,forwarding={forwarding}");
         Case::new(3, "serial", &settings).latency(Offload::Nic, 4096)
     };
-    let copy = Parameters::default().pci_setup + Bytes(4096).time_at(528);
+    let defaults = Parameters::default();
+    let copy = defaults.pci_setup + Bytes(4096).time_at(defaults.pci_write_mb_per_s);
     assert_eq!(latency("copy-then-forward") - latency("copy-while-forwarding"), copy);
 }
 
@@ -456,8 +471,9 @@ fn lambda_is_a_number_of_destinations_at_least_one() {
 #[test]
 fn a_lambda_that_is_not_given_is_measured_and_falls_as_messages_grow() {
     let case = Case::new(16, "postal", "");
-    let lambdas = [1, 512, 16_384].map(|bytes| case.measured(Offload::Nic, bytes, "lambda"));
-    assert!(lambdas.windows(2).all(|pair| pair[0] > pair[1]), "{lambdas:?}");
+    let lambdas = [1, 512, 4096, 16_384].map(|bytes| case.measured(Offload::Nic, bytes, "lambda"));
+    assert!(lambdas.windows(2).all(|pair| pair[0] >= pair[1]), "{lambdas:?}");
+    assert!(lambdas[0] > lambdas[3], "{lambdas:?}");
     let given = |scheme: &str| Case::new(16, scheme, "").run(Offload::Nic, 1);
     assert!(given("postal:lambda=1").measured.iter().all(|(name, _)| *name != "lambda"));
     let latency = |scheme: &str| given(scheme).latency;
