@@ -10,15 +10,22 @@ pub(crate) struct Variant {
     /// The length of a slot's payload in bytes, a multiple of 8: an IP packet of 1,500 or 9,000
     /// bytes without the headers of IPv4, UDP and ours.
     pub payload_bytes: u32,
+    /// The object, compressed by `build.rs`: it shrinks to an eighth.
+    compressed: &'static [u8],
+}
+
+impl Variant {
     /// The object, an ELF file.
-    pub object: &'static [u8],
+    pub fn object(&self) -> Vec<u8> {
+        miniz_oxide::inflate::decompress_to_vec(self.compressed).expect("the build has compressed it")
+    }
 }
 
 /// The variants, shortest payload first: for networks with the standard MTU, and for those with
 /// jumbo frames.
 pub(crate) static VARIANTS: [Variant; 2] = [
-    Variant { payload_bytes: 1_408, object: aya::include_bytes_aligned!("../objects/standard.o") },
-    Variant { payload_bytes: 8_912, object: aya::include_bytes_aligned!("../objects/jumbo.o") },
+    Variant { payload_bytes: 1_408, compressed: include_bytes!(concat!(env!("OUT_DIR"), "/standard.o")) },
+    Variant { payload_bytes: 8_912, compressed: include_bytes!(concat!(env!("OUT_DIR"), "/jumbo.o")) },
 ];
 
 /// The variant for payloads of this length.

@@ -18,7 +18,7 @@ use crate::group::KernelGroup;
 use crate::group_maker::{GroupMaker, INNER_MAP, MMAPABLE, Tables, mapped, new_map};
 use crate::layout::{self, Group, Node};
 use crate::memory::Mapping;
-use crate::object::{self, Variant};
+use crate::object;
 use crate::wake::{WakeNonce, WakeSocket};
 
 /// The settings of a program that is loaded.
@@ -100,7 +100,8 @@ impl Program {
     /// # Errors
     /// [`EbpfError::TooLong`], [`EbpfError::Load`], [`EbpfError::System`].
     pub fn load(settings: ProgramSettings) -> Result<Self, EbpfError> {
-        let Variant { payload_bytes: slot_bytes, object } = *object::variant(settings.payload_bytes_max)?;
+        let variant = object::variant(settings.payload_bytes_max)?;
+        let slot_bytes = variant.payload_bytes;
         let _blocked = SignalsBlocked::new();
         let tables = crc_tables();
         let groups_max = settings.groups_max;
@@ -114,7 +115,7 @@ impl Program {
         for map in ["GROUPS", "GROUP_INDICES", "SLOTS", "PAGES", "TIMERS"] {
             loader.map_max_entries(map, groups_max);
         }
-        let mut ebpf = loader.load(object).map_err(load_error)?;
+        let mut ebpf = loader.load(&variant.object()).map_err(load_error)?;
         for name in ["treecast_ingress", "treecast_egress"] {
             load(classifier(&mut ebpf, name))?;
         }
