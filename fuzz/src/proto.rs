@@ -9,7 +9,7 @@ use arbitrary::{Arbitrary, Unstructured};
 use treecast_proto::{
     AbortReason, Authentication, CreateGroup, Event, GroupId, GroupKey, Input, Integrity, MemberId,
     Nanoseconds, Offload, Output, PayloadChecksum, Piece, Protocol, ReaderSet, Readers, Sequence, SessionId,
-    Settings, Store, TransmitPayload,
+    Settings, Store, TransmitPayload, Transport,
 };
 use treecast_wire::{
     Acknowledgment, Body, Control, ControlHeader, Data, Distribution, Eviction, Handshake, Header, Keys,
@@ -256,6 +256,7 @@ impl Trial {
             session: session(0),
             authentication: authentication(setting.offload % 4 == 3),
             integrity: Integrity::default(),
+            transport: Transport::Packets,
             root: MemberId(0),
             members: (0..3).map(address).collect(),
             children: vec![vec![MemberId(1)], vec![MemberId(2)], vec![]],
@@ -712,6 +713,7 @@ impl Trial {
                     offload: if is_multicast { Offload::Switch } else { Offload::Nic },
                     authentication: authentication(is_multicast),
                     integrity: Integrity::default(),
+                    transport: Transport::Packets,
                     part: u16::from(part) % parts,
                     parts,
                     neighbours: neighbours.to_vec(),

@@ -7,6 +7,7 @@ const KEYS: Keys = Keys {
     control: MacKey([3, 4]),
     data: PayloadKey { code: MacKey([5, 6]), hash: [7; PayloadKey::HASH_WORDS] },
     authentication: Authentication::Header,
+    has_crcs: true,
 };
 
 /// Parses a datagram. A valid packet must be written as the same bytes, and verified.

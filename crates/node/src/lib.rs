@@ -12,6 +12,7 @@ mod engine;
 mod memory;
 mod random;
 mod rendezvous;
+mod streams;
 mod sync;
 mod text;
 mod tree;
@@ -41,6 +42,6 @@ pub use treecast_ebpf::{FastPathCounters, HookTrouble, KernelCounters};
 pub use treecast_plan::{Plan, Scheme, TreeScheme};
 pub use treecast_proto::{
     AbortReason, Authentication, Ending, Eviction, GroupCounters, GroupId, Integrity, MemberLoss,
-    Nanoseconds, Offload, StrayCounters,
+    Nanoseconds, Offload, StrayCounters, Transport,
 };
 pub use treecast_terms::Keyed;

@@ -335,6 +335,7 @@ fn forged(from: u32, sequence: u32) -> Vec<u8> {
         control: MacKey([3, 4]),
         data: PayloadKey { code: MacKey([5, 6]), hash: [7; PayloadKey::HASH_WORDS] },
         authentication: Authentication::Header,
+        has_crcs: true,
     };
     let data = Data {
         message: 0,

@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustix::time::{ClockId, clock_gettime};
 use treecast_proto::{
     AbortReason, Authentication, CreateGroup, GroupId, GroupKey, Input, Integrity, MemberId, Nanoseconds,
-    Offload, Output, Protocol, Sequence, SessionId, Settings,
+    Offload, Output, Protocol, Sequence, SessionId, Settings, Transport,
 };
 use treecast_wire::{Body, Control, ControlHeader, Handshake, Header, Keys, Nonce, Timestamp};
 
@@ -76,6 +76,7 @@ fn run(name: &str, parent_of: impl Fn(usize) -> usize) {
         session: SESSION,
         authentication: Authentication::Header,
         integrity: Integrity::default(),
+        transport: Transport::Packets,
         root: MemberId(0),
         members: (0..members).map(address).collect(),
         children,

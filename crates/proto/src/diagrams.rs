@@ -13,6 +13,7 @@ use crate::group::Group;
 use crate::{
     AbortReason, Authentication, CreateGroup, GroupId, GroupKey, Input, Integrity, MemberId, Nanoseconds,
     Offload, Output, PayloadChecksum, Piece, Protocol, Sequence, SessionId, Settings, TransmitPayload,
+    Transport,
 };
 
 /// A state machine.
@@ -264,6 +265,7 @@ impl Run {
             session: SessionId([self.sessions; 16]),
             authentication: Authentication::Header,
             integrity: Integrity::default(),
+            transport: Transport::Packets,
             root: MemberId(0),
             members: (0..MEMBERS).map(address).collect(),
             children: [&[1, 4][..], &[2, 3], &[], &[], &[]]

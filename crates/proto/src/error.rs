@@ -38,6 +38,11 @@ pub enum Refused {
         "offload switch needs auth=payload: any host of the network can receive the packets, and change payloads that only a CRC guards"
     )]
     UnauthenticMulticast,
+    /// Data by multicast on streams.
+    #[error(
+        "offload switch sends data by multicast, which goes in packets: transport=stream needs another offload"
+    )]
+    MulticastStreams,
     /// The children form no tree.
     #[error("the children form no tree: member {0} must occur once, and below the root")]
     Tree(MemberId),

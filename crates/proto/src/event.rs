@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use thiserror::Error;
-use treecast_wire::{AbortReason, Eviction, GroupId, MemberId, Offload, Sequence};
+use treecast_wire::{AbortReason, Eviction, GroupId, MemberId, Offload, Sequence, Transport};
 
 use crate::Nanoseconds;
 
@@ -24,6 +24,8 @@ pub enum Event {
         payload_bytes_max: u16,
         /// Which part of a host forwards.
         offload: Offload,
+        /// What carries data.
+        transport: Transport,
         /// With offload `switch`, the multicast address at which the root's data is to be received.
         multicast: Option<SocketAddr>,
     },
@@ -51,6 +53,26 @@ pub enum Event {
         reader: Option<u32>,
         /// Why it was lost.
         loss: MemberLoss,
+    },
+    /// The answer to [`crate::Input::Attach`].
+    Attached {
+        /// The number of the stream.
+        stream: u64,
+        /// The child whose stream it is, of a group; none: the stream is to be closed. An earlier stream of the child is to be
+        /// closed too.
+        child: Option<(GroupId, MemberId)>,
+    },
+    /// The stream of a child is to be closed: it is no child any more.
+    Detached {
+        /// The group.
+        group: GroupId,
+        /// The child.
+        child: MemberId,
+    },
+    /// The stream to the parent carries nothing: it is to be closed, and opened again.
+    Stalled {
+        /// The group.
+        group: GroupId,
     },
     /// The group has ended at this node.
     Ended {

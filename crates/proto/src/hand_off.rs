@@ -98,6 +98,7 @@ impl HandOff {
                 control: MacKey([0; 2]),
                 data: PayloadKey { code: MacKey([0; 2]), hash: [0; PayloadKey::HASH_WORDS] },
                 authentication: Authentication::Header,
+                has_crcs: true,
             },
             epoch: 0,
             member: MemberId(0),

@@ -1,14 +1,15 @@
 //! What goes into a node's protocol and what comes out of it.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 
 use treecast_wire::{
-    AbortReason, Data, Distribution, GroupId, HEADER_BYTES, MemberId, PayloadChecksum, Readers, Sequence,
+    AbortReason, Challenge, Data, Distribution, GroupId, HEADER_BYTES, MemberId, PayloadChecksum, Readers,
+    Sequence,
 };
 use zerocopy::FromZeros;
 
-use crate::{CreateGroup, Event, GroupKey, Nanoseconds};
+use crate::{CreateGroup, Event, GroupKey, Nanoseconds, StreamChange};
 
 /// Something that happens to a node, or that its user requests.
 #[derive(Debug, Clone)]
@@ -19,6 +20,15 @@ pub enum Input<'a> {
         from: SocketAddr,
         /// Its bytes. They stay until every [`Output::Store`] that follows has been carried out.
         bytes: &'a [u8],
+    },
+    /// A packet was received on the stream to the parent of a group. It is verified as a datagram is.
+    Record {
+        /// The address of the parent's node.
+        from: SocketAddr,
+        /// Its header.
+        header: &'a [u8; HEADER_BYTES],
+        /// The bytes behind the header, which stay as those of a datagram.
+        payload: &'a [u8],
     },
     /// The time of [`Output::Timeout`] has come.
     Timeout,
@@ -73,6 +83,31 @@ pub enum Input<'a> {
         /// The packet, which the readers of this node still need.
         packet: Sequence,
     },
+    /// At the root: the application waits until all members have what is queued.
+    Flush {
+        /// The group.
+        group: GroupId,
+    },
+    /// A host has opened a stream to this node, and sent its first packet: [`Event::Attached`] is the answer.
+    Attach {
+        /// The user's number of the stream.
+        stream: u64,
+        /// The host's address.
+        from: IpAddr,
+        /// What this node has sent first on the stream.
+        challenge: Challenge,
+        /// The packet.
+        bytes: &'a [u8],
+    },
+    /// The stream of a child has changed.
+    Stream {
+        /// The group.
+        group: GroupId,
+        /// The child.
+        child: MemberId,
+        /// What has changed.
+        change: StreamChange,
+    },
     /// At the root: everything is queued; the group ends when all members have it.
     Close {
         /// The group.
@@ -103,12 +138,19 @@ impl Input<'_> {
     /// The group of a request about a group that exists.
     pub const fn group(&self) -> Option<GroupId> {
         match self {
-            Self::Datagram { .. } | Self::Timeout | Self::CreateGroup(_) | Self::JoinGroup { .. } => None,
+            Self::Datagram { .. }
+            | Self::Record { .. }
+            | Self::Timeout
+            | Self::CreateGroup(_)
+            | Self::JoinGroup { .. }
+            | Self::Attach { .. } => None,
             Self::Queue { group, .. }
             | Self::Consumed { group, .. }
             | Self::Readers { group, .. }
             | Self::Forward { group, .. }
             | Self::Repair { group, .. }
+            | Self::Flush { group }
+            | Self::Stream { group, .. }
             | Self::Close { group }
             | Self::Leave { group }
             | Self::Evict { group, .. }
@@ -139,7 +181,7 @@ pub struct Store {
     pub packet: Sequence,
     /// The slot to store it in.
     pub slot: u32,
-    /// Where the payload lies in the datagram, in bytes.
+    /// Where the payload lies in the datagram, in bytes; of a packet on a stream it is all that follows the header.
     pub payload: Range<usize>,
 }
 
@@ -152,6 +194,17 @@ pub struct Transmit {
     pub header: [u8; HEADER_BYTES],
     /// The payload.
     pub payload: TransmitPayload,
+    /// How it is sent.
+    pub carrier: Carrier,
+}
+
+/// How a packet is sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Carrier {
+    /// In a datagram.
+    Datagram,
+    /// On the stream of this child of its group.
+    Stream(MemberId),
 }
 
 impl Transmit {

@@ -31,8 +31,9 @@ pub use congestion_window::CongestionWindow;
 pub use counters::{GroupCounters, StrayCounters};
 pub use error::Refused;
 pub use event::{Ending, Event, MemberLoss};
+pub use flow::StreamChange;
 pub use hand_off::{HandOff, HandOffChild, HandOffMulticast, HandOffPacket, MulticastSource};
-pub use io::{Input, Output, Piece, Store, Transmit, TransmitPayload};
+pub use io::{Carrier, Input, Output, Piece, Store, Transmit, TransmitPayload};
 pub use protocol::{Protocol, Stray, StrayKind};
 pub use rtt::Rtt;
 pub use session::GroupKey;
@@ -44,6 +45,6 @@ pub use turns::{OwnerId, TURN_MAX};
 
 pub use treecast_terms::Nanoseconds;
 pub use treecast_wire::{
-    AbortReason, Authentication, Eviction, GroupId, Integrity, MemberId, Offload, PayloadChecksum, ReaderSet,
-    Readers, RootLoss, Sequence, SessionId,
+    AbortReason, Authentication, Challenge, Eviction, GroupId, Integrity, MemberId, Offload, PayloadChecksum,
+    ReaderSet, Readers, RootLoss, Sequence, SessionId, Transport,
 };

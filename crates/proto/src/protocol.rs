@@ -1,13 +1,13 @@
 //! The state machine of a node: its groups, side by side.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use treecast_wire::{
-    Body, GroupId, HEADER_BYTES, Malformed, MemberId, Offload, Packet, Sequence, SessionId, View,
+    Body, Challenge, GroupId, HEADER_BYTES, Malformed, MemberId, Offload, Packet, Sequence, SessionId, View,
 };
 
-use crate::group::Group;
+use crate::group::{Group, Way};
 use crate::hand_off::{HandOff, HandOffPacket};
 use crate::turns::{OwnerId, Turns};
 use crate::{
@@ -83,6 +83,11 @@ pub enum StrayKind {
     Unauthentic,
 }
 
+/// The first packet of a stream comes in no datagram, nor later on a stream.
+fn not_first_of_stream(found: (usize, Packet<'_>)) -> Result<(usize, Packet<'_>), StrayKind> {
+    if matches!(found.1.header.body, Body::Attach(_)) { Err(StrayKind::Malformed) } else { Ok(found) }
+}
+
 /// Inputs.
 impl Protocol {
     /// A node without groups.
@@ -112,7 +117,11 @@ impl Protocol {
         self.detect_suspend(now);
         match input {
             Input::Datagram { from, bytes } => {
-                self.handle_datagram(now, from, bytes);
+                self.handle_packet(now, from, View::new(bytes), Way::Datagram);
+                Ok(())
+            }
+            Input::Record { from, header, payload } => {
+                self.handle_packet(now, from, View::of_parts(header, payload), Way::Stream);
                 Ok(())
             }
             Input::Timeout => Ok(()),
@@ -131,6 +140,15 @@ impl Protocol {
             }),
             Input::Forward { group, upto, child } => self.command(group, |group| group.forward(upto, child)),
             Input::Repair { group, packet } => self.command(group, |group| group.repair(now, packet)),
+            Input::Flush { group } => self.command(group, |group| group.flush(now)),
+            Input::Attach { stream, from, challenge, bytes } => {
+                self.attach(now, stream, from, challenge, bytes);
+                Ok(())
+            }
+            Input::Stream { group, child, change } => self.command(group, |group| {
+                group.set_stream(child, change);
+                Ok(())
+            }),
             Input::Close { group } => self.command(group, Group::close),
             Input::Leave { group } => self.command(group, |group| group.leave(now)),
             Input::Evict { group, member } => self.command(group, |group| group.evict(member)),
@@ -153,41 +171,68 @@ impl Protocol {
         }
     }
 
-    fn handle_datagram(&mut self, now: Nanoseconds, from: SocketAddr, bytes: &[u8]) {
+    fn handle_packet(
+        &mut self,
+        now: Nanoseconds,
+        from: SocketAddr,
+        view: Result<View<'_>, Malformed>,
+        way: Way,
+    ) {
         self.store = None;
         self.stray = None;
-        let (index, packet) = match self.authenticate(bytes) {
+        let (index, packet) = match self.authenticate(view).and_then(not_first_of_stream) {
             Ok(found) => found,
-            Err(kind) => {
-                *match kind {
-                    StrayKind::Malformed => &mut self.strays.malformed,
-                    StrayKind::UnknownGroup => &mut self.strays.unknown_group,
-                    StrayKind::Unauthentic => &mut self.strays.unauthentic,
-                } += 1;
-                self.stray = Some(Stray { kind, group: View::new(bytes).ok().map(|view| view.group()) });
-                return;
-            }
+            Err(kind) => return self.count_stray(kind, view.ok()),
         };
         let Some(Entry { group, .. }) = &mut self.groups[index] else { return };
         let slot = if matches!(packet.header.body, Body::Handshake(_)) {
             group.handle_handshake(now, from, &packet);
             None
         } else {
-            group.handle_packet(now, &self.settings, from, &packet)
+            group.handle_packet(now, &self.settings, from, &packet, way)
         };
         self.store = slot.map(|slot| Store {
             group: group.id(),
             packet: packet.header.sequence,
             slot,
-            payload: HEADER_BYTES..bytes.len(),
+            payload: HEADER_BYTES..HEADER_BYTES + packet.payload.len(),
         });
         self.events.extend(group.poll_events());
         self.make_ready(index);
     }
 
+    /// Handles the first packet on a stream.
+    fn attach(&mut self, now: Nanoseconds, stream: u64, from: IpAddr, challenge: Challenge, bytes: &[u8]) {
+        let view = View::new(bytes);
+        let found = match self.authenticate(view) {
+            Ok((index, packet)) => Some((index, packet.header)),
+            Err(kind) => {
+                self.count_stray(kind, view.ok());
+                None
+            }
+        };
+        let child = found.and_then(|(index, header)| {
+            let group = &mut self.groups[index].as_mut()?.group;
+            let child = group.attach(now, from, challenge, &header)?;
+            self.make_ready(index);
+            Some((header.group, child))
+        });
+        self.events.push_back(Event::Attached { stream, child });
+    }
+
+    /// A packet belongs to no group.
+    fn count_stray(&mut self, kind: StrayKind, view: Option<View<'_>>) {
+        *match kind {
+            StrayKind::Malformed => &mut self.strays.malformed,
+            StrayKind::UnknownGroup => &mut self.strays.unknown_group,
+            StrayKind::Unauthentic => &mut self.strays.unauthentic,
+        } += 1;
+        self.stray = Some(Stray { kind, group: view.map(|view| view.group()) });
+    }
+
     /// Finds the group that a packet belongs to, and verifies the packet by the group's keys.
-    fn authenticate<'a>(&self, bytes: &'a [u8]) -> Result<(usize, Packet<'a>), StrayKind> {
-        let view = View::new(bytes).map_err(|_| StrayKind::Malformed)?;
+    fn authenticate<'a>(&self, view: Result<View<'a>, Malformed>) -> Result<(usize, Packet<'a>), StrayKind> {
+        let view = view.map_err(|_| StrayKind::Malformed)?;
         let index = *self.indices.get(&view.group()).ok_or(StrayKind::UnknownGroup)?;
         let keys = self.groups[index].as_ref().and_then(|entry| entry.group.keys(view.is_handshake()));
         let packet =
@@ -404,8 +449,8 @@ impl Protocol {
             entry.is_some_and(|entry| entry.is_handed_off)
         };
         // Most groups of a node without a fast path are spared a second verification.
-        View::new(bytes).ok().filter(|view| is_handed_off(view.group()))?;
-        let (_, packet) = self.authenticate(bytes).ok()?;
+        let view = View::new(bytes).ok().filter(|view| is_handed_off(view.group()))?;
+        let (_, packet) = self.authenticate(Ok(view)).and_then(not_first_of_stream).ok()?;
         Some(packet.header.group)
     }
 
@@ -428,6 +473,11 @@ impl Protocol {
     /// node, or has no place yet.
     pub fn readable(&self, group: GroupId) -> Option<(Sequence, Sequence)> {
         self.group(group)?.readable()
+    }
+
+    /// The next packet expected; at the root, the next one to be queued.
+    pub fn next(&self, group: GroupId) -> Option<Sequence> {
+        self.group(group)?.next()
     }
 
     /// What is in the slot of a packet that may be read.
@@ -488,6 +538,21 @@ impl Protocol {
     /// The addresses of this node's parent, which the root does not have, and of its children in the order in which they are sent to.
     pub fn neighbours(&self, group: GroupId) -> Option<(Option<SocketAddr>, Vec<SocketAddr>)> {
         self.group(group)?.neighbours()
+    }
+
+    /// With transport `streams`, the address of this node's parent, to which it is to open its stream.
+    pub fn stream_parent(&self, group: GroupId) -> Option<SocketAddr> {
+        self.group(group)?.stream_parent()
+    }
+
+    /// The packet that answers the challenge of the parent, and opens this node's stream.
+    pub fn attach_packet(&self, group: GroupId, challenge: Challenge) -> Option<[u8; HEADER_BYTES]> {
+        self.group(group)?.attach_packet(challenge)
+    }
+
+    /// Whether a child of this node has a stream.
+    pub fn has_stream(&self, group: GroupId, child: MemberId) -> bool {
+        self.group(group).is_some_and(|group| group.has_stream(child))
     }
 
     /// At the root, the processes of shared nodes that have not come, by member and place.

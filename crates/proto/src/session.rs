@@ -49,6 +49,7 @@ impl GroupKey {
             control: MacKey([word(), word()]),
             data: PayloadKey { code: MacKey([word(), word()]), hash: std::array::from_fn(|_| word()) },
             authentication,
+            has_crcs: true,
         }
     }
 }

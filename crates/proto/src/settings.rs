@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use treecast_wire::{
     Authentication, GroupId, Integrity, MemberId, Offload, PAYLOAD_BYTES_MAX, ReaderSet, Sequence, SessionId,
-    Table,
+    Table, Transport,
 };
 
 use crate::{GroupKey, Nanoseconds, Refused, StateSize};
@@ -53,6 +53,8 @@ pub struct CreateGroup {
     pub authentication: Authentication,
     /// When members verify the CRCs of payloads.
     pub integrity: Integrity,
+    /// What carries data along the tree; with offload `switch` [`Transport::Packets`].
+    pub transport: Transport,
     /// The root's own number.
     pub root: MemberId,
     /// The address of each member's node, by the member's number.
@@ -127,6 +129,9 @@ impl CreateGroup {
         };
         if !is_right {
             return Err(Refused::Multicast);
+        }
+        if self.multicast.is_some() && self.transport == Transport::Streams {
+            return Err(Refused::MulticastStreams);
         }
         if self.multicast.is_some() && self.authentication == Authentication::Header {
             return Err(Refused::UnauthenticMulticast);

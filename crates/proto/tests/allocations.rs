@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use treecast_proto::{
     Authentication, CreateGroup, GroupId, GroupKey, Input, Integrity, MemberId, Nanoseconds, Offload, Output,
-    Piece, Protocol, Sequence, SessionId, Settings, TransmitPayload,
+    Piece, Protocol, Sequence, SessionId, Settings, TransmitPayload, Transport,
 };
 
 const GROUP: GroupId = GroupId(1);
@@ -35,6 +35,7 @@ impl Chain {
             session: SESSION,
             authentication: Authentication::Payload,
             integrity: Integrity::default(),
+            transport: Transport::Packets,
             root: MemberId(0),
             members: (0..NODES).map(address).collect(),
             children: vec![vec![MemberId(1)], vec![MemberId(2), MemberId(3)], vec![], vec![]],

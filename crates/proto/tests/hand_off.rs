@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use proptest::prelude::*;
 use treecast_proto::{
     Authentication, GroupId, GroupKey, HandOff, HandOffPacket, Input, Integrity, MemberId, Nanoseconds,
-    Offload, Output, PayloadChecksum, Piece, Protocol, Sequence, SessionId, Settings,
+    Offload, Output, PayloadChecksum, Piece, Protocol, Sequence, SessionId, Settings, Transport,
 };
 use treecast_wire::{
     Acknowledgment, Body, Control, ControlHeader, Handshake, Header, Keys, MacKey, Neighbour, Nonce, Role,
@@ -89,6 +89,7 @@ fn hand_off_with(children: u32) -> (Protocol, HandOff) {
         offload: Offload::Nic,
         authentication: Authentication::Header,
         integrity: Integrity::default(),
+        transport: Transport::Packets,
         part: 0,
         parts: 1,
         neighbours: [neighbour(0, Role::Parent)]

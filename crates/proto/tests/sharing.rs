@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use treecast_proto::{
     AbortReason, Authentication, CreateGroup, GroupId, GroupKey, Input, Integrity, MemberId, Nanoseconds,
-    Offload, Output, OwnerId, Protocol, Sequence, SessionId, Settings, TURN_MAX,
+    Offload, Output, OwnerId, Protocol, Sequence, SessionId, Settings, TURN_MAX, Transport,
 };
 use treecast_wire::View;
 
@@ -24,6 +24,7 @@ fn create(protocol: &mut Protocol, group: GroupId, members: usize) {
         session: SessionId([1; 16]),
         authentication: Authentication::Header,
         integrity: Integrity::default(),
+        transport: Transport::Packets,
         root: MemberId(0),
         members: (0..members).map(address).collect(),
         children,

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use treecast_proto::{
     AbortReason, Authentication, CreateGroup, GroupId, GroupKey, Input, Integrity, MemberId, Nanoseconds,
     Offload, Output, PayloadChecksum, Piece, Protocol, Sequence, SessionId, Settings, StateSize,
-    TransmitPayload,
+    TransmitPayload, Transport,
 };
 
 const GROUP: GroupId = GroupId(1);
@@ -48,6 +48,7 @@ fn create(group: GroupId, tree: Tree, members: usize, slots: u32) -> CreateGroup
         session: SessionId([1; 16]),
         authentication: Authentication::Header,
         integrity: Integrity::default(),
+        transport: Transport::Packets,
         root: MemberId(0),
         members: (0..members).map(address).collect(),
         children: children.collect(),

@@ -9,7 +9,9 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::address::AddressLayout;
 use crate::readers::ReadersLayout;
-use crate::{Authentication, Integrity, Malformed, MemberId, Offload, PAYLOAD_BYTES_MAX, Readers, Sequence};
+use crate::{
+    Authentication, Integrity, Malformed, MemberId, Offload, PAYLOAD_BYTES_MAX, Readers, Sequence, Transport,
+};
 
 /// A control message. The epoch in its header is that of the tree which it is about.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -116,6 +118,8 @@ pub struct Table {
     pub authentication: Authentication,
     /// When members verify the CRCs of payloads.
     pub integrity: Integrity,
+    /// What carries data.
+    pub transport: Transport,
     /// This part's number, from 0.
     pub part: u16,
     /// The number of parts: 1 to [`Table::PARTS_MAX`].
@@ -297,16 +301,18 @@ impl RootLoss {
     const ALL: [Self; 2] = [Self::Silent, Self::Restarted];
 }
 
-/// What guards payloads of data, in a table.
+/// What guards payloads of data, and what carries them, in a table.
 mod guard {
-    use crate::{Authentication, Integrity};
+    use crate::{Authentication, Integrity, Transport};
 
     /// A member may accept a packet by the checksum of its datagram.
     const NETWORK: u8 = 2;
     /// Payloads have codes, and not CRCs.
     const CODES: u8 = 4;
+    /// Data goes on streams.
+    const STREAMS: u8 = 8;
 
-    pub const fn of(authentication: Authentication, integrity: Integrity) -> u8 {
+    pub const fn of(authentication: Authentication, integrity: Integrity, transport: Transport) -> u8 {
         let codes = match authentication {
             Authentication::Header => 0,
             Authentication::Payload => CODES,
@@ -315,12 +321,16 @@ mod guard {
             Integrity::Crc32c => 0,
             Integrity::Network => NETWORK,
         };
-        codes | network
+        let streams = match transport {
+            Transport::Packets => 0,
+            Transport::Streams => STREAMS,
+        };
+        codes | network | streams
     }
 
     /// None if other bits are set.
     pub const fn authentication(guards: u8) -> Option<Authentication> {
-        match guards & !NETWORK {
+        match guards & !(NETWORK | STREAMS) {
             0 => Some(Authentication::Header),
             CODES => Some(Authentication::Payload),
             _ => None,
@@ -329,6 +339,10 @@ mod guard {
 
     pub const fn integrity(guards: u8) -> Integrity {
         if guards & NETWORK == 0 { Integrity::Crc32c } else { Integrity::Network }
+    }
+
+    pub const fn transport(guards: u8) -> Transport {
+        if guards & STREAMS == 0 { Transport::Packets } else { Transport::Streams }
     }
 }
 
@@ -346,6 +360,7 @@ impl Table {
             offload: Offload::NAMES.get(usize::from(fixed.offload))?.1,
             authentication: guard::authentication(fixed.guards)?,
             integrity: guard::integrity(fixed.guards),
+            transport: guard::transport(fixed.guards),
             part: fixed.part.get(),
             parts: fixed.parts.get(),
             neighbours: neighbours.iter().map(Neighbour::read).collect::<Option<_>>()?,
@@ -369,7 +384,7 @@ impl Table {
             bytes: self.bytes.into(),
             payload_bytes_max: self.payload_bytes_max.into(),
             offload: self.offload as u8,
-            guards: guard::of(self.authentication, self.integrity),
+            guards: guard::of(self.authentication, self.integrity, self.transport),
             part: self.part.into(),
             parts: self.parts.into(),
         };

@@ -3,8 +3,8 @@
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use crate::layout::{
-    AUTHENTIC_BYTES, AcknowledgmentLayout, BODY_BYTES, ControlLayout, DataLayout, Layout, PathProbeLayout,
-    ack_flag, flag, kind,
+    AUTHENTIC_BYTES, AcknowledgmentLayout, AttachLayout, BODY_BYTES, ControlLayout, DataLayout, Layout,
+    PathProbeLayout, ack_flag, flag, kind,
 };
 use crate::{
     GroupId, HEADER_BYTES, Keys, MESSAGE_BYTES_MAX, MacKey, Malformed, MemberId, Nonce, PayloadChecksum,
@@ -32,6 +32,28 @@ impl<'a> View<'a> {
         } else {
             Err(Malformed::Version(layout.version))
         }
+    }
+
+    /// A packet whose header and payload are apart, as [`View::new`].
+    ///
+    /// # Errors
+    /// [`Malformed::Version`].
+    #[inline]
+    pub fn of_parts(header: &'a [u8; HEADER_BYTES], payload: &'a [u8]) -> Result<Self, Malformed> {
+        let view = Self::new(header)?;
+        Ok(Self { payload, ..view })
+    }
+
+    /// The sequence number in the header, which is not verified yet.
+    pub fn sequence(&self) -> Sequence {
+        Sequence(self.layout.sequence.get())
+    }
+
+    /// The number of bytes that follow the header on a stream, if it is one of data: nothing is
+    /// verified yet.
+    pub fn data_length(&self) -> Option<usize> {
+        let body = DataLayout::ref_from_bytes(&self.layout.body).expect("every body has this length");
+        (self.layout.kind == kind::DATA).then(|| body.length.get() as usize)
     }
 
     /// The group in the header, which is not verified yet.
@@ -64,7 +86,8 @@ impl<'a> View<'a> {
             | Body::Nak(..)
             | Body::Probe
             | Body::PathProbe { .. }
-            | Body::Heartbeat => None,
+            | Body::Heartbeat
+            | Body::Attach(_) => None,
         };
         if let Some((given, computed)) = checksums
             && given != computed
@@ -148,6 +171,19 @@ pub enum Body {
     Handshake(ControlHeader),
     /// The root to the multicast address: members that receive it know that multicast reaches them.
     Heartbeat,
+    /// The first packet of a child on its stream to its parent: the stream is to begin with the packet that
+    /// [`Header::sequence`] names. Only there, and the timestamp is 0.
+    Attach(Challenge),
+}
+
+/// A random number that a parent sends first on a stream. The child's answer contains it, so that
+/// no answer can be used twice.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Challenge(pub [u8; Self::BYTES]);
+
+impl Challenge {
+    /// Its length in bytes.
+    pub const BYTES: usize = 16;
 }
 
 /// The header of a control message, or of a handshake.
@@ -312,6 +348,7 @@ impl Body {
                 expect_length(0, payload)?;
                 if layout.body == [0; BODY_BYTES] { Ok(Self::Heartbeat) } else { Err(Malformed::Reserved) }
             }
+            kind::ATTACH => read_attach(layout, payload).map(Self::Attach),
             kind::CONTROL => read_control(layout, payload).map(Self::Control),
             kind::HANDSHAKE => read_control(layout, payload).map(Self::Handshake),
             unknown => Err(Malformed::Kind(unknown)),
@@ -344,6 +381,10 @@ impl Body {
                 (kind::PATH_PROBE, 0, zerocopy::transmute!(body))
             }
             Self::Heartbeat => (kind::HEARTBEAT, 0, [0; BODY_BYTES]),
+            Self::Attach(Challenge(challenge)) => {
+                let body = AttachLayout { challenge, ..AttachLayout::new_zeroed() };
+                (kind::ATTACH, 0, zerocopy::transmute!(body))
+            }
             Self::Control(header) => (kind::CONTROL, 0, write_control(header)),
             Self::Handshake(header) => (kind::HANDSHAKE, 0, write_control(header)),
         }
@@ -384,6 +425,12 @@ fn read_path_probe(layout: &Layout, payload: &[u8]) -> Result<Body, Malformed> {
     let is_zero =
         body.reserved == [0; 12] && body.reserved_after == [0; 12] && payload.iter().all(|&byte| byte == 0);
     if is_zero { Ok(Body::PathProbe { length }) } else { Err(Malformed::Reserved) }
+}
+
+fn read_attach(layout: &Layout, payload: &[u8]) -> Result<Challenge, Malformed> {
+    expect_length(0, payload)?;
+    let body = AttachLayout::ref_from_bytes(&layout.body).expect("every body has this length");
+    if body.reserved == [0; 12] { Ok(Challenge(body.challenge)) } else { Err(Malformed::Reserved) }
 }
 
 fn read_control(layout: &Layout, payload: &[u8]) -> Result<ControlHeader, Malformed> {

@@ -100,6 +100,48 @@ impl FromStr for Integrity {
     }
 }
 
+/// What carries the data of a group along its tree.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Transport {
+    /// Datagrams: what is lost is retransmitted by the parent.
+    #[default]
+    Packets,
+    /// A TCP connection from each child to its parent. Everything else goes in datagrams.
+    Streams,
+}
+
+impl Transport {
+    /// All values with their names, in the order of their numbers in tables.
+    pub const NAMES: [(&'static str, Self); 2] = [("packets", Self::Packets), ("stream", Self::Streams)];
+
+    /// Whether payloads without codes have CRCs. TCP has a checksum of its own, and a member that
+    /// trusts those of the network needs no other.
+    pub const fn has_crcs(self, integrity: Integrity) -> bool {
+        !matches!((self, integrity), (Self::Streams, Integrity::Network))
+    }
+}
+
+impl fmt::Display for Transport {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(Self::NAMES[*self as usize].0)
+    }
+}
+
+/// A text that names no [`Transport`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("unknown transport: known are packets, stream")]
+pub struct UnknownTransport;
+
+impl FromStr for Transport {
+    type Err = UnknownTransport;
+
+    fn from_str(text: &str) -> Result<Self, UnknownTransport> {
+        let found = Self::NAMES.into_iter().find(|(name, _)| *name == text);
+        found.map(|(_, transport)| transport).ok_or(UnknownTransport)
+    }
+}
+
 /// The keys of a session, or of the handshakes that lead to one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Keys {
@@ -111,13 +153,17 @@ pub struct Keys {
     pub data: PayloadKey,
     /// What is covered of data.
     pub authentication: Authentication,
+    /// Whether payloads without codes have CRCs ([`Transport::has_crcs`]).
+    pub has_crcs: bool,
 }
 
 impl Keys {
-    /// The checksum of the payload of the packet of data with this number: its CRC-32C, or its code.
+    /// The checksum of the payload of the packet of data with this number: its CRC-32C, or its code; 0 if it
+    /// has neither.
     pub fn data_checksum(&self, packet: Sequence, payload: &[u8]) -> PayloadChecksum {
         match self.authentication {
-            Authentication::Header => PayloadChecksum::crc(payload),
+            Authentication::Header if self.has_crcs => PayloadChecksum::crc(payload),
+            Authentication::Header => PayloadChecksum(0),
             Authentication::Payload => PayloadChecksum(self.data.code(packet, payload)),
         }
     }
@@ -162,5 +208,10 @@ mod tests {
             assert_eq!(name.parse(), Ok(integrity));
         }
         assert!("none".parse::<Integrity>().is_err());
+        for (number, (name, transport)) in Transport::NAMES.into_iter().enumerate() {
+            assert_eq!(transport as usize, number);
+            assert_eq!(name.parse(), Ok(transport));
+        }
+        assert!("none".parse::<Transport>().is_err());
     }
 }

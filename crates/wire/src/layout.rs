@@ -53,6 +53,14 @@ pub struct PathProbeLayout {
     pub reserved_after: [u8; 12],
 }
 
+/// The body of the packet with which a child opens its stream.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+pub struct AttachLayout {
+    pub challenge: [u8; 16],
+    pub reserved: [u8; 12],
+}
+
 /// The body of both acknowledgments.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -85,6 +93,7 @@ pub mod kind {
     pub const HANDSHAKE: u8 = 6;
     pub const HEARTBEAT: u8 = 7;
     pub const PATH_PROBE: u8 = 8;
+    pub const ATTACH: u8 = 9;
 }
 
 /// The flags of data.
@@ -128,6 +137,7 @@ mod tests {
         assert_documented!(Layout, 0, version kind flags group timestamp epoch sender sequence body mac);
         assert_documented!(DataLayout, 28, message checksum length offset message_length);
         assert_documented!(AcknowledgmentLayout, 28, stable echo receive_window missing_first missing);
+        assert_documented!(AttachLayout, 28, challenge reserved);
         assert_documented!(ControlLayout, 28, operation checksum length reserved nonce);
         assert_documented!(TableLayout, 0, member start slots message bytes payload_bytes_max offload guards part parts);
         assert_documented!(NeighbourLayout, 0, member role address);

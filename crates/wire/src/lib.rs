@@ -12,6 +12,7 @@
 //!     control: MacKey([3, 4]),
 //!     data: PayloadKey { code: MacKey([5, 6]), hash: [7; PayloadKey::HASH_WORDS] },
 //!     authentication: Authentication::Payload,
+//!     has_crcs: true,
 //! };
 //! let payload = b"hello";
 //! let checksum = keys.data_checksum(Sequence(41), payload);
@@ -54,9 +55,12 @@ mod sequence;
 pub use checksum::PayloadChecksum;
 pub use control::{AbortReason, Control, Eviction, Neighbour, Role, RootLoss, Table};
 pub use handshake::Handshake;
-pub use header::{Acknowledgment, Body, ControlHeader, Data, Distribution, Header, Missing, Packet, View};
+pub use header::{
+    Acknowledgment, Body, Challenge, ControlHeader, Data, Distribution, Header, Missing, Packet, View,
+};
 pub use keys::{
-    Authentication, Integrity, Keys, MacKey, Nonce, SessionId, UnknownAuthentication, UnknownIntegrity,
+    Authentication, Integrity, Keys, MacKey, Nonce, SessionId, Transport, UnknownAuthentication,
+    UnknownIntegrity, UnknownTransport,
 };
 pub use malformed::Malformed;
 pub use payload_key::PayloadKey;

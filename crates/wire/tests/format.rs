@@ -5,10 +5,10 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use proptest::prelude::*;
 use treecast_wire::{
-    Acknowledgment, Authentication, Body, Control, ControlHeader, Data, Distribution, Eviction, GroupId,
-    HEADER_BYTES, Handshake, Header, Integrity, Keys, MESSAGE_BYTES_MAX, MacKey, Malformed, MemberId,
-    Missing, Neighbour, Nonce, Offload, PAYLOAD_BYTES_MAX, PayloadKey, ReaderSet, Readers, Role, RootLoss,
-    Sequence, SessionId, Table, Timestamp, View,
+    Acknowledgment, Authentication, Body, Challenge, Control, ControlHeader, Data, Distribution, Eviction,
+    GroupId, HEADER_BYTES, Handshake, Header, Integrity, Keys, MESSAGE_BYTES_MAX, MacKey, Malformed,
+    MemberId, Missing, Neighbour, Nonce, Offload, PAYLOAD_BYTES_MAX, PayloadKey, ReaderSet, Readers, Role,
+    RootLoss, Sequence, SessionId, Table, Timestamp, Transport, View,
 };
 
 const KEYS: Keys = Keys {
@@ -16,6 +16,7 @@ const KEYS: Keys = Keys {
     control: MacKey([0x1716_1514_1312_1110, 0x1f1e_1d1c_1b1a_1918]),
     data: PayloadKey { code: MacKey([0x2726_2524_2322_2120, 0x2f2e_2d2c_2b2a_2928]), hash: hash_key() },
     authentication: Authentication::Header,
+    has_crcs: true,
 };
 
 /// A key of NH whose bytes count up from 30.
@@ -101,6 +102,8 @@ fn packets() -> impl Strategy<Value = (Header, Vec<u8>)> {
         Just((Body::Probe, Vec::new())),
         (0..2_000_u32).prop_map(|length| (Body::PathProbe { length }, vec![0; length as usize])),
         Just((Body::Heartbeat, Vec::new())),
+        any::<[u8; Challenge::BYTES]>()
+            .prop_map(|challenge| (Body::Attach(Challenge(challenge)), Vec::new())),
     ];
     (body, any::<(u32, u32, u32, u32, u64)>()).prop_map(
         |((body, payload), (group, epoch, sender, sequence, timestamp))| {
@@ -145,6 +148,7 @@ fn tables() -> impl Strategy<Value = Table> {
             offload: Offload::NAMES[choice % 4].1,
             authentication: Authentication::NAMES[choice % 2].1,
             integrity: Integrity::NAMES[choice / 2 % 2].1,
+            transport: Transport::NAMES[choice / 3 % 2].1,
             part: parts / 2,
             parts,
             neighbours,
@@ -341,6 +345,7 @@ fn packets_of_each_type_match_the_test_vectors() {
         offload: Offload::Nic,
         authentication: Authentication::Header,
         integrity: Integrity::Network,
+        transport: Transport::Packets,
         part: 0,
         parts: 1,
         neighbours: vec![
@@ -442,6 +447,7 @@ fn a_table_names_no_unicast_address_as_that_of_multicast() {
             offload: Offload::Switch,
             authentication: Authentication::Header,
             integrity: Integrity::Network,
+            transport: Transport::Packets,
             part: 0,
             parts: 1,
             neighbours: vec![neighbour(ip)],

@@ -41,7 +41,7 @@ fn main() -> ExitCode {
     }
     println!(
         "{} worlds: {} messages delivered, {} members lost, {} restarts, {} attacks that misled {} groups, \
-         {} packets, {} hand-offs with {} packets, {} steps; {violations} violations",
+         {} packets, {} on streams, {} hand-offs with {} packets, {} steps; {violations} violations",
         end - first,
         total.delivered_messages,
         total.lost_members,
@@ -49,6 +49,7 @@ fn main() -> ExitCode {
         total.attacks,
         total.misled_groups,
         total.datagrams,
+        total.records,
         total.hand_offs,
         total.handled_by_kernel,
         total.steps

@@ -3,16 +3,17 @@
 mod fast_path;
 mod kernel;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use treecast_proto::{
-    CreateGroup, Ending, Event, GroupId, GroupKey, Input, Integrity, MemberId, Nanoseconds, Offload, Output,
-    Piece, Protocol, Sequence, SessionId, Settings, Store, Trace, Transmit, TransmitPayload, is_forward_due,
-    is_wake_due,
+    Carrier, Challenge, CreateGroup, Ending, Event, GroupId, GroupKey, Input, Integrity, MemberId,
+    Nanoseconds, Offload, Output, Piece, Protocol, Sequence, SessionId, Settings, Store, StreamChange, Trace,
+    Transmit, TransmitPayload, Transport, is_forward_due, is_wake_due,
 };
+use treecast_wire::{Keys, View};
 
 use self::kernel::Kernel;
 pub use self::kernel::{Alarm, Offer};
@@ -27,6 +28,10 @@ pub struct Host {
     /// The number of restarts.
     pub life: u32,
     pub wake_at: Option<Nanoseconds>,
+    /// Groups whose streams to the parent carry nothing.
+    pub stalled: BTreeSet<u32>,
+    /// Children whose streams are to be closed.
+    pub detached: Vec<(u32, MemberId)>,
     /// Events that have not been reported.
     pub unreported_events: Vec<Event>,
     is_up: bool,
@@ -49,6 +54,8 @@ pub struct Host {
 pub enum Action {
     /// It sends a datagram to a host.
     Send { to: usize, bytes: Vec<u8> },
+    /// It sends a packet on the stream of a child.
+    Record { group: u32, to: usize, bytes: Vec<u8> },
     /// It sends a datagram to a multicast address.
     Multicast { bytes: Vec<u8> },
     /// It waits until this time; `None`: until there is an input.
@@ -130,6 +137,8 @@ impl Host {
             number,
             life,
             wake_at: None,
+            stalled: BTreeSet::new(),
+            detached: Vec::new(),
             unreported_events: Vec::new(),
             is_up: true,
             protocol: Protocol::new(settings()),
@@ -201,12 +210,12 @@ impl Host {
         *self = Self::new(number, life, scenario);
         self.kernel.counts = counts;
         if let Some(traces) = traces {
-            self.record(traces);
+            self.record_inputs(traces);
         }
     }
 
     /// Records its inputs from now on, after those of earlier lives. They are those of the protocol alone: no group is handed off.
-    pub fn record(&mut self, mut traces: Vec<Trace>) {
+    pub fn record_inputs(&mut self, mut traces: Vec<Trace>) {
         self.kernel.disable();
         traces.push(Trace::new(address(self.number), settings()));
         self.traces = Some(traces);
@@ -308,6 +317,7 @@ impl Host {
                 session: session(self.life),
                 authentication: setting.authentication,
                 integrity: Integrity::default(),
+                transport: setting.transport,
                 root: setting.root,
                 members: setting.hosts.iter().map(|&host| address(host)).collect(),
                 children: setting.children.clone(),
@@ -350,10 +360,103 @@ impl Host {
             match output {
                 Output::Store(store) => self.store(&store, bytes)?,
                 Output::Event(event) => self.handle_event(&event, scenario, oracle)?,
-                Output::Transmit(_) | Output::Timeout(_) => return Err("an output is not local".into()),
+                Output::Transmit(_) | Output::Timeout(_) => {
+                    return Err("an output is not of a datagram".into());
+                }
             }
         }
         Ok(())
+    }
+
+    /// A packet comes on the stream to the parent.
+    pub fn record(
+        &mut self,
+        now: Nanoseconds,
+        parent: usize,
+        bytes: &[u8],
+        scenario: &Scenario,
+        oracle: &mut Oracle,
+    ) -> Result<(), String> {
+        let now = self.time(now);
+        let (header, payload) = bytes.split_first_chunk().ok_or("a record without a header")?;
+        let input = Input::Record { from: address(parent), header, payload };
+        self.protocol.handle(now, input).map_err(|error| error.to_string())?;
+        while let Some(output) = self.protocol.poll_local() {
+            match output {
+                Output::Store(store) => self.store(&store, bytes)?,
+                Output::Event(event) => self.handle_event(&event, scenario, oracle)?,
+                Output::Transmit(_) | Output::Timeout(_) => {
+                    return Err("an output is not of a record".into());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The first packet of a stream comes from a child; returns whether the stream is taken.
+    pub fn attach(
+        &mut self,
+        now: Nanoseconds,
+        child: usize,
+        challenge: Challenge,
+        bytes: &[u8],
+    ) -> Result<bool, String> {
+        let input = Input::Attach { stream: 0, from: address(child).ip(), challenge, bytes };
+        self.protocol.handle(self.time(now), input).map_err(|error| error.to_string())?;
+        match self.protocol.poll_local() {
+            Some(Output::Event(Event::Attached { child, .. })) => Ok(child.is_some()),
+            other => Err(format!("no answer to a stream, but {other:?}")),
+        }
+    }
+
+    /// The stream of a child has changed.
+    pub fn change_stream(
+        &mut self,
+        now: Nanoseconds,
+        group: u32,
+        child: usize,
+        change: StreamChange,
+    ) -> Result<(), String> {
+        let group = GroupId(group);
+        let Some((_, addresses)) = self.protocol.neighbours(group) else { return Ok(()) };
+        let children: Vec<MemberId> = self.protocol.children(group).collect();
+        let place = addresses.iter().position(|&known| known == address(child));
+        let Some(&child) = place.and_then(|place| children.get(place)) else { return Ok(()) };
+        let now = self.time(now);
+        self.ask(now, Input::Stream { group, child, change }, &[])
+    }
+
+    /// The hosts of the parents to which this node has to open streams, by group.
+    pub fn stream_parents(&self) -> Vec<(u32, Option<usize>)> {
+        let host_of = |address: SocketAddr| match address.ip() {
+            IpAddr::V4(ip) => usize::from(ip.octets()[3]).checked_sub(1),
+            IpAddr::V6(_) => None,
+        };
+        let parent = |&group: &u32| (group, self.protocol.stream_parent(GroupId(group)).and_then(host_of));
+        self.groups.keys().map(parent).collect()
+    }
+
+    /// The packet that opens a stream.
+    pub fn attach_packet(&self, group: u32, challenge: Challenge) -> Option<Vec<u8>> {
+        self.protocol.attach_packet(GroupId(group), challenge).map(|bytes| bytes.to_vec())
+    }
+
+    /// Whether a child of this node on that host has a stream.
+    pub fn has_stream_of(&self, group: u32, host: usize) -> bool {
+        let group = GroupId(group);
+        let Some((_, addresses)) = self.protocol.neighbours(group) else { return false };
+        let mut children = self.protocol.children(group).zip(addresses);
+        children.any(|(child, known)| known == address(host) && self.protocol.has_stream(group, child))
+    }
+
+    /// The host of a child of this node.
+    pub fn child_host(&self, group: u32, child: MemberId) -> Option<usize> {
+        let (_, addresses) = self.protocol.neighbours(GroupId(group))?;
+        let place = self.protocol.children(GroupId(group)).position(|known| known == child)?;
+        match addresses.get(place)?.ip() {
+            IpAddr::V4(ip) => usize::from(ip.octets()[3]).checked_sub(1),
+            IpAddr::V6(_) => None,
+        }
     }
 
     fn store(&mut self, store: &Store, datagram: &[u8]) -> Result<(), String> {
@@ -391,12 +494,14 @@ impl Host {
                 }
                 Output::Transmit(transmit) => return self.send(transmit),
                 Output::Event(event) => self.handle_event(&event, scenario, oracle)?,
-                Output::Store(_) => return Err("a payload is stored without a datagram".into()),
+                Output::Store(_) => {
+                    return Err("a payload is stored without a datagram".into());
+                }
             }
         }
     }
 
-    fn send(&self, Transmit { to, header, payload }: Transmit) -> Result<Action, String> {
+    fn send(&self, Transmit { to, header, payload, carrier }: Transmit) -> Result<Action, String> {
         let mut bytes = header.to_vec();
         match payload {
             TransmitPayload::Bytes(payload) => bytes.extend(payload),
@@ -416,7 +521,14 @@ impl Host {
             IpAddr::V4(ip) => usize::from(ip.octets()[3]).checked_sub(1),
             IpAddr::V6(_) => None,
         };
-        Ok(Action::Send { to: host.unwrap_or(usize::MAX), bytes })
+        let to = host.unwrap_or(usize::MAX);
+        Ok(match carrier {
+            Carrier::Datagram => Action::Send { to, bytes },
+            Carrier::Stream(_) => {
+                let group = View::new(&bytes).map_err(|error| error.to_string())?.group().0;
+                Action::Record { group, to, bytes }
+            }
+        })
     }
 
     fn handle_event(
@@ -439,7 +551,11 @@ impl Host {
                     oracle.place(self.reader(group.0), session, member);
                 }
             }
-            Event::Ready { .. } | Event::Joined { .. } => {}
+            Event::Ready { .. } | Event::Joined { .. } | Event::Attached { .. } => {}
+            Event::Stalled { group } => {
+                self.stalled.insert(group.0);
+            }
+            Event::Detached { group, child } => self.detached.push((group.0, child)),
             Event::MemberLost { group, member, loss, .. } => {
                 oracle.lose(scenario, self.life, group.0, member, loss)?;
             }
@@ -577,7 +693,9 @@ impl Host {
         let id = GroupId(group);
         let setting = &scenario.groups[group as usize];
         let (life, messages) = (self.life, scenario.messages(group, self.life));
+        let has_crcs = setting.transport.has_crcs(Integrity::default());
         let keys = group_key(scenario, group).session_keys(session(life), setting.authentication);
+        let keys = Keys { has_crcs, ..keys };
         while self.room(id) > 0 {
             let application = self.groups.get_mut(&group).ok_or("no such group")?;
             if now < application.rest_until {
@@ -606,6 +724,9 @@ impl Host {
             }
             let queued = application.queued;
             self.forward(time, id, queued, piece.is_last())?;
+            if setting.transport == Transport::Streams && piece.is_last() && self.random.random_bool(0.3) {
+                self.ask(time, Input::Flush { group: id }, &[])?;
+            }
         }
         Ok(())
     }

@@ -18,13 +18,14 @@ mod host;
 mod network;
 mod oracle;
 mod scenario;
+mod streams;
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::ops::AddAssign;
 
 use thiserror::Error;
-use treecast_proto::{GroupId, Nanoseconds, Trace};
+use treecast_proto::{GroupId, Nanoseconds, StreamChange, Trace, Transport};
 use treecast_wire::{Body, Control, ControlHeader, Handshake, Header, View};
 
 use attacker::Packet;
@@ -32,6 +33,7 @@ use host::{Action, Alarm, Host, Offer};
 use network::Network;
 use oracle::Oracle;
 use scenario::{Fault, Scenario};
+use streams::{REDIAL, StreamStep, Streams};
 
 /// A cluster with its network, its applications and its faults.
 #[derive(Debug)]
@@ -39,6 +41,7 @@ pub struct World {
     scenario: Scenario,
     hosts: Vec<Host>,
     network: Network,
+    streams: Streams,
     oracle: Oracle,
     events: BinaryHeap<Reverse<ScheduledEvent>>,
     scheduled: u64,
@@ -72,6 +75,14 @@ enum EventKind {
         alarm: Alarm,
     },
     Fault(usize),
+    /// A step in the life of a stream.
+    Stream(u64, StreamStep),
+    /// A child opens its stream again.
+    Dial {
+        host: usize,
+        life: u32,
+        group: u32,
+    },
 }
 
 /// The totals of a run.
@@ -89,6 +100,8 @@ pub struct Report {
     pub attacks: u64,
     /// Datagrams sent.
     pub datagrams: u64,
+    /// Packets sent on streams.
+    pub records: u64,
     /// Hand-offs of groups to the kernel's packet path.
     pub hand_offs: u64,
     /// Inputs that the kernel's packet path handled: packets received, and packets of roots.
@@ -108,6 +121,7 @@ impl AddAssign for Report {
         self.restarts += other.restarts;
         self.attacks += other.attacks;
         self.datagrams += other.datagrams;
+        self.records += other.records;
         self.hand_offs += other.hand_offs;
         self.handled_by_kernel += other.handled_by_kernel;
         self.steps += other.steps;
@@ -160,6 +174,7 @@ impl World {
         let hosts = (0..scenario.hosts).map(|host| Host::new(host, 0, &scenario)).collect();
         let mut world = Self {
             network: Network::new(&scenario),
+            streams: Streams::new(&scenario),
             oracle: Oracle::new(&scenario),
             hosts,
             events: BinaryHeap::new(),
@@ -201,8 +216,12 @@ impl World {
     /// # Errors
     /// Those of [`World::run`].
     pub fn record(mut self) -> Result<Vec<Trace>, Violation> {
+        // Inputs of streams are not recorded: traces are for the kernel's packet path.
+        for group in &mut self.scenario.groups {
+            group.transport = Transport::Packets;
+        }
         for host in &mut self.hosts {
-            host.record(Vec::new());
+            host.record_inputs(Vec::new());
         }
         self.play(None)?;
         Ok(self.hosts.into_iter().filter_map(|host| host.traces).flatten().collect())
@@ -241,6 +260,7 @@ impl World {
             restarts: self.hosts.iter().map(|host| u64::from(host.life)).sum(),
             attacks: self.network.attacks,
             datagrams: self.network.datagrams,
+            records: self.streams.records,
             hand_offs: self.hosts.iter().map(Host::hand_offs).sum(),
             handled_by_kernel: self.hosts.iter().map(Host::handled_by_kernel).sum(),
             steps: self.steps,
@@ -312,6 +332,11 @@ impl World {
             EventKind::Work { host, group, life } => self.work(host, group, life),
             EventKind::Alarm { host, life, alarm } => self.alarm(host, life, alarm),
             EventKind::Fault(number) => self.fault(number),
+            EventKind::Stream(stream, step) => self.step_stream(stream, step),
+            EventKind::Dial { host, life, group } => {
+                self.dial(host, life, group);
+                Ok(())
+            }
         }
     }
 
@@ -401,10 +426,11 @@ impl World {
             }
         }
         self.wake_applications(host);
+        self.tend_streams(host);
         self.hosts[host].check(&self.scenario, &self.oracle)
     }
 
-    /// Sends a datagram of a host.
+    /// Sends what a host sends.
     fn carry_out(&mut self, host: usize, action: Action) -> Result<(), String> {
         let now = self.now;
         match action {
@@ -426,6 +452,7 @@ impl World {
                     self.schedule(at, EventKind::Arrive(packet));
                 }
             }
+            Action::Record { group, to, bytes } => self.send_record(host, group, to, bytes)?,
             Action::Wait(_) => {}
         }
         Ok(())
@@ -443,7 +470,10 @@ impl World {
 
     fn fault(&mut self, number: usize) -> Result<(), String> {
         match self.scenario.faults[number].1 {
-            Fault::Crash(host) => self.hosts[host].crash(),
+            Fault::Crash(host) => {
+                self.hosts[host].crash();
+                self.break_streams(host);
+            }
             Fault::Restart(host) => {
                 if !self.hosts[host].is_up() {
                     self.hosts[host].restart(&self.scenario);
@@ -478,6 +508,180 @@ impl World {
     }
 }
 
+/// Streams.
+impl World {
+    /// Closes the streams of children that have gone, and opens those that a host needs.
+    fn tend_streams(&mut self, host: usize) {
+        for (group, child) in std::mem::take(&mut self.hosts[host].detached) {
+            // The child's host is known as long as it is a child; otherwise all of the group are looked at.
+            let known = self.hosts[host].child_host(group, child);
+            for id in self.streams.of_host(host) {
+                let Some(stream) = self.streams.get(id) else { continue };
+                let is_of_group = stream.group == group && stream.parent.0 == host && stream.is_attached;
+                let is_of_child = known.map_or_else(
+                    || !self.hosts[host].has_stream_of(group, stream.child.0),
+                    |known| known == stream.child.0,
+                );
+                if is_of_group && is_of_child {
+                    self.close_stream(id, false, true);
+                }
+            }
+        }
+        let life = self.hosts[host].life;
+        let stalled = std::mem::take(&mut self.hosts[host].stalled);
+        for (group, parent) in self.hosts[host].stream_parents() {
+            let current =
+                self.streams.of_child(group, host).map(|(id, stream)| (id, stream.parent.0, stream.child.1));
+            match (parent, current) {
+                (Some(parent), Some((_, to, of_life)))
+                    if parent == to && of_life == life && !stalled.contains(&group) => {}
+                (None, None) => {}
+                (parent, current) => {
+                    if let Some((id, ..)) = current {
+                        self.close_stream(id, true, false);
+                        self.streams.forget(id);
+                    }
+                    if parent.is_some() {
+                        self.schedule(self.now, EventKind::Dial { host, life, group });
+                    }
+                }
+            }
+        }
+    }
+
+    /// A child opens its stream, unless it has one.
+    fn dial(&mut self, host: usize, life: u32, group: u32) {
+        if !self.hosts[host].is_up() || self.hosts[host].life != life {
+            return;
+        }
+        let parents = self.hosts[host].stream_parents();
+        let parent = parents.iter().find(|(of, _)| *of == group).and_then(|(_, parent)| *parent);
+        let (Some(parent), None) = (parent, self.streams.of_child(group, host)) else { return };
+        if parent >= self.hosts.len() || parent == host {
+            return;
+        }
+        let parent_life = self.hosts[parent].life;
+        let (id, at) = self.streams.open(self.now, group, (host, life), (parent, parent_life));
+        self.schedule(at, EventKind::Stream(id, StreamStep::Challenge));
+    }
+
+    fn step_stream(&mut self, id: u64, step: StreamStep) -> Result<(), String> {
+        let Some(stream) = self.streams.get(id) else { return Ok(()) };
+        let (group, child, parent, challenge) = (stream.group, stream.child, stream.parent, stream.challenge);
+        let to = match step {
+            StreamStep::Challenge | StreamStep::Record | StreamStep::ClosedAtChild => child,
+            StreamStep::Attach(_) | StreamStep::ClosedAtParent => parent,
+        };
+        if !self.hosts[to.0].is_up() || self.hosts[to.0].life != to.1 {
+            if matches!(step, StreamStep::Attach(_)) {
+                self.close_stream(id, false, true);
+            }
+            return Ok(());
+        }
+        if let Some(until) = self.hosts[to.0].paused_until(self.now) {
+            self.schedule(until, EventKind::Stream(id, step));
+            return Ok(());
+        }
+        let is_closing = matches!(step, StreamStep::ClosedAtChild | StreamStep::ClosedAtParent);
+        if !is_closing && self.network.is_apart(self.now, child.0, parent.0) {
+            let later = self.now + REDIAL + self.streams.delay();
+            self.schedule(later, EventKind::Stream(id, step));
+            return Ok(());
+        }
+        match step {
+            StreamStep::Challenge => {
+                if let Some(bytes) = self.hosts[child.0].attach_packet(group, challenge) {
+                    let at = self.now + self.streams.delay();
+                    self.schedule(at, EventKind::Stream(id, StreamStep::Attach(bytes)));
+                }
+                Ok(())
+            }
+            StreamStep::Attach(bytes) => {
+                if self.hosts[parent.0].attach(self.now, child.0, challenge, &bytes)? {
+                    if let Some(earlier) = self.streams.attach(id) {
+                        self.close_stream(earlier, false, true);
+                    }
+                } else {
+                    self.close_stream(id, false, true);
+                }
+                self.drain(parent.0)
+            }
+            StreamStep::Record => {
+                let Some((bytes, has_room)) = self.streams.receive(id) else { return Ok(()) };
+                if has_room {
+                    self.tell_parent(id, StreamChange::Writable)?;
+                }
+                self.hosts[child.0].record(self.now, parent.0, &bytes, &self.scenario, &mut self.oracle)?;
+                self.drain(child.0)
+            }
+            StreamStep::ClosedAtParent => {
+                self.tell_parent(id, StreamChange::Closed)?;
+                self.streams.remove(id);
+                Ok(())
+            }
+            StreamStep::ClosedAtChild => {
+                self.streams.forget(id);
+                let life = self.hosts[child.0].life;
+                self.schedule(self.now + REDIAL, EventKind::Dial { host: child.0, life, group });
+                Ok(())
+            }
+        }
+    }
+
+    /// Tells the parent's node that a stream has changed, if it still has it.
+    fn tell_parent(&mut self, id: u64, change: StreamChange) -> Result<(), String> {
+        let Some(stream) = self.streams.get(id) else { return Ok(()) };
+        let (group, child, (parent, life)) = (stream.group, stream.child.0, stream.parent);
+        let is_current = self.streams.attached(group, parent, child) == Some(id);
+        if !is_current || !self.hosts[parent].is_up() || self.hosts[parent].life != life {
+            return Ok(());
+        }
+        self.hosts[parent].change_stream(self.now, group, child, change)?;
+        if change == StreamChange::Full { Ok(()) } else { self.drain(parent) }
+    }
+
+    fn send_record(&mut self, host: usize, group: u32, to: usize, bytes: Vec<u8>) -> Result<(), String> {
+        let Some(id) = self.streams.attached(group, host, to) else {
+            return Err(format!("host {host} sends on a stream that it does not have"));
+        };
+        let sent = self.streams.send(self.now, id, bytes);
+        self.schedule(sent.arrives_at, EventKind::Stream(id, StreamStep::Record));
+        if sent.fills {
+            self.tell_parent(id, StreamChange::Full)?;
+        }
+        if sent.breaks {
+            self.end_stream(id, true, true);
+        }
+        Ok(())
+    }
+
+    /// A side has closed a stream: what is on its way is lost.
+    fn close_stream(&mut self, id: u64, at_parent: bool, at_child: bool) {
+        self.streams.close(id);
+        self.end_stream(id, at_parent, at_child);
+    }
+
+    /// A stream ends: those sides hear of it, perhaps.
+    fn end_stream(&mut self, id: u64, at_parent: bool, at_child: bool) {
+        for (is_told, step) in
+            [(at_parent, StreamStep::ClosedAtParent), (at_child, StreamStep::ClosedAtChild)]
+        {
+            if is_told && let Some(at) = self.streams.end_at(self.now) {
+                self.schedule(at, EventKind::Stream(id, step));
+            }
+        }
+    }
+
+    /// A host has crashed.
+    fn break_streams(&mut self, host: usize) {
+        for id in self.streams.of_host(host) {
+            let Some(stream) = self.streams.get(id) else { continue };
+            let is_child = stream.child.0 == host;
+            self.close_stream(id, is_child, !is_child);
+        }
+    }
+}
+
 fn watch_step(now: Nanoseconds, kind: &EventKind, scenario: &Scenario, watch: &mut dyn FnMut(String)) {
     match kind {
         EventKind::Arrive(Packet { to, from, bytes, .. }) => {
@@ -505,6 +709,9 @@ fn watch_step(now: Nanoseconds, kind: &EventKind, scenario: &Scenario, watch: &m
         EventKind::Fault(number) => {
             watch(format!("{:>14}            {:?}", now.0, scenario.faults[*number].1));
         }
-        EventKind::Wake(_) | EventKind::Work { .. } | EventKind::Alarm { .. } => {}
+        EventKind::Stream(stream, step) => {
+            watch(format!("{:>14}            stream {stream} {step:?}", now.0));
+        }
+        EventKind::Wake(_) | EventKind::Work { .. } | EventKind::Alarm { .. } | EventKind::Dial { .. } => {}
     }
 }

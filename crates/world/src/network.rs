@@ -114,6 +114,17 @@ impl Network {
             .chain(attack)
     }
 
+    /// Whether no stream between two hosts carries anything now: what breaks one direction breaks both.
+    pub fn is_apart(&mut self, now: Nanoseconds, one: usize, other: usize) -> bool {
+        self.partitions.retain(|(_, until)| now < *until);
+        self.broken_paths.retain(|(.., until)| now < *until);
+        self.partitions.iter().any(|(side, _)| (side >> one & 1) != (side >> other & 1))
+            || self
+                .broken_paths
+                .iter()
+                .any(|&(from, to, _)| (from, to) == (one, other) || (from, to) == (other, one))
+    }
+
     /// Whether a datagram is short enough for the path between two hosts, whoever sends it.
     fn fits(&self, from: usize, to: usize, bytes: &[u8]) -> bool {
         self.shrunk_paths.iter().all(|&(sender, receiver, bytes_max)| {

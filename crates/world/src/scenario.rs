@@ -3,7 +3,7 @@
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
-use treecast_proto::{Authentication, MemberId, Nanoseconds, Offload, Sequence};
+use treecast_proto::{Authentication, MemberId, Nanoseconds, Offload, Sequence, Transport};
 
 /// A cluster, its traffic and its faults.
 #[derive(Debug, Clone)]
@@ -13,6 +13,7 @@ pub struct Scenario {
     pub groups: Vec<GroupScenario>,
     pub weather: Weather,
     pub multicast: MulticastWeather,
+    pub streams: StreamWeather,
     pub kernels: Kernels,
     pub attacks: Attacks,
     pub faults: Vec<(Nanoseconds, Fault)>,
@@ -29,6 +30,7 @@ pub struct GroupScenario {
     pub payload_bytes_max: u16,
     pub offload: Offload,
     pub authentication: Authentication,
+    pub transport: Transport,
     pub start: Sequence,
     pub admits: bool,
     pub bytes_per_s_max: Option<u64>,
@@ -79,6 +81,20 @@ pub struct Weather {
     /// Whether the datagrams of a path arrive in order.
     pub keeps_order: bool,
 }
+
+/// The impairments of streams.
+#[derive(Debug, Clone, Copy)]
+pub struct StreamWeather {
+    /// A stream breaks with a packet: a probability from 0 to 1.
+    pub breaks: f64,
+    /// A side does not hear of the end of a stream: a probability from 0 to 1.
+    pub unheard: f64,
+    /// The most packets on a stream.
+    pub packets_max: usize,
+}
+
+/// The expected number of times that the stream of a member breaks, at most.
+const BREAKS_MAX: f64 = 30.0;
 
 /// What the network does to multicast beyond the weather. A bit of a set stands for a host.
 #[derive(Debug, Clone)]
@@ -154,14 +170,16 @@ impl Scenario {
     pub fn random(seed: u64) -> Self {
         let mut random = Pcg64::seed_from_u64(seed);
         let hosts = random.random_range(2..=Self::HOSTS_MAX);
-        let groups =
+        let groups: Vec<GroupScenario> =
             (0..random.random_range(1..=3)).map(|_| GroupScenario::random(&mut random, hosts)).collect();
         let weather = Weather::random(&mut random);
         let attacks = Attacks::random(&mut random);
         let multicast = MulticastWeather::random(seed, hosts);
         let kernels = Kernels::random(seed, hosts);
+        let streams = StreamWeather::random(seed, &groups);
         let faults = Vec::new();
-        let mut scenario = Self { seed, hosts, groups, weather, multicast, kernels, attacks, faults };
+        let mut scenario =
+            Self { seed, hosts, groups, weather, multicast, streams, kernels, attacks, faults };
         if random.random_bool(0.7) {
             for _ in 0..random.random_range(1..=4) {
                 scenario.add_fault(&mut random);
@@ -169,6 +187,7 @@ impl Scenario {
         }
         scenario.calm_weather();
         scenario.take_multicast();
+        scenario.take_streams();
         scenario.shrink_paths();
         scenario.take_variants();
         scenario
@@ -213,6 +232,19 @@ impl Scenario {
         for group in self.groups.iter_mut().filter(|group| group.offload == Offload::Nic) {
             if random.random_bool(0.8) {
                 group.offload = Offload::Switch;
+            }
+        }
+    }
+
+    /// In some worlds groups without multicast send on streams. A stream of its own decides that, so that it changes nothing else.
+    fn take_streams(&mut self) {
+        let mut random = Pcg64::seed_from_u64(self.seed ^ 0x7374_7265_616d_0000);
+        if random.random_bool(0.5) {
+            return;
+        }
+        for group in self.groups.iter_mut().filter(|group| group.offload != Offload::Switch) {
+            if random.random_bool(0.8) {
+                group.transport = Transport::Streams;
             }
         }
     }
@@ -355,6 +387,7 @@ impl GroupScenario {
             payload_bytes_max,
             offload,
             authentication: Authentication::Header,
+            transport: Transport::Packets,
             start: Sequence(start),
             admits: random.random_bool(0.7),
             bytes_per_s_max: random
@@ -417,6 +450,21 @@ impl Attacks {
         let mut share = |max: f64| if random.random_bool(0.3) { random.random_range(0.0..=max) } else { 0.0 };
         let (replayed, forged) = (share(0.3), share(0.3));
         Self { replayed, forged, has_token: random.random_bool(0.2) }
+    }
+}
+
+impl StreamWeather {
+    fn random(seed: u64, groups: &[GroupScenario]) -> Self {
+        let mut random = Pcg64::seed_from_u64(seed ^ 0x7374_7265_616d_0001);
+        let mut share = |max: f64| if random.random_bool(0.5) { random.random_range(0.0..=max) } else { 0.0 };
+        let (breaks, unheard) = (share(0.05), share(0.5));
+        // So few streams break that a world ends in time: each break may take half a second.
+        let packets = |group: &GroupScenario| {
+            group.messages.iter().map(|bytes| 1 + bytes / u64::from(group.payload_bytes_max)).sum::<u64>()
+        };
+        let packets = groups.iter().map(packets).max().unwrap_or_default().max(1);
+        let breaks = breaks.min(BREAKS_MAX / packets as f64);
+        Self { breaks, unheard, packets_max: 1 << random.random_range(0..=6) }
     }
 }
 

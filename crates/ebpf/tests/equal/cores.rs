@@ -15,7 +15,7 @@ use std::time::Duration;
 use treecast_ebpf::KernelGroup;
 use treecast_proto::{
     Authentication, GroupId, HandOff, Input, Integrity, MemberId, Nanoseconds, Offload, Output, Protocol,
-    Sequence, Settings, Transmit, TransmitPayload,
+    Sequence, Settings, Transmit, TransmitPayload, Transport,
 };
 use treecast_wire::{
     Acknowledgment, Body, Control, Data, Distribution, Header, Neighbour, Role, Table, Timestamp, View,
@@ -108,7 +108,7 @@ impl SlowPath {
         let Self { protocol, kernel, state } = self;
         let mut sent = Vec::new();
         loop {
-            let Transmit { to, header, payload } = match protocol.poll(NOW) {
+            let Transmit { to, header, payload, .. } = match protocol.poll(NOW) {
                 Output::Transmit(transmit) => transmit,
                 Output::Store(_) | Output::Event(_) => continue,
                 Output::Timeout(_) => break,
@@ -318,6 +318,7 @@ fn hand_off_group(lab: &mut Lab, session: &Session) -> SlowPath {
         offload: Offload::Nic,
         authentication: session.keys.authentication,
         integrity: Integrity::default(),
+        transport: Transport::Packets,
         part: 0,
         parts: 1,
         neighbours: [neighbour(PARENT, Role::Parent)].into_iter().chain(children).collect(),

@@ -9,7 +9,7 @@ use treecast_proto::{
 };
 use treecast_wire::{
     Acknowledgment, Body, Control, Data, Distribution, HEADER_BYTES, Header, Missing, Neighbour, Nonce, Role,
-    Table, Timestamp,
+    Table, Timestamp, Transport,
 };
 
 use super::frame::Style;
@@ -246,6 +246,7 @@ impl<'a> Stage<'a> {
             session: Session::ID,
             authentication: setting.authentication,
             integrity: setting.integrity,
+            transport: Transport::Packets,
             root: MemberId(0),
             members: (0..members).map(|member| setting.address(member)).collect(),
             children,
@@ -296,6 +297,7 @@ impl<'a> Stage<'a> {
                 offload: setting.offload(),
                 authentication: setting.authentication,
                 integrity: setting.integrity,
+                transport: Transport::Packets,
                 part: part as u16,
                 parts: parts.len() as u16,
                 neighbours: neighbours.to_vec(),

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use treecast_plan::Scheme;
-use treecast_proto::{Authentication, CreateGroup, GroupKey, Offload, Refused, SessionId};
+use treecast_proto::{Authentication, CreateGroup, GroupKey, Offload, Refused, SessionId, Transport};
 use treecast_wire::{HEADER_BYTES, Keys, Table};
 
 use super::hosts::Hosts;
@@ -18,6 +18,8 @@ pub(crate) struct GroupConfig {
     root: SocketAddr,
     hosts: Hosts,
     payload_bytes_max: u16,
+    slots: u32,
+    transport: Transport,
     key: GroupKey,
     session: SessionId,
     offload: ChosenOffload,
@@ -49,6 +51,11 @@ impl GroupConfig {
             return Err(Refused::UnauthenticMulticast.into());
         }
         let settings = GroupSettings { offload: Some(offload.offload), ..settings };
+        let transport = settings.transport.unwrap_or_default();
+        let (payload_bytes_max, slots) = match transport {
+            Transport::Packets => (payload_bytes_max, settings.slots()),
+            Transport::Streams => (STREAM_PAYLOAD_BYTES, settings.slots.unwrap_or(STREAM_SLOTS)),
+        };
         let multicast = if is_by_multicast {
             Some(draw_multicast_address(root.is_ipv6()).map_err(NodeError::no_random_number)?)
         } else {
@@ -60,6 +67,8 @@ impl GroupConfig {
             root,
             hosts,
             payload_bytes_max,
+            slots,
+            transport,
             key,
             session,
             offload,
@@ -113,6 +122,16 @@ impl GroupConfig {
         self.payload_bytes_max
     }
 
+    /// The number of packets that each member holds.
+    pub const fn slots(&self) -> u32 {
+        self.slots
+    }
+
+    /// What carries data along the tree.
+    pub const fn transport(&self) -> Transport {
+        self.transport
+    }
+
     /// At the root, the most members at a time.
     pub const fn members_max(&self) -> usize {
         self.members_max
@@ -145,7 +164,8 @@ impl GroupConfig {
 
     /// At the root, the keys of the session.
     pub fn session_keys(&self) -> Keys {
-        self.key.session_keys(self.session, self.authentication)
+        let has_crcs = self.transport.has_crcs(self.settings.integrity);
+        Keys { has_crcs, ..self.key.session_keys(self.session, self.authentication) }
     }
 }
 
@@ -300,6 +320,10 @@ impl GroupSettings {
 const LONG_MESSAGE_BYTES: u64 = 512 << 10;
 const LONG_SLOTS: u32 = 1_024;
 const SHORT_SLOTS: u32 = 512;
+
+/// The longest payload of a packet on a stream, in bytes, and the number of slots, which take no more memory than those of datagrams.
+const STREAM_PAYLOAD_BYTES: u16 = 16 << 10;
+const STREAM_SLOTS: u32 = 64;
 
 /// The length of the headers of IP, UDP and Treecast, in bytes.
 const fn header_bytes(is_v6: bool) -> u16 {

@@ -183,6 +183,16 @@ const GROUP_KEYS: &[Key<GroupSettings>] = &[
         },
     },
     Key {
+        name: "transport",
+        expected: "auto, packets or stream",
+        about: "what carries data along the tree: datagrams, or a TCP connection from each member to its parent",
+        get: |settings| settings.transport.map_or("auto".into(), |transport| transport.to_string().into()),
+        set: |settings, text| {
+            settings.transport = if text == "auto" { None } else { Some(text.parse().ok()?) };
+            Some(())
+        },
+    },
+    Key {
         name: "scheme",
         expected: "auto, or a scheme such as binomial",
         about: "scheme of the tree",
@@ -269,14 +279,14 @@ mod tests {
         let mut settings = GroupSettings::new(Vec::new());
         settings
             .set_all(
-                "group=7 root=2 member=3 token=secret insecure=true auth=payload integrity=crc32c scheme=separate offload=host message_bytes=5 slots=64 mtu_bytes=9000 admits=true bytes_per_s_max=1000",
+                "group=7 root=2 member=3 token=secret insecure=true auth=payload integrity=crc32c transport=stream scheme=separate offload=host message_bytes=5 slots=64 mtu_bytes=9000 admits=true bytes_per_s_max=1000",
             )
             .unwrap();
         let written: Vec<String> = settings.values().map(|(key, value)| format!("{key}={value}")).collect();
         let mut again = GroupSettings::new(Vec::new());
         again.set_all(&written.join(" ")).unwrap();
         assert!(again.values().eq(settings.values()));
-        assert_eq!(written[7], "scheme=separate");
+        assert_eq!(written[8], "scheme=separate");
     }
 
     #[test]
@@ -324,6 +334,7 @@ mod tests {
             "offload=router",
             "insecure=perhaps",
             "auth=none",
+            "transport=pigeons",
             "group=-1",
             "root",
             "mtu_bytes=100",

@@ -171,8 +171,12 @@ impl Node {
         let children = tree::children(plan.as_deref(), hosts);
         let shared_group = self.shared_group(settings, hosts, Some(settings.root))?;
         let socket = self.backend.create_group(config, children, &shared_group)?;
-        let sender_config =
-            SenderConfig { offload: config.offload().clone(), keys: config.session_keys(), socket };
+        let sender_config = SenderConfig {
+            offload: config.offload().clone(),
+            transport: config.transport(),
+            keys: config.session_keys(),
+            socket,
+        };
         Ok(Group::new(
             Arc::clone(&self.backend),
             shared_group,

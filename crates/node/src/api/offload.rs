@@ -3,7 +3,7 @@
 use std::fmt;
 use std::net::SocketAddr;
 
-use treecast_proto::{Authentication, Offload};
+use treecast_proto::{Authentication, Offload, Transport};
 
 use super::hosts::Hosts;
 use crate::GroupSettings;
@@ -42,6 +42,8 @@ pub(crate) fn choose(settings: &GroupSettings, hosts: &Hosts, root: SocketAddr) 
     let others = hosts.count().saturating_sub(1);
     let (offload, reason) = if settings.plan.is_some() {
         (Offload::Nic, "a plan is given, and nodes carry it out".into())
+    } else if settings.transport == Some(Transport::Streams) {
+        (Offload::Nic, "streams go along the tree".into())
     } else if root.ip().is_loopback() {
         (Offload::Nic, "no switch is on the way over loopback".into())
     } else if others < HOSTS_MIN {

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use treecast_proto::{Ending, is_forward_due};
+use treecast_proto::{Ending, Input, Transport, is_forward_due};
 use treecast_wire::MESSAGE_BYTES_MAX;
 
 use super::group::{Group, Role};
@@ -170,6 +170,11 @@ impl Group {
         if self.has_one_host() {
             self.wake_engine();
         }
-        self.wait(timeout, || (sender.writer.freed() == sender.writer.written()).then_some(()))
+        let is_done = || (sender.writer.freed() == sender.writer.written()).then_some(());
+        // On streams members acknowledge when they are asked.
+        if sender.transport == Transport::Streams && is_done().is_none() {
+            self.backend.request(Input::Flush { group: self.shared_group.group });
+        }
+        self.wait(timeout, is_done)
     }
 }

@@ -1,6 +1,6 @@
 //! The root's side of a group's ring.
 
-use treecast_proto::{Offload, Piece, Refused, Sequence};
+use treecast_proto::{Offload, Piece, Refused, Sequence, Transport};
 use treecast_wire::Keys;
 
 use super::offload::ChosenOffload;
@@ -13,6 +13,8 @@ use crate::memory::ring::RingWriter;
 pub(crate) struct SenderConfig {
     /// Where packets are forwarded.
     pub offload: ChosenOffload,
+    /// What carries data along the tree.
+    pub transport: Transport,
     /// The keys of the session, for the checksums of payloads.
     pub keys: Keys,
     /// The way into the kernel's packet path, where that forwards.
@@ -29,6 +31,7 @@ pub(super) struct Sender {
     offset: u64,
     length: u64,
     pub(super) offload: Offload,
+    pub(super) transport: Transport,
     /// The first packet that the application has not forwarded, with offload `host` or `assisted`.
     pub(super) forwarded: Sequence,
     /// The first packet that the engine may not know of.
@@ -40,9 +43,10 @@ pub(super) struct Sender {
 
 impl Sender {
     pub fn new(writer: RingWriter, config: SenderConfig) -> Self {
-        let SenderConfig { offload: ChosenOffload { offload, .. }, keys, socket } = config;
+        let SenderConfig { offload: ChosenOffload { offload, .. }, transport, keys, socket } = config;
         let forwarded = writer.written();
-        Self { writer, message: 0, offset: 0, length: 0, offload, forwarded, passed: forwarded, keys, socket }
+        let passed = forwarded;
+        Self { writer, message: 0, offset: 0, length: 0, offload, transport, forwarded, passed, keys, socket }
     }
 
     /// # Errors

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use treecast_fabric::Fabric;
 use treecast_plan::{Plan, Scheme};
-use treecast_proto::{Authentication, GroupId, Integrity, Offload};
+use treecast_proto::{Authentication, GroupId, Integrity, Offload, Transport};
 
 use crate::NodeError;
 
@@ -103,6 +103,8 @@ pub struct GroupSettings {
     pub authentication: Option<Authentication>,
     /// When members verify the CRCs of payloads.
     pub integrity: Integrity,
+    /// What carries data along the tree; none: packets.
+    pub transport: Option<Transport>,
     /// The scheme of the tree; none: one for the length of messages, unless a plan is given.
     pub scheme: Option<Scheme>,
     /// At the root, the plan to carry out; none: one that the scheme makes. Its worms are unicasts to one member each, or stay inside a
@@ -142,6 +144,7 @@ impl GroupSettings {
             insecure: false,
             authentication: None,
             integrity: Integrity::default(),
+            transport: None,
             scheme: None,
             plan: None,
             fabric: None,

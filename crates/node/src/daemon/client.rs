@@ -389,7 +389,7 @@ impl Backend for Client {
             if woken & 1 << WAKER != 0 {
                 self.waker.clear();
             }
-            self.drive();
+            self.drive(u64::MAX);
         }
         self.finish("the node has been closed");
         let _ = shutdown(&self.socket, Shutdown::Both);
@@ -407,7 +407,7 @@ impl Backend for Client {
     }
 
     /// Reads the wake-ups, and takes updates.
-    fn drive(&self) {
+    fn drive(&self, _ready: u64) {
         let mut bytes = [0; 64];
         let mut count = 0;
         let mut has_update = false;
@@ -445,6 +445,7 @@ impl Backend for Client {
             Input::Leave { group } => ClientMessage::Leave { group: group.0 },
             Input::Evict { group, member } => ClientMessage::Evict { group: group.0, member: member.0 },
             Input::Abort { group, why } => ClientMessage::Abort { group: group.0, why: AbortMessage(why) },
+            Input::Flush { group } => ClientMessage::Flush { group: group.0 },
             Input::Repair { group, packet } => ClientMessage::Repair { group: group.0, packet: packet.0 },
             Input::Forward { group, upto, child } => {
                 ClientMessage::Forward { group: group.0, upto: upto.0, child: child.map(|child| child.0) }

@@ -71,6 +71,10 @@ pub enum ClientMessage {
         upto: u32,
         child: Option<u32>,
     },
+    /// The client waits until all members have what it has sent.
+    Flush {
+        group: u32,
+    },
     /// A payload that the client has read is corrupt.
     Repair {
         group: u32,

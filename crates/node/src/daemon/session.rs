@@ -224,6 +224,7 @@ impl Session {
                 let child = child.map(MemberId);
                 self.request(user, Input::Forward { group: GroupId(group), upto: Sequence(upto), child });
             }
+            ClientMessage::Flush { group } => self.request(user, Input::Flush { group: GroupId(group) }),
             ClientMessage::Repair { group, packet } => {
                 self.request(user, Input::Repair { group: GroupId(group), packet: Sequence(packet) });
             }

@@ -91,8 +91,8 @@ pub(crate) trait Backend: fmt::Debug + Send + Sync {
     /// Where threads wait.
     fn leader_followers(&self) -> &LeaderFollowers;
 
-    /// Handles the events that the leader has seen.
-    fn drive(&self);
+    /// Handles the events that the leader has seen, of the sources with these tokens, a bit for each.
+    fn drive(&self, ready: u64);
 
     /// The application has written or read: there is work for the engine.
     fn wake(&self);
@@ -136,6 +136,6 @@ impl dyn Backend {
         find: impl FnMut() -> Option<T>,
         lead: &mut Lead<'a>,
     ) -> Option<T> {
-        self.leader_followers().wait(events, until, find, || self.drive(), lead)
+        self.leader_followers().wait(events, until, find, |ready| self.drive(ready), lead)
     }
 }

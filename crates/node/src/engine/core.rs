@@ -3,13 +3,13 @@
 //! The protocol or the kernel's packet path runs a group, never both. A group is reclaimed before the protocol handles anything of it,
 //! and handed off again at the end of each step.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
 use treecast_ebpf::{HookTrouble, KernelGroup};
 use treecast_proto::{
-    Event, GroupId, Input, MemberId, Nanoseconds, Protocol, Refused, Settings, Store, is_wake_due,
+    Event, GroupId, Input, MemberId, Nanoseconds, Protocol, Refused, Settings, Store, Transport, is_wake_due,
 };
 use treecast_wire::View;
 
@@ -45,6 +45,18 @@ pub(super) struct Core {
     /// How many groups of clients ended because they exceeded their users' budgets.
     pub over_budget: u64,
     pub audit: Audit,
+    /// The groups whose data goes on streams.
+    pub by_streams: BTreeSet<GroupId>,
+    /// Streams that are to be closed.
+    pub ended_streams: Vec<EndedStream>,
+}
+
+/// A stream that is to be closed.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum EndedStream {
+    ToParent(GroupId),
+    ToChild(GroupId, MemberId),
+    AllOf(GroupId),
 }
 
 /// The most packets of an owner's applications that a step passes to the protocol.
@@ -63,6 +75,8 @@ impl Core {
             invalid: 0,
             over_budget: 0,
             audit: Audit::default(),
+            by_streams: BTreeSet::new(),
+            ended_streams: Vec::new(),
         }
     }
 
@@ -233,7 +247,16 @@ impl Core {
                     Input::CreateGroup(create) => create.multicast,
                     _ => None,
                 };
+                let is_by_streams =
+                    matches!(&input, Input::CreateGroup(create) if create.transport == Transport::Streams);
+                let group = shared_group.group;
                 let handled = self.protocol.handle(now, input);
+                if handled.is_ok() {
+                    self.end_streams(group);
+                    if is_by_streams {
+                        self.by_streams.insert(group);
+                    }
+                }
                 self.enter(shared_group, root_ring, multicast, handled);
             }
         }
@@ -414,18 +437,29 @@ impl Core {
         }
     }
 
-    /// Writes the payload of a datagram into its slot.
-    pub fn store(&mut self, store: &Store, datagram: &[u8]) {
+    /// Whether all groups send on streams.
+    pub fn has_only_streams(&self) -> bool {
+        !self.groups.is_empty() && self.groups.len() == self.by_streams.len()
+    }
+
+    /// The streams of a group are over.
+    fn end_streams(&mut self, group: GroupId) {
+        if self.by_streams.remove(&group) {
+            self.ended_streams.push(EndedStream::AllOf(group));
+        }
+    }
+
+    /// Writes the payload of a packet into its slot, unless it is there.
+    pub fn store(&mut self, store: &Store, bytes: &[u8]) {
         let Some(GroupEntry { side: Some(RingSide::Writer(writer)), shared_group, .. }) =
             self.groups.get_mut(&store.group)
         else {
             return;
         };
-        let bytes = &datagram[store.payload.clone()];
         if writer.is_published(store.packet) {
             writer.repair(store.packet, bytes);
             shared_group.wake_always();
-        } else {
+        } else if writer.address(store.slot) != bytes.as_ptr() {
             writer.write(store.packet, bytes);
         }
     }
@@ -436,11 +470,21 @@ impl Core {
         | Event::Ready { group }
         | Event::Joined { group, .. }
         | Event::MemberLost { group, .. }
-        | Event::Ended { group, .. }) = *event;
+        | Event::Detached { group, .. }
+        | Event::Stalled { group }
+        | Event::Ended { group, .. }) = *event
+        else {
+            return;
+        };
         let Some(entry) = self.groups.get(&group) else { return };
         match *event {
-            Event::Placed { member, start, slots, payload_bytes_max, offload, multicast, .. } => {
-                let settings = RingSettings { slots, payload_bytes_max, start, offload };
+            Event::Placed {
+                member, start, slots, payload_bytes_max, offload, transport, multicast, ..
+            } => {
+                let settings = RingSettings { slots, payload_bytes_max, start, offload, transport };
+                if transport == Transport::Streams {
+                    self.by_streams.insert(group);
+                }
                 match multicast.zip(self.protocol.root(group)) {
                     Some((address, _)) if !is_drawn_multicast_address(address) => {
                         tracing::warn!(%group, %address, "not a multicast address that roots draw: parents send to this node");
@@ -458,9 +502,18 @@ impl Core {
             Event::MemberLost { member, reader, loss, .. } => {
                 entry.shared_group.add_loss(HostLoss { host: member, reader, loss });
             }
+            Event::Attached { .. } => {}
+            Event::Detached { child, .. } => {
+                self.ended_streams.push(EndedStream::ToChild(group, child));
+            }
+            Event::Stalled { .. } => {
+                tracing::debug!(%group, "the stream to the parent carries nothing: opening another one");
+                self.ended_streams.push(EndedStream::ToParent(group));
+            }
             Event::Ended { ending, .. } => {
                 entry.shared_group.end(ending);
                 self.remove_from_kernel(group);
+                self.end_streams(group);
             }
         }
     }

@@ -33,11 +33,12 @@ pub(crate) fn create_group(
         session: config.session(),
         authentication: config.authentication(),
         integrity: settings.integrity,
+        transport: config.transport(),
         root: MemberId(config.hosts().host_of(settings.root) as u32),
         members: config.hosts().addresses().to_vec(),
         readers: config.hosts().shared(),
         children,
-        slots: settings.slots(),
+        slots: config.slots(),
         payload_bytes_max,
         offload,
         multicast: config.multicast(),
@@ -48,7 +49,8 @@ pub(crate) fn create_group(
     };
     let state_bytes = state_bytes(create.state_size(), handle.has_kernel());
     let input = Input::CreateGroup(Box::new(create));
-    let ring = RingSettings { slots: settings.slots(), payload_bytes_max, start, offload };
+    let transport = config.transport();
+    let ring = RingSettings { slots: config.slots(), payload_bytes_max, start, offload, transport };
     let made = handle.rings().make(shared_group, ring, state_bytes);
     let NewRing { writer, reader, kernel } = made.map_err(NodeError::Daemon)?;
     let memory = writer.shared_memory().cloned();

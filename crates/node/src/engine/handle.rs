@@ -20,6 +20,7 @@ use super::{Engine, KernelPath, Progress, Request, enter};
 use crate::api::config::GroupConfig;
 use crate::datagrams::Datagrams;
 use crate::memory::shared_group::SharedGroup;
+use crate::streams::Streams;
 use crate::sync::{FairMutex, lock};
 use crate::wait::leader_followers::{EventSource, LeaderFollowers};
 use crate::wait::spin::SpinPolicy;
@@ -44,12 +45,40 @@ pub(crate) struct EngineHandle {
     address: SocketAddr,
 }
 
+/// Where a step looks for what has come: each is a system call or two.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Look {
+    pub datagrams: bool,
+    pub streams: bool,
+    /// Whether it looks for datagrams also where no event says that there are some, if groups send in datagrams: a root that sends
+    /// without a pause learns of acknowledgments so.
+    pub attempts: bool,
+}
+
+impl Look {
+    pub const ALL: Self = Self { datagrams: true, streams: true, attempts: true };
+    const WITHOUT_EVENTS: Self = Self { datagrams: false, streams: false, attempts: true };
+
+    /// Whether nothing but streams has events.
+    pub const fn is_streams_only(self) -> bool {
+        self.streams && !self.datagrams && !self.attempts
+    }
+
+    /// At the sources with these tokens, a bit for each.
+    const fn at(ready: u64) -> Self {
+        let datagrams = ready & (1 << SOCKET | 1 << MULTICAST | 1 << KERNEL) != 0;
+        // A timer may be that of a connection.
+        Self { datagrams, streams: ready & (1 << STREAMS | 1 << TIMER) != 0, attempts: false }
+    }
+}
+
 /// The tokens of what wakes the engine's own thread.
 const SOCKET: u64 = 0;
 const TIMER: u64 = 1;
 const WAKER: u64 = 2;
 const KERNEL: u64 = 3;
 const MULTICAST: u64 = 4;
+const STREAMS: u64 = 5;
 
 impl EngineHandle {
     /// Opens an engine whose socket has this number of lanes: one, or several if it serves several users.
@@ -75,7 +104,14 @@ impl EngineHandle {
         let has_kernel = kernel.is_some();
         let multicast = datagrams.multicast_descriptor().try_clone_to_owned();
         let multicast = multicast.map_err(system("cannot share the multicast sockets"))?;
-        let sources = vec![EventSource::new(socket, SOCKET), EventSource::unused(multicast, MULTICAST)];
+        let streams = Streams::new(address).map_err(system("cannot make an epoll instance"))?;
+        let watched =
+            streams.as_fd().try_clone_to_owned().map_err(system("cannot share an epoll instance"))?;
+        let sources = vec![
+            EventSource::new(socket, SOCKET),
+            EventSource::unused(multicast, MULTICAST),
+            EventSource::unused(watched, STREAMS),
+        ];
         let watch = || {
             let leader_followers = LeaderFollowers::new(sources, SpinPolicy::new(settings.spin), has_kernel)?;
             leader_followers.watch(&timer, TIMER)?;
@@ -88,7 +124,8 @@ impl EngineHandle {
             Ok(leader_followers)
         };
         let leader_followers = watch().map_err(system("cannot watch descriptors"))?;
-        let engine = Engine::new(settings, datagrams, kernel, Arc::clone(&timer), Arc::clone(&waker));
+        let engine =
+            Engine::new(settings, datagrams, streams, kernel, Arc::clone(&timer), Arc::clone(&waker));
         let rings = engine.rings().clone();
         Ok(Self {
             engine: FairMutex::new(engine),
@@ -113,7 +150,7 @@ impl EngineHandle {
     /// Sends a request, and waits until it is handled.
     pub fn request_and_wait(&self, request: Request) {
         self.push_request(request);
-        self.step(self.engine.lock());
+        self.step(self.engine.lock(), Look::ALL);
     }
 
     fn push_request(&self, request: Request) {
@@ -131,15 +168,16 @@ impl EngineHandle {
     }
 
     /// Drives the engine once, and leaves the rest to its own thread.
-    fn step(&self, mut engine: MutexGuard<'_, Engine>) {
-        if self.step_once(&mut engine) == Progress::More {
+    fn step(&self, mut engine: MutexGuard<'_, Engine>, look: Look) {
+        if self.step_once(&mut engine, look) == Progress::More {
             self.waker.wake();
         }
     }
 
-    fn step_once(&self, engine: &mut Engine) -> Progress {
-        let progress = engine.step(self);
+    fn step_once(&self, engine: &mut Engine, look: Look) -> Progress {
+        let progress = engine.step(self, look);
         self.leader_followers.use_source(MULTICAST, engine.receives_multicast());
+        self.leader_followers.use_source(STREAMS, engine.uses_streams());
         progress
     }
 
@@ -168,23 +206,27 @@ impl Backend for EngineHandle {
 
     fn run(&self) {
         let mut stop = Stop::default();
+        let mut look = Look::ALL;
         loop {
             self.waker.arm();
             let is_stopping;
             {
                 let mut engine = self.engine.lock();
-                let progress = self.step_once(&mut engine);
+                let progress = self.step_once(&mut engine, look);
                 is_stopping = self.is_stopping.load(Ordering::Acquire);
                 if is_stopping && stop.is_done(&mut engine) {
                     return;
                 }
                 if progress == Progress::More {
                     // Threads that wait for the engine get it first.
+                    look = Look::ALL;
                     continue;
                 }
             }
             let woken = self.leader_followers.sleep(is_stopping.then_some(&stop::CHECK_INTERVAL));
             let woken_by = |token: u64| woken & 1 << token != 0;
+            // A step of another thread may have left something to do.
+            look = if woken_by(WAKER) { Look::ALL } else { Look::at(woken) };
             self.waker.disarm();
             if woken_by(TIMER) {
                 let _ = rustix::io::read(&self.timer, &mut [0; 8]);
@@ -205,14 +247,14 @@ impl Backend for EngineHandle {
         &self.leader_followers
     }
 
-    fn drive(&self) {
-        self.step(self.engine.lock());
+    fn drive(&self, ready: u64) {
+        self.step(self.engine.lock(), Look::at(ready));
     }
 
     /// Drives the engine in the calling thread, unless another thread holds it and then does the work.
     fn wake(&self) {
         match self.engine.try_lock() {
-            Some(engine) => self.step(engine),
+            Some(engine) => self.step(engine, Look::WITHOUT_EVENTS),
             None => self.waker.wake(),
         }
     }

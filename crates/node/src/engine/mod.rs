@@ -20,6 +20,7 @@ pub(crate) mod query;
 mod rings;
 pub(crate) mod root_socket;
 mod stop;
+mod streams;
 
 use std::io;
 use std::net::SocketAddr;
@@ -29,7 +30,8 @@ use std::sync::Arc;
 use rustix::time::{Itimerspec, TimerfdTimerFlags, Timespec};
 use treecast_ebpf::{HookTrouble, KernelGroup};
 use treecast_proto::{
-    AbortReason, GroupId, Input, Nanoseconds, Output, StrayCounters, TURN_MAX, Transmit, TransmitPayload,
+    AbortReason, Carrier, GroupId, Input, Nanoseconds, Output, StrayCounters, TURN_MAX, Transmit,
+    TransmitPayload,
 };
 
 use treecast_wire::{HEADER_BYTES, View};
@@ -40,9 +42,11 @@ use crate::clock;
 use crate::datagrams::{Datagrams, Lane, RECEIVE_BATCH};
 use crate::memory::ring::RingReader;
 use crate::memory::shared_group::{RingSide, SharedGroup};
+use crate::streams::Streams;
 use crate::wait::waker::Waker;
 
 pub(crate) use handle::EngineHandle;
+use handle::Look;
 use kernel::{HookCheck, KernelPath};
 use multicast::BatchData;
 use query::{Answer, Query};
@@ -99,6 +103,7 @@ pub(crate) struct Engine {
     /// What the timer is set to.
     timer_at: Option<Nanoseconds>,
     batch_data: BatchData,
+    streams: Streams,
 }
 
 /// Whether a step has done everything.
@@ -137,12 +142,13 @@ impl Engine {
     fn new(
         settings: &NodeSettings,
         datagrams: Datagrams,
+        streams: Streams,
         kernel: Option<KernelPath>,
         timer: Arc<OwnedFd>,
         waker: Arc<Waker>,
     ) -> Self {
         let core = Core::new(&settings.protocol, kernel, waker, datagrams.lanes());
-        Self { core, datagrams, timer, timer_at: None, batch_data: BatchData::default() }
+        Self { core, datagrams, timer, timer_at: None, batch_data: BatchData::default(), streams }
     }
 
     pub fn answer(&self, query: Query) -> Answer {
@@ -179,7 +185,12 @@ impl Engine {
     }
 
     /// Does everything that is due, up to a bound: other threads may wait for the engine.
-    pub fn step(&mut self, handle: &EngineHandle) -> Progress {
+    pub fn step(&mut self, handle: &EngineHandle, look: Look) -> Progress {
+        if look.is_streams_only()
+            && let Some(progress) = self.pass_on_stream()
+        {
+            return progress;
+        }
         // A request is about what the application has written or read before. So requests are taken first: what comes before one of
         // them is visible to `take_progress`, and a later one waits for the next step.
         let requests = handle.take_requests();
@@ -200,7 +211,14 @@ impl Engine {
             core.handle_request(request);
         }
         self.steer();
-        let progress = taken.and(self.send_some()).and(self.receive_some());
+        self.tend_streams();
+        let mut progress = taken.and(self.send_some());
+        if look.datagrams || look.attempts && !self.core.has_only_streams() {
+            progress = progress.and(self.receive_some());
+        }
+        if look.streams {
+            progress = progress.and(self.receive_streams());
+        }
         self.core.give_progress();
         self.core.charge_changed();
         self.core.hand_off();
@@ -289,7 +307,7 @@ impl Engine {
                 // Packets are sent after the whole batch; a member that is placed needs its ring before the next datagram.
                 while let Some(output) = core.protocol.poll_local() {
                     match output {
-                        Output::Store(store) => core.store(&store, bytes),
+                        Output::Store(store) => core.store(&store, &bytes[store.payload.clone()]),
                         Output::Event(event) => core.handle_event(&event),
                         Output::Transmit(_) | Output::Timeout(_) => {}
                     }
@@ -348,7 +366,7 @@ impl Engine {
                 Output::Timeout(timeout) => break timeout,
                 Output::Transmit(transmit) => {
                     transmits += transmit.cost();
-                    self.transmit(transmit);
+                    self.transmit(now, transmit);
                 }
                 Output::Event(event) => self.core.handle_event(&event),
                 Output::Store(_) => {}
@@ -359,11 +377,15 @@ impl Engine {
         };
         self.core.hand_off_senders(self.batch_data.senders());
         self.flush();
+        let timeout = [timeout, self.stream_timeout()].into_iter().flatten().min();
         self.set_timer(now, timeout);
         Progress::Done
     }
 
-    fn transmit(&mut self, Transmit { to, header, payload }: Transmit) {
+    fn transmit(&mut self, now: Nanoseconds, Transmit { to, header, payload, carrier }: Transmit) {
+        if let Carrier::Stream(child) = carrier {
+            return self.queue_on_stream(now, child, header, &payload);
+        }
         if to.ip().is_multicast() && !self.datagrams.sends_multicast(to) {
             self.choose_multicast_interface(to, &header);
         }
@@ -386,6 +408,7 @@ impl Engine {
     }
 
     fn flush(&mut self) {
+        self.write_streams();
         if let Some(kernel) = &mut self.core.kernel {
             kernel.post_neighbours(&self.core.protocol);
         }

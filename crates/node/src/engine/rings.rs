@@ -1,7 +1,7 @@
 //! The memory of groups' rings.
 
 use treecast_ebpf::{GroupMaker, KernelGroup};
-use treecast_proto::Offload;
+use treecast_proto::{Offload, Transport};
 
 use crate::daemon::{Charge, ClientLink};
 use crate::memory::RingSettings;
@@ -30,7 +30,9 @@ impl RingMaker {
 
     /// What makes the memory of groups that the kernel's packet path can run.
     fn kernel_for(&self, settings: RingSettings) -> Option<&GroupMaker> {
-        self.kernel.as_ref().filter(|_| matches!(settings.offload, Offload::Nic | Offload::Switch))
+        let may_run = matches!(settings.offload, Offload::Nic | Offload::Switch)
+            && settings.transport == Transport::Packets;
+        self.kernel.as_ref().filter(|_| may_run)
     }
 
     /// Whether to make a ring takes longer than other groups should wait.

@@ -5,7 +5,7 @@ pub(crate) mod readers;
 pub(crate) mod ring;
 pub(crate) mod shared_group;
 
-use treecast_proto::{Offload, Sequence};
+use treecast_proto::{Offload, Sequence, Transport};
 
 /// The dimensions of a group's ring.
 #[derive(Debug, Clone, Copy)]
@@ -15,4 +15,5 @@ pub(crate) struct RingSettings {
     /// The first packet.
     pub start: Sequence,
     pub offload: Offload,
+    pub transport: Transport,
 }

@@ -225,6 +225,17 @@ pub struct RingWriter {
     readers: Option<Arc<Readers>>,
 }
 
+/// Where the slots of a ring are. Who writes by it has to know that they are free.
+#[derive(Debug)]
+pub struct SlotAddresses(Arc<Ring>);
+
+impl SlotAddresses {
+    /// The address of the slot of a packet, and its length in bytes.
+    pub fn of(&self, packet: Sequence) -> (*mut u8, usize) {
+        (self.0.address(self.0.slot(packet)), self.0.stride)
+    }
+}
+
 /// The reading side of a ring.
 #[derive(Debug)]
 pub struct RingReader {
@@ -331,6 +342,11 @@ impl RingWriter {
             unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), first, bytes.len()) };
             memory.set_verified(packet);
         }
+    }
+
+    /// The slots, for packets that are written where they will be.
+    pub fn slot_addresses(&self) -> SlotAddresses {
+        SlotAddresses(Arc::clone(&self.ring))
     }
 
     /// Whether a packet is published.

@@ -7,11 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, epoll};
+use rustix::event::epoll;
 use rustix::time::Timespec;
 
 use super::event_count::EventCount;
-use super::poll;
 use super::spin::SpinPolicy;
 use super::waker::Waker;
 
@@ -21,9 +20,10 @@ pub(crate) struct LeaderFollowers {
     /// Held by the leader.
     leadership: Mutex<()>,
     waker: Arc<Waker>,
-    /// What the node's own thread sleeps on.
+    /// What the node's own thread sleeps on: among others `ready`, unless a thread leads.
     epoll: OwnedFd,
-    /// What the leader polls in place of the node's own thread.
+    /// What the leader sleeps on in place of the node's own thread: the sources, and its waker.
+    ready: OwnedFd,
     sources: Vec<EventSource>,
     spin: SpinPolicy,
     /// Whether a condition may become true without a system call of this process, so that spinning helps.
@@ -36,7 +36,7 @@ pub(crate) struct EventSource {
     descriptor: OwnedFd,
     token: u64,
     wakes: Wakes,
-    /// Whether there may be events: each one that may have some takes a system call when a thread becomes the leader, and when it ceases.
+    /// Whether there may be events.
     is_used: AtomicBool,
 }
 
@@ -67,40 +67,34 @@ impl EventSource {
         self.is_used.load(Ordering::SeqCst)
     }
 
-    /// What the leader polls.
-    fn poll_fd(&self) -> PollFd<'_> {
-        let flags = if self.wakes == Wakes::WhenReadable { PollFlags::IN } else { PollFlags::empty() };
-        PollFd::new(&self.descriptor, flags)
-    }
-
-    /// Lets events wake the node's own thread, or not.
-    fn watch(&self, epoll: &OwnedFd, is_watched: bool) {
-        let data = epoll::EventData::new_u64(self.token);
-        if let Err(error) = epoll::modify(epoll, &self.descriptor, data, flags(is_watched)) {
-            tracing::error!(%error, "cannot watch a descriptor");
-        }
+    /// The events that wake.
+    fn flags(&self) -> epoll::EventFlags {
+        flags(self.wakes == Wakes::WhenReadable && self.is_used())
     }
 }
 
 /// How often a spinning thread checks memory before it also polls the descriptors: other events may have to be handled.
 const CHECKS_PER_POLL: u32 = 16;
 
-/// The most event sources, and the most events that wake the node's own thread at once.
-const EVENT_SOURCES_MAX: usize = 3;
+/// The most events of one call.
 const EVENTS_MAX: usize = 8;
 
+/// The tokens of the sources together, and of the leader's waker.
+const READY: u64 = 62;
+const LEADER_WAKER: u64 = 63;
+
 impl LeaderFollowers {
-    /// # Panics
-    /// If there are more than [`EVENT_SOURCES_MAX`] sources: that would be our own bug.
     pub fn new(sources: Vec<EventSource>, spin: SpinPolicy, is_seen_in_memory: bool) -> io::Result<Self> {
-        assert!(sources.len() <= EVENT_SOURCES_MAX, "the leader polls all event sources");
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let create = || epoll::create(epoll::CreateFlags::CLOEXEC);
+        let (own, ready, waker) = (create()?, create()?, Arc::new(Waker::new()?));
         for source in &sources {
-            let flags = flags(source.wakes == Wakes::WhenReadable && source.is_used());
-            epoll::add(&epoll, &source.descriptor, epoll::EventData::new_u64(source.token), flags)?;
+            let data = epoll::EventData::new_u64(source.token);
+            epoll::add(&ready, &source.descriptor, data, source.flags())?;
         }
-        let waker = Arc::new(Waker::new()?);
-        Ok(Self { leadership: Mutex::new(()), waker, epoll, sources, spin, is_seen_in_memory })
+        epoll::add(&ready, &*waker, epoll::EventData::new_u64(LEADER_WAKER), flags(true))?;
+        epoll::add(&own, &ready, epoll::EventData::new_u64(READY), flags(true))?;
+        let leadership = Mutex::new(());
+        Ok(Self { leadership, waker, epoll: own, ready, sources, spin, is_seen_in_memory })
     }
 
     /// Adds a descriptor that always wakes the node's own thread.
@@ -109,14 +103,14 @@ impl LeaderFollowers {
     }
 
     /// From now on a source that was made as [`EventSource::unused`] may have events, or has none any more. One thread calls this at a time.
+    /// A leader that sleeps now is woken by its events too.
     pub fn use_source(&self, token: u64, is_used: bool) {
         for source in self.sources.iter().filter(|source| source.token == token) {
             if source.is_used() != is_used {
                 source.is_used.store(is_used, Ordering::SeqCst);
-                // A leader that sleeps now does not poll it, so events have to wake the node's own thread. Any leader that stops that sees
-                // that the source is used, and so lets events wake the thread again when it ceases to lead.
-                if is_used {
-                    source.watch(&self.epoll, true);
+                let data = epoll::EventData::new_u64(token);
+                if let Err(error) = epoll::modify(&self.ready, &source.descriptor, data, source.flags()) {
+                    tracing::error!(%error, "cannot watch a descriptor");
                 }
             }
         }
@@ -129,25 +123,30 @@ impl LeaderFollowers {
 
     /// The node's own thread sleeps. The result has the bit of each token that woke it.
     pub fn sleep(&self, timeout: Option<&Timespec>) -> u64 {
-        let empty = epoll::Event { flags: flags(false), data: epoll::EventData::new_u64(0) };
-        let mut events = [empty; EVENTS_MAX];
-        // A signal is a spurious wake-up.
-        let count = epoll::wait(&self.epoll, &mut events[..], timeout).unwrap_or(0);
-        events[..count].iter().fold(0, |tokens, event| tokens | 1 << event.data.u64())
+        let woken = wait(&self.epoll, timeout);
+        if woken & 1 << READY == 0 {
+            return woken;
+        }
+        let ready = wait(&self.ready, Some(&AT_ONCE));
+        if ready & 1 << LEADER_WAKER != 0 {
+            // A thread that led was woken when it had just ceased.
+            self.waker.clear();
+        }
+        (woken & !(1 << READY)) | (ready & !(1 << LEADER_WAKER))
     }
 
-    /// Waits until `find` returns a value, or until the deadline: as the leader, which calls `drive` for events, or, if another
+    /// Waits until `find` returns a value, or until the deadline: as the leader, which calls `drive` for events, with the bit of each token that has some, or, if another
     /// thread leads, as a follower on the event count.
     ///
     /// The thread stays the leader until the caller ends or drops `lead`, which it does unless it waits again within microseconds: between
     /// two waits no thread polls the descriptors. Passing the leadership to the node's own thread and taking it back costs two calls of
-    /// `epoll_ctl(2)` for each source, and may wake that thread.
+    /// `epoll_ctl(2)`, and may wake that thread.
     pub fn wait<'a, T>(
         &'a self,
         events: &EventCount,
         until: Option<Instant>,
         mut find: impl FnMut() -> Option<T>,
-        drive: impl FnMut(),
+        drive: impl FnMut(u64),
         lead: &mut Lead<'a>,
     ) -> Option<T> {
         let found = find();
@@ -177,7 +176,7 @@ impl LeaderFollowers {
         events: &EventCount,
         until: Option<Instant>,
         mut find: impl FnMut() -> Option<T>,
-        mut drive: impl FnMut(),
+        mut drive: impl FnMut(u64),
     ) -> Option<T> {
         let mut spin = self.spin.begin();
         let mut is_spinning = spin.goes_on();
@@ -204,33 +203,39 @@ impl LeaderFollowers {
                     continue;
                 }
             }
-            let waker = PollFd::from_borrowed_fd(self.waker.as_fd(), PollFlags::IN);
-            let mut descriptors: [PollFd<'_>; 1 + EVENT_SOURCES_MAX] = std::array::from_fn(|_| waker.clone());
-            let mut count = 1;
-            for source in self.sources.iter().filter(|source| source.is_used()) {
-                descriptors[count] = source.poll_fd();
-                count += 1;
-            }
-            let descriptors = &mut descriptors[..count];
-            poll(descriptors, timeout);
+            let timeout = timeout.map(|timeout| Timespec {
+                tv_sec: timeout.as_secs() as i64,
+                tv_nsec: i64::from(timeout.subsec_nanos()),
+            });
+            let ready = wait(&self.ready, timeout.as_ref());
             self.waker.disarm();
-            if !descriptors[0].revents().is_empty() {
+            if ready & 1 << LEADER_WAKER != 0 {
                 self.waker.clear();
             }
-            if descriptors[1..].iter().any(|descriptor| !descriptor.revents().is_empty()) {
-                drive();
+            let ready = ready & !(1 << LEADER_WAKER);
+            if ready != 0 {
+                drive(ready);
             }
         }
     }
 
     /// Lets events wake the node's own thread, or not. Pending events wake it at once.
     fn wake_own_thread(&self, is_woken: bool) {
-        for source in &self.sources {
-            if source.wakes == Wakes::WhenReadable && source.is_used() {
-                source.watch(&self.epoll, is_woken);
-            }
+        let data = epoll::EventData::new_u64(READY);
+        if let Err(error) = epoll::modify(&self.epoll, &self.ready, data, flags(is_woken)) {
+            tracing::error!(%error, "cannot watch the node's descriptors");
         }
     }
+}
+
+const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
+
+/// The bit of each token that has events. A signal is a spurious wake-up: callers check their condition again.
+fn wait(epoll: &OwnedFd, timeout: Option<&Timespec>) -> u64 {
+    let empty = epoll::Event { flags: flags(false), data: epoll::EventData::new_u64(0) };
+    let mut events = [empty; EVENTS_MAX];
+    let count = epoll::wait(epoll, &mut events[..], timeout).unwrap_or(0);
+    events[..count].iter().fold(0, |tokens, event| tokens | 1 << event.data.u64())
 }
 
 fn flags(wakes_when_readable: bool) -> epoll::EventFlags {
@@ -295,7 +300,7 @@ mod tests {
         let until = Instant::now() + Duration::from_millis(20);
         let find = || is_driven.get().then_some(());
         let events = EventCount::new(leader_followers.waker());
-        let driven = || {
+        let driven = |_| {
             is_driven.set(true);
             drive();
         };
@@ -331,7 +336,7 @@ mod tests {
         for _ in 0..3 {
             let is_driven = Cell::new(false);
             let find = || is_driven.get().then_some(());
-            let found = leader_followers.wait(&events, None, find, || is_driven.set(true), &mut lead);
+            let found = leader_followers.wait(&events, None, find, |_| is_driven.set(true), &mut lead);
             assert_eq!(found, Some(()));
             assert_eq!(woken_by(&leader_followers), 0);
         }
@@ -340,17 +345,31 @@ mod tests {
     }
 
     #[test]
-    fn a_source_that_is_used_while_a_thread_leads_wakes_at_once() {
+    fn a_source_that_is_used_while_a_thread_leads_wakes_that_thread() {
         let sources = vec![EventSource::new(readable(), FIRST), EventSource::unused(readable(), SECOND)];
         let leader_followers =
             LeaderFollowers::new(sources, SpinPolicy::new(Some(Duration::ZERO)), false).unwrap();
         assert_eq!(woken_by(&leader_followers), 1 << FIRST);
-        let is_driven = lead(&leader_followers, || {
+        let events = EventCount::new(leader_followers.waker());
+        let seen = Cell::new(0);
+        let driven = |ready| {
+            seen.set(seen.get() | ready);
             assert_eq!(woken_by(&leader_followers), 0);
             leader_followers.use_source(SECOND, true);
-            assert_eq!(woken_by(&leader_followers), 1 << SECOND);
-        });
-        assert!(is_driven);
+        };
+        let find = || (seen.get() == 1 << FIRST | 1 << SECOND).then_some(());
+        let until = Some(Instant::now() + Duration::from_secs(10));
+        assert_eq!(leader_followers.wait(&events, until, find, driven, &mut Lead::default()), Some(()));
         assert_eq!(woken_by(&leader_followers), 1 << FIRST | 1 << SECOND);
+    }
+
+    #[test]
+    fn a_leader_that_was_woken_when_it_ceased_wakes_the_nodes_own_thread_once() {
+        let leader_followers =
+            LeaderFollowers::new(Vec::new(), SpinPolicy::new(Some(Duration::ZERO)), false).unwrap();
+        leader_followers.waker().arm();
+        leader_followers.waker().wake();
+        assert_eq!(woken_by(&leader_followers), 0);
+        assert_eq!(wait(&leader_followers.epoll, Some(&AT_ONCE)), 0);
     }
 }

@@ -98,6 +98,10 @@ impl Flow {
 
     /// Marks packets as missing that a NAK of a child names.
     fn handle_nak(&mut self, now: Nanoseconds, index: usize, ack: &Ack, missing: Missing) {
+        if self.is_by_streams() {
+            // It is on its way.
+            return;
+        }
         let (next, slots) = (self.state.next, self.config.slots);
         let child = &mut self.children[index];
         let ChildState { acked, sent, window_end, .. } = child.state;

@@ -4,11 +4,12 @@ use std::net::SocketAddr;
 
 use super::multicast::ChildMulticast;
 use super::stall::Stall;
+use super::stream::ChildStream;
 use super::{ChildAddress, FlowConfig, PeerFailure, Timeouts, zeroed};
 use crate::Nanoseconds;
 use crate::bitmap::Bitmap;
 use crate::state::ChildState;
-use treecast_wire::{MemberId, Sequence};
+use treecast_wire::{MemberId, Sequence, Transport};
 
 /// A child: the state that a fast path carries on, and what only the slow path needs.
 #[derive(Debug, Clone)]
@@ -32,6 +33,9 @@ pub(super) struct Child {
     pub corrupt: Option<Sequence>,
     pub multicast: ChildMulticast,
     pub stall: Stall,
+    /// With transport `streams`.
+    pub stream: ChildStream,
+    is_by_stream: bool,
     /// When each packet in flight was sent last, by slot; empty before the first packet.
     sent_at: Box<[Nanoseconds]>,
     /// Whether a probe is to be sent to it.
@@ -69,6 +73,8 @@ impl Child {
             corrupt: None,
             multicast: ChildMulticast::default(),
             stall: Stall::default(),
+            stream: ChildStream::default(),
+            is_by_stream: config.transport == Transport::Streams,
             sent_at: Box::default(),
             // In the first epoch it does not know its place yet, and acknowledges when it does.
             is_probe_due: epoch > 1,
@@ -127,7 +133,13 @@ impl Child {
         }
         let ChildState { unanswered, unanswered_since, heard_at, .. } = self.state;
         let is_silent = unanswered >= UNANSWERED_MIN && now.since(unanswered_since) > timeouts.peer_timeout;
-        if is_silent { Some(PeerFailure::Silent) } else { self.stall.failure(now, heard_at, timeouts) }
+        if is_silent {
+            Some(PeerFailure::Silent)
+        } else if self.is_by_stream {
+            self.stream.failure(now, heard_at, self.state.acked, timeouts)
+        } else {
+            self.stall.failure(now, heard_at, timeouts)
+        }
     }
 
     /// When its timer expires: the RTO, the persist timer or the keepalive timer.
@@ -148,9 +160,14 @@ impl Child {
     fn ack_timer(&self, timeouts: Timeouts) -> Nanoseconds {
         let state = &self.state;
         let rto = state.rtt.rto(timeouts.min_rto);
-        let doublings = if self.owes_ack() {
+        let doublings = if self.owes_ack() && self.is_by_stream {
+            // What is on its way comes without being asked for: only an acknowledgment may be lost.
+            state.backoff.max(state.persist_probes).min(BACKOFF_MAX)
+        } else if self.owes_ack() {
             state.backoff.max(self.stall.backoff()).min(BACKOFF_MAX)
-        } else if state.stable.is_before(state.sent) || !state.sent.is_before(state.window_end) {
+        } else if !self.is_by_stream
+            && (state.stable.is_before(state.sent) || !state.sent.is_before(state.window_end))
+        {
             // Acknowledgments of the last packets were not requested, its subtree lacks packets, or its receive window is full
             // (the persist timer of RFC 9293, section 3.8.6.1).
             state.persist_probes.saturating_add(PERSIST_BACKOFF).min(BACKOFF_MAX)
@@ -170,8 +187,10 @@ impl Child {
             return false;
         }
         self.state.timer_started_at = now;
-        if !self.owes_ack() {
+        if self.is_by_stream || !self.owes_ack() {
             self.state.persist_probes = self.state.persist_probes.saturating_add(1);
+        }
+        if !self.owes_ack() {
             return false;
         }
         self.state.backoff += 1;
@@ -180,6 +199,9 @@ impl Child {
         }
         // The first request or its acknowledgment may only be late: where many packets are in flight, a probe finds out which are
         // lost. A single packet is as good a probe (tail loss probe, RFC 8985, section 7).
+        if self.is_by_stream {
+            return true;
+        }
         let has_slot = self.state.acked.is_before(self.state.window_end);
         let is_late = self.state.backoff > 1 || self.stall.is_backed_off();
         if has_slot && (self.in_flight() == 1 || is_late && self.in_flight() > 0) {

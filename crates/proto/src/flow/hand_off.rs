@@ -46,6 +46,7 @@ impl Flow {
                 && !child.stall.is_backed_off()
         };
         has_neighbours
+            && !self.is_by_streams()
             && self.repair.is_none()
             && is_open
             && is_by_node

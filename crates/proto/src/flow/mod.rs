@@ -11,10 +11,11 @@ mod receive;
 mod repair;
 mod send;
 mod stall;
+mod stream;
 
 use std::net::SocketAddr;
 
-use treecast_wire::{Integrity, Keys, MemberId, Missing, Offload, Sequence, Timestamp};
+use treecast_wire::{Integrity, Keys, MemberId, Missing, Offload, Sequence, Timestamp, Transport};
 use zerocopy::FromZeros;
 
 use crate::bitmap::Bitmap;
@@ -23,11 +24,13 @@ use crate::{GroupCounters, Nanoseconds, Piece, Refused, Settings};
 
 pub(crate) use receive::{DataSource, ParentSeries, PendingAck, Received};
 pub(crate) use send::{Probe, Segment};
+pub use stream::StreamChange;
 
 use child::Child;
 use multicast::{Multicast, SlotMulticast};
 use receive::AckRequest;
 use repair::Repair;
+use stream::ParentStream;
 
 /// What stays the same while a flow lives.
 #[derive(Debug, Clone, Copy)]
@@ -36,6 +39,7 @@ pub(crate) struct FlowConfig {
     pub payload_bytes_max: u16,
     pub offload: Offload,
     pub integrity: Integrity,
+    pub transport: Transport,
     /// With offload `switch`, the address to which the root sends data.
     pub multicast: Option<SocketAddr>,
     pub start: Start,
@@ -86,6 +90,12 @@ pub(crate) struct Flow {
     multicast: Option<Multicast>,
     /// A packet that was accepted with a corrupt payload.
     repair: Option<Repair>,
+    /// Children whose streams are to be closed.
+    detached: Vec<MemberId>,
+    /// At the root: the application has waited for the packets before this one; and the first packet of the last message.
+    flushed: Sequence,
+    message_start: Sequence,
+    parent_stream: ParentStream,
 }
 
 /// What is in a slot.
@@ -141,6 +151,10 @@ impl Flow {
             paced_until: Nanoseconds::ZERO,
             multicast: multicast.map(|address| Multicast::new(address, slots, start)),
             repair: None,
+            detached: Vec::new(),
+            flushed: start,
+            message_start: start,
+            parent_stream: ParentStream::default(),
         }
     }
 
@@ -173,6 +187,9 @@ impl Flow {
         if !self.is_valid(&piece) || !self.state.expected.fits(&piece) {
             let Piece { message, offset, length, .. } = piece;
             return Err(Refused::Piece { message, offset, length });
+        }
+        if piece.offset == 0 {
+            self.message_start = self.state.next;
         }
         self.keep(self.state.next, Slot::new(piece, false, false));
         self.advance();
@@ -230,6 +247,11 @@ impl Flow {
 
     pub const fn offload(&self) -> Offload {
         self.config.offload
+    }
+
+    /// The next packet expected.
+    pub const fn next(&self) -> Sequence {
+        self.state.next
     }
 
     pub const fn stable(&self) -> Sequence {

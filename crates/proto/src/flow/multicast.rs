@@ -11,11 +11,11 @@ use zerocopy::FromZeros;
 use super::child::Child;
 use super::receive::DataSource;
 use super::{Flow, Segment, Slot};
-use crate::Nanoseconds;
 use crate::bitmap::Bitmap;
 use crate::congestion_window::CongestionWindow;
 use crate::rtt::Rtt;
 use crate::state::MulticastState;
+use crate::{Carrier, Nanoseconds};
 
 /// Whether the root has sent a packet by multicast.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromZeros)]
@@ -485,7 +485,7 @@ impl Flow {
         self.state.counters.sent += 1;
         self.spend(now, piece.length);
         let data = Data { ack_requested, close, distribution: Distribution::Multicast, ..piece.data() };
-        Some(Segment { to, packet, data, slot: index as u32 })
+        Some(Segment { to, packet, data, slot: index as u32, carrier: Carrier::Datagram })
     }
 
     /// A child has accepted all packets before this one, after this time if it was asked: the window of packets in the network may change.

@@ -3,7 +3,7 @@
 use treecast_wire::{Acknowledgment, Body, Data, Distribution, Missing, Sequence, Timestamp};
 
 use super::multicast::ack_interval;
-use super::{Flow, Multicast, Slot, SlotMulticast};
+use super::{Flow, Multicast, ParentStream, Slot, SlotMulticast};
 use crate::state::FlowState;
 use crate::{Nanoseconds, Piece};
 
@@ -102,11 +102,16 @@ impl Flow {
         } else {
             self.hold(packet, slot)
         };
+        let was_due = self.ack_request.is_due;
         let has_advanced = stored.is_some() && !packet.is_before(first);
         // A packet that was accepted before is sent again later, unless it is a replay.
         let is_fresh = has_advanced || is_later;
         if data.ack_requested && is_fresh {
             self.request_ack(packet + 1, sent_at);
+            if self.is_by_streams() {
+                // The parent asks for the sake of its slots, which it frees when the subtree has the packets.
+                self.ack_request.is_due = was_due || self.has_news();
+            }
         }
         if has_advanced {
             self.on_new_data(now, data.distribution, source);
@@ -131,15 +136,21 @@ impl Flow {
         self.state.parent_timestamp = Timestamp(0);
         self.parent_probe_timestamp = Timestamp(0);
         self.parent_control_timestamp = Timestamp(0);
+        self.parent_stream = ParentStream::default();
     }
 
     /// The parent requests an acknowledgment, and says which packet it will send next.
-    pub fn handle_probe(&mut self, parent_sent: Sequence, sent_at: Timestamp) {
+    pub fn handle_probe(&mut self, now: Nanoseconds, parent_sent: Sequence, sent_at: Timestamp) {
         // A parent never sends beyond its child's receive window: a number beyond it is invalid, and is clamped.
         if !self.window_end().is_before(parent_sent) {
             self.highest_sent = self.highest_sent.max(parent_sent);
         }
-        self.request_ack(parent_sent.min(self.window_end()), sent_at);
+        let upto = parent_sent.min(self.window_end());
+        self.request_ack(upto, sent_at);
+        if self.is_by_streams() {
+            self.check_parent_stream(now, upto);
+            self.request_stability(now, upto.min(self.state.next));
+        }
     }
 
     fn request_ack(&mut self, upto: Sequence, sent_at: Timestamp) {

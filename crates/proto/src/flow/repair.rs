@@ -5,7 +5,7 @@
 use treecast_wire::{Data, Distribution, Missing, Sequence};
 
 use super::{Flow, Segment, Slot, SlotMulticast};
-use crate::{Nanoseconds, Refused};
+use crate::{Carrier, Nanoseconds, Refused};
 
 /// A packet that the parent is asked for again.
 #[derive(Debug, Clone, Copy)]
@@ -82,7 +82,7 @@ impl Flow {
     /// before a packet is accepted.
     pub(super) fn on_repair_request(&mut self, index: usize, packet: Sequence) {
         let is_there = !packet.is_before(self.state.freed) && packet.is_before(self.state.next);
-        if is_there && self.multicast.is_none() {
+        if is_there && self.multicast.is_none() && !self.is_by_streams() {
             self.children[index].corrupt = Some(packet);
         }
     }
@@ -101,6 +101,7 @@ impl Flow {
             .iter_mut()
             .filter_map(|child| Some((child.address, child.corrupt.take()?)))
             .find(|(_, packet)| !packet.is_before(freed))?;
+        let carrier = Carrier::Datagram;
         let Slot { piece, close, multicast, .. } = *self.slot(packet);
         debug_assert!(multicast == SlotMulticast::Not, "such data has a code");
         let data = Data {
@@ -111,6 +112,6 @@ impl Flow {
             ..piece.data()
         };
         self.state.counters.retransmitted += 1;
-        Some(Segment { to, packet, data, slot: self.index(packet) as u32 })
+        Some(Segment { to, packet, data, slot: self.index(packet) as u32, carrier })
     }
 }

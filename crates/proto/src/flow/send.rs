@@ -1,14 +1,15 @@
 //! To the children: new packets in round robin, and retransmissions.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use treecast_wire::{Data, Distribution, MemberId, Sequence, Timestamp};
 
 use super::child::Child;
 use super::multicast::{Multicast, SlotMulticast, requests_regularly};
-use super::{ChildAddress, Flow, PeerFailure, Slot};
+use super::stream::StreamState;
+use super::{ChildAddress, Flow, ParentStream, PeerFailure, Slot};
 use crate::state::Start;
-use crate::{Nanoseconds, Refused};
+use crate::{Carrier, Nanoseconds, Refused};
 
 /// A packet that is to be sent to one child now.
 #[derive(Debug, Clone, Copy)]
@@ -17,6 +18,7 @@ pub(crate) struct Segment {
     pub packet: Sequence,
     pub data: Data,
     pub slot: u32,
+    pub carrier: Carrier,
 }
 
 /// A probe that is to be sent to one child now.
@@ -35,6 +37,9 @@ const FRAME_BYTES: u64 = 66;
 /// The number of packets that one child is sent before the next child is: one wake-up of its host then serves all of them, and the
 /// next child does not wait long. It is the number of full datagrams of an Ethernet in one GSO batch.
 const BURST_PACKETS_MAX: u32 = 44;
+
+/// The same on streams, whose packets are longer: the next child begins to forward meanwhile.
+const STREAM_BURST_PACKETS_MAX: u32 = 4;
 
 /// The time's worth of packets that pacing lets go at once.
 const PACING_BURST: Nanoseconds = Nanoseconds::from_us(500);
@@ -55,6 +60,8 @@ impl Flow {
             });
             self.children.push(child);
         }
+        let gone = kept.into_iter().flatten().filter(|child| child.stream.state != StreamState::Closed);
+        self.detached.extend(gone.map(|child| child.member()));
         self.child_indices =
             self.children.iter().enumerate().map(|(index, child)| (child.member(), index)).collect();
         self.child_indices.sort_unstable();
@@ -80,6 +87,11 @@ impl Flow {
     /// Whether this is the number of a child, and its address.
     pub fn is_child(&self, member: MemberId, address: SocketAddr) -> bool {
         self.child_index(member).is_some_and(|index| self.children[index].address == address)
+    }
+
+    /// Whether this is the number of a child, and the IP address of its node.
+    pub fn is_child_at(&self, member: MemberId, ip: IpAddr) -> bool {
+        self.child_index(member).is_some_and(|index| self.children[index].address.ip() == ip)
     }
 
     pub(super) fn child_index(&self, member: MemberId) -> Option<usize> {
@@ -139,6 +151,7 @@ impl Flow {
                     self.on_congestion(stable, true);
                 }
                 self.count_retransmitting(index);
+                self.check_stream(now, index);
             }
         }
         let timers = self.children.iter().map(|child| child.timer(timeouts));
@@ -154,7 +167,9 @@ impl Flow {
         for child in &mut self.children {
             child.state.unanswered = 0;
             child.stall.on_suspend(now);
+            child.stream.on_suspend();
         }
+        self.parent_stream = ParentStream::default();
         self.state.timer_at = Nanoseconds::ZERO;
     }
 
@@ -173,12 +188,16 @@ impl Flow {
         }
         let is_next = |child: &Child| child.is_probe_due && !child.is_retransmitting;
         let index = self.children.iter().position(is_next)?;
+        let child = &self.children[index];
+        let offered = (self.is_by_streams() && child.is_established)
+            .then(|| self.limit_of(child).min(child.state.window_end).max(child.state.sent));
         let unaccepted = self.slot(self.children[index].state.acked).piece.length;
         let child = &mut self.children[index];
         child.is_probe_due = false;
         child.state.addressed_at = now;
         self.probing -= 1;
-        let sent = child.state.sent;
+        // On a stream the child is told what there is for it, so that it notices a stream that carries nothing.
+        let sent = offered.unwrap_or(child.state.sent);
         child.request_ack(now, sent);
         let is_path_probe = child.stall.on_probe(now, child.state.heard_at, sent_at, unaccepted);
         self.state.timer_at = self.state.timer_at.min(child.timer(self.config.timeouts));
@@ -208,6 +227,7 @@ impl Flow {
         let Slot { piece, ack_requested, close, multicast } = *self.slot(packet);
         let is_last_queued = packet + 1 == self.state.next;
         let index = self.index(packet);
+        let (is_by_stream, is_flushed) = (self.is_by_streams(), self.is_flushed_by_message());
         let child = &mut self.children[place];
         if child.in_flight() == 0 {
             child.state.timer_started_at = now;
@@ -219,9 +239,11 @@ impl Flow {
         }
         child.set_sent_at(index, self.config.slots, now);
         child.state.addressed_at = now;
-        let fills_window = child.in_flight() >= child.state.congestion_window.packets
-            || !child.state.sent.is_before(child.state.window_end);
-        let ends_burst = self.config.is_root && is_last_queued && piece.is_last();
+        let fills_congestion_window =
+            !is_by_stream && child.in_flight() >= child.state.congestion_window.packets;
+        let fills_window = fills_congestion_window || !child.state.sent.is_before(child.state.window_end);
+        let ends_burst =
+            self.config.is_root && is_last_queued && piece.is_last() && (!is_by_stream || is_flushed);
         let ack_requested = ack_requested
             || retransmitted
             || fills_window
@@ -234,6 +256,7 @@ impl Flow {
             self.state.timer_at = self.state.timer_at.min(child.timer(self.config.timeouts));
         }
         let to = child.address;
+        let carrier = if is_by_stream { Carrier::Stream(child.member()) } else { Carrier::Datagram };
         if retransmitted {
             self.state.counters.retransmitted += 1;
         } else {
@@ -247,7 +270,7 @@ impl Flow {
             _ => Distribution::MulticastAndTree,
         };
         let data = Data { ack_requested, retransmitted, close, distribution, ..piece.data() };
-        Some(Segment { to, packet, data, slot: index as u32 })
+        Some(Segment { to, packet, data, slot: index as u32, carrier })
     }
 
     /// Pacing counts a packet of this length that is sent.
@@ -317,9 +340,11 @@ impl Flow {
 
     /// Each child that may be sent packets is sent a burst before the next child is.
     fn next_new(&mut self) -> Option<(usize, Sequence)> {
+        let burst_packets_max =
+            if self.is_by_streams() { STREAM_BURST_PACKETS_MAX } else { BURST_PACKETS_MAX };
         loop {
             while let Some(child) = self.children.get(self.turn) {
-                if self.may_send(child) && child.state.sent.is_before(self.round + BURST_PACKETS_MAX) {
+                if self.may_send(child) && child.state.sent.is_before(self.round + burst_packets_max) {
                     return Some((self.turn, child.state.sent));
                 }
                 self.turn += 1;
@@ -339,18 +364,27 @@ impl Flow {
 
     /// Whether the child may be sent its next packet.
     fn may_send(&self, child: &Child) -> bool {
+        let sent = child.state.sent;
+        let has_way = if self.is_by_streams() {
+            child.stream.state == StreamState::Open
+        } else {
+            child.in_flight() < child.state.congestion_window.packets
+        };
+        child.is_established
+            && has_way
+            && sent.is_before(self.limit_of(child))
+            && sent.is_before(child.state.window_end)
+    }
+
+    /// The first packet that is not to be sent to a child yet, apart from its windows.
+    pub(super) fn limit_of(&self, child: &Child) -> Sequence {
         // The closing packet follows what the application has forwarded without being forwarded itself.
         let is_unlimited = self.config.offload.is_by_node() || self.closed == Some(child.forward_limit);
         let limit = self.send_limit();
         let limit = if is_unlimited { limit } else { child.forward_limit.min(limit) };
         // Later packets come to it by multicast.
         let multicast = self.multicast.as_ref().filter(|_| self.config.is_root && child.multicast.is_reached);
-        let limit = multicast.map_or(limit, |multicast| limit.min(multicast.first()));
-        let sent = child.state.sent;
-        child.is_established
-            && sent.is_before(limit)
-            && sent.is_before(child.state.window_end)
-            && child.in_flight() < child.state.congestion_window.packets
+        multicast.map_or(limit, |multicast| limit.min(multicast.first()))
     }
 
     /// The first packet that is not to be sent to any child yet.

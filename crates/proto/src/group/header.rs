@@ -3,12 +3,12 @@
 use std::net::SocketAddr;
 
 use treecast_wire::{
-    Acknowledgment, Authentication, Body, Control, ControlHeader, GroupId, Handshake, Header, Keys, MemberId,
-    Nonce, Sequence, SessionId, Timestamp,
+    Acknowledgment, Authentication, Body, Challenge, Control, ControlHeader, GroupId, HEADER_BYTES,
+    Handshake, Header, Keys, MemberId, Nonce, Sequence, SessionId, Timestamp,
 };
 
 use crate::flow::{Flow, PendingAck, Probe, Segment};
-use crate::{GroupKey, Nanoseconds, Transmit, TransmitPayload};
+use crate::{Carrier, GroupKey, Nanoseconds, Transmit, TransmitPayload};
 
 /// The fields that all headers of a group at one node have in common, and the keys of their codes.
 #[derive(Debug, Clone)]
@@ -46,10 +46,11 @@ impl HeaderTemplate {
         self.session = None;
     }
 
-    /// What the codes of data cover becomes known.
-    pub const fn set_authentication(&mut self, authentication: Authentication) {
+    /// What the codes of data cover becomes known, and whether payloads without codes have CRCs.
+    pub const fn set_payload_checks(&mut self, authentication: Authentication, has_crcs: bool) {
         if let Some(session) = &mut self.session {
             session.keys.authentication = authentication;
+            session.keys.has_crcs = has_crcs;
         }
     }
 
@@ -119,11 +120,19 @@ impl HeaderTemplate {
             let timestamp = self.next_timestamp(now);
             return Some(self.transmit(self.own_keys(), to, timestamp, Sequence(0), Body::Heartbeat));
         }
-        let Segment { to, packet, data, slot } = flow.poll_segment(now)?;
+        let Segment { to, packet, data, slot, carrier } = flow.poll_segment(now)?;
         let sent_at = Timestamp(now.0.max(1));
         let transmit = self.transmit(self.own_keys(), to, sent_at, packet, Body::Data(data));
         let payload = TransmitPayload::Slot { group: self.group, slot, length: data.length };
-        Some(Transmit { payload, ..transmit })
+        Some(Transmit { payload, carrier, ..transmit })
+    }
+
+    /// The packet that opens the stream to the parent, which is to begin with packet `next`.
+    pub fn attach(&self, challenge: Challenge, next: Sequence) -> Option<[u8; HEADER_BYTES]> {
+        let Self { group, member, epoch, .. } = *self;
+        let body = Body::Attach(challenge);
+        let header = Header { group, epoch, sender: member, sequence: next, timestamp: Timestamp(0), body };
+        self.keys().map(|keys| header.write(&keys.header))
     }
 
     /// The timestamp of a probe or a control message: each is later than those before. 0 means none.
@@ -158,7 +167,8 @@ impl HeaderTemplate {
     ) -> Transmit {
         let Self { group, member, epoch, .. } = *self;
         let header = Header { group, epoch, sender: member, sequence, timestamp, body };
-        Transmit { to, header: header.write(&keys.header), payload: TransmitPayload::Bytes(Vec::new()) }
+        let (header, payload) = (header.write(&keys.header), TransmitPayload::Bytes(Vec::new()));
+        Transmit { to, header, payload, carrier: Carrier::Datagram }
     }
 }
 

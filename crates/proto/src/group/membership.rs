@@ -328,8 +328,9 @@ impl Membership {
     fn contradicts(&self, epoch: u32, table: &Table) -> bool {
         let Some(known) = &self.table else { return false };
         let settings = |table: &Table| {
-            let &Table { slots, payload_bytes_max, offload, authentication, integrity, .. } = table;
-            (slots, payload_bytes_max, offload, authentication, integrity)
+            let &Table { slots, payload_bytes_max, offload, authentication, integrity, transport, .. } =
+                table;
+            (slots, payload_bytes_max, offload, authentication, integrity, transport)
         };
         let part = known.neighbours.chunks(Table::PART_NEIGHBOURS_MAX).nth(table.part.into());
         let is_equal = known.member == table.member && part == Some(&table.neighbours);
@@ -642,7 +643,7 @@ impl Membership {
 
 #[cfg(test)]
 mod tests {
-    use treecast_wire::{Integrity, Sequence};
+    use treecast_wire::{Integrity, Sequence, Transport};
 
     use super::*;
 
@@ -666,6 +667,7 @@ mod tests {
             offload: Offload::Nic,
             authentication: Authentication::Header,
             integrity: Integrity::Crc32c,
+            transport: Transport::Packets,
             part: number as u16,
             parts: count,
             neighbours: neighbours.to_vec(),

@@ -6,14 +6,14 @@ mod member_table;
 mod membership;
 mod receive;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use treecast_wire::{
-    AbortReason, Control, Eviction, GroupId, Keys, MemberId, Nonce, Offload, Readers, RootLoss, Sequence,
-    SessionId,
+    AbortReason, Body, Challenge, Control, Eviction, GroupId, HEADER_BYTES, Header, Keys, MemberId, Nonce,
+    Offload, Readers, RootLoss, Sequence, SessionId,
 };
 
-use crate::flow::{Flow, FlowConfig, Timeouts};
+use crate::flow::{Flow, FlowConfig, StreamChange, Timeouts};
 use crate::hand_off::{HandOff, HandOffPacket};
 use crate::{
     CreateGroup, Ending, Event, GroupCounters, GroupKey, Nanoseconds, Piece, Refused, Settings, Start,
@@ -53,6 +53,14 @@ struct Farewell {
 const END_NOTICES: usize = 3;
 const END_INTERVAL: Nanoseconds = Nanoseconds::from_ms(5);
 
+/// How a packet has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    Datagram,
+    /// On the stream to the parent.
+    Stream,
+}
+
 /// The part of this node in the tree.
 #[derive(Debug, Clone)]
 enum Role {
@@ -70,6 +78,7 @@ impl Group {
             payload_bytes_max: create.payload_bytes_max,
             offload: create.offload,
             integrity: create.integrity,
+            transport: create.transport,
             multicast: create.multicast,
             start: Start { packet: create.start, message: 0, bytes: 0 },
             bytes_per_s_max: create.bytes_per_s_max,
@@ -78,6 +87,7 @@ impl Group {
         };
         let mut header = HeaderTemplate::new(create.group, create.key, create.root, 1);
         header.set_session(create.session, create.authentication);
+        header.set_payload_checks(create.authentication, create.transport.has_crcs(create.integrity));
         let mut flow = Flow::new(config);
         let table = MemberTable::new(now, settings, create, parents);
         flow.set_children(now, header.epoch, &table.own_children());
@@ -130,6 +140,46 @@ impl Group {
     /// The payload of a packet that readers need is corrupt.
     pub fn repair(&mut self, now: Nanoseconds, packet: Sequence) -> Result<(), Refused> {
         self.flow.as_mut().ok_or(Refused::UnknownGroup(self.header.group))?.repair(now, packet)
+    }
+
+    /// At the root: wants to know when all members have what is queued.
+    pub fn flush(&mut self, now: Nanoseconds) -> Result<(), Refused> {
+        match (&self.role, &mut self.flow) {
+            (Role::Root(_), Some(flow)) => {
+                if flow.is_by_streams() {
+                    flow.flush(now);
+                }
+                Ok(())
+            }
+            _ => Err(Refused::NotTheRoot(self.header.group)),
+        }
+    }
+
+    /// The first packet on a stream that a child of this node has opened from this address. Returns the child, if the
+    /// stream is taken.
+    pub fn attach(
+        &mut self,
+        now: Nanoseconds,
+        from: IpAddr,
+        challenge: Challenge,
+        header: &Header,
+    ) -> Option<MemberId> {
+        let flow = self.flow.as_mut().filter(|_| !self.has_ended)?;
+        let is_answer = header.body == Body::Attach(challenge);
+        let is_taken = is_answer
+            && flow.is_child_at(header.sender, from)
+            && flow.attach(now, header.sender, header.sequence);
+        if !is_taken {
+            flow.counters_mut().unknown_sender += 1;
+        }
+        is_taken.then_some(header.sender)
+    }
+
+    /// The stream of a child has changed.
+    pub fn set_stream(&mut self, child: MemberId, change: StreamChange) {
+        if let Some(flow) = &mut self.flow {
+            flow.set_stream(child, change);
+        }
     }
 
     /// At the root: nothing more will be queued.
@@ -296,6 +346,10 @@ impl Group {
             }
     }
 
+    pub fn next(&self) -> Option<Sequence> {
+        self.flow.as_ref().map(Flow::next)
+    }
+
     pub fn readable(&self) -> Option<(Sequence, Sequence)> {
         self.flow.as_ref().map(Flow::readable)
     }
@@ -337,6 +391,22 @@ impl Group {
             Role::Member(membership) => Some(membership.parent_address()?),
         };
         Some((parent, self.flow.as_ref()?.addresses().collect()))
+    }
+
+    /// With transport `streams`, the address of the parent to which this node is to open its stream.
+    pub fn stream_parent(&self) -> Option<SocketAddr> {
+        let is_wanted = !self.has_ended && self.flow.as_ref().is_some_and(Flow::is_by_streams);
+        self.neighbours().and_then(|(parent, _)| parent).filter(|_| is_wanted)
+    }
+
+    /// The packet that opens the stream to the parent.
+    pub fn attach_packet(&self, challenge: Challenge) -> Option<[u8; HEADER_BYTES]> {
+        self.header.attach(challenge, self.flow.as_ref()?.next())
+    }
+
+    /// Whether a child of this node has a stream.
+    pub fn has_stream(&self, child: MemberId) -> bool {
+        !self.has_ended && self.flow.as_ref().is_some_and(|flow| flow.has_stream(child))
     }
 
     pub fn root(&self) -> Option<SocketAddr> {
@@ -464,6 +534,13 @@ impl Group {
 /// What comes out.
 impl Group {
     pub fn poll_events(&mut self) -> impl Iterator<Item = Event> {
+        let group = self.header.group;
+        if let Some(flow) = &mut self.flow {
+            self.events.extend(flow.poll_detached().map(|child| Event::Detached { group, child }));
+            if flow.take_stalled() {
+                self.events.push(Event::Stalled { group });
+            }
+        }
         self.events.drain(..)
     }
 

@@ -10,7 +10,7 @@ use treecast_wire::{
 use super::handshake::HandshakeStep;
 use super::member_table::{ControlSender, MemberTable};
 use super::membership::{NewPlace, TableStep};
-use super::{Group, Role};
+use super::{Group, Role, Way};
 use crate::flow::{Ack, DataSource, Flow, FlowConfig, ParentSeries, Received, Timeouts};
 use crate::{Ending, Event, GroupCounters, Nanoseconds, Settings, Start};
 
@@ -22,8 +22,19 @@ impl Group {
         settings: &Settings,
         from: SocketAddr,
         packet: &Packet<'_>,
+        way: Way,
     ) -> Option<u32> {
         let Header { sender, sequence, timestamp, epoch, body, .. } = packet.header;
+        // Payloads on streams may have no checksum: nobody is to bring another one in a datagram.
+        let is_by_streams = self.flow.as_ref().is_some_and(Flow::is_by_streams);
+        let is_on_its_way = match body {
+            Body::Data(_) => is_by_streams == (way == Way::Stream),
+            _ => way == Way::Datagram,
+        };
+        if !is_on_its_way {
+            self.counters_mut().invalid += 1;
+            return None;
+        }
         match body {
             Body::Data(data) => return self.handle_data(now, sender, from, sequence, &data, timestamp),
             Body::Acknowledgment(acknowledgment) | Body::Nak(acknowledgment, _) => {
@@ -52,7 +63,8 @@ impl Group {
                 }
             }
             Body::Heartbeat => self.handle_heartbeat(now, sender, from, timestamp),
-            Body::Handshake(_) => {}
+            // These are handled apart.
+            Body::Handshake(_) | Body::Attach(_) => {}
         }
         None
     }
@@ -134,7 +146,7 @@ impl Group {
             (Some(flow), Role::Member(membership)) if membership.is_parent(sender, from) => {
                 if flow.is_from_parent_now(ParentSeries::Probes, timestamp) {
                     membership.handle_heard(now, sender, from);
-                    flow.handle_probe(sequence, timestamp);
+                    flow.handle_probe(now, sequence, timestamp);
                 }
             }
             (Some(_), Role::Member(membership)) if membership.is_root_member(sender, from) => {
@@ -297,7 +309,8 @@ impl Group {
         }
         self.header.epoch = epoch;
         self.header.member = table.member;
-        self.header.set_authentication(table.authentication);
+        let has_crcs = table.transport.has_crcs(table.integrity);
+        self.header.set_payload_checks(table.authentication, has_crcs);
         let flow = self.flow.get_or_insert_with(|| {
             self.events.push(Event::Placed {
                 group,
@@ -306,6 +319,7 @@ impl Group {
                 slots: table.slots,
                 payload_bytes_max: table.payload_bytes_max,
                 offload: table.offload,
+                transport: table.transport,
                 multicast,
             });
             Flow::new(FlowConfig {
@@ -313,6 +327,7 @@ impl Group {
                 payload_bytes_max: table.payload_bytes_max,
                 offload: table.offload,
                 integrity: table.integrity,
+                transport: table.transport,
                 multicast,
                 start: Start { packet: table.start, message: table.message, bytes: table.bytes },
                 bytes_per_s_max: None,

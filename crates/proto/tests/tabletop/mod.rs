@@ -13,6 +13,7 @@ use std::net::SocketAddr;
 use treecast_proto::{
     Authentication, CreateGroup, Event, GroupId, GroupKey, Input, Integrity, MemberId, Nanoseconds, Offload,
     Output, Piece, Protocol, Refused, Sequence, SessionId, Settings, Store, Trace, Transmit, TransmitPayload,
+    Transport,
 };
 use treecast_wire::{Header, Keys, View};
 
@@ -199,6 +200,7 @@ impl Tabletop {
             session,
             authentication: keys.authentication,
             integrity: Integrity::default(),
+            transport: Transport::Packets,
             root: number(root),
             members: members.iter().map(|&member| address(member)).collect(),
             readers: setting.readers.iter().map(|&(member, count)| (number(member), count)).collect(),
@@ -476,7 +478,7 @@ impl Tabletop {
     }
 
     fn transmit(&mut self, from: char, transmit: Transmit) -> Result<(), String> {
-        let Transmit { to, header, payload } = transmit;
+        let Transmit { to, header, payload, .. } = transmit;
         let mut bytes = header.to_vec();
         match payload {
             TransmitPayload::Bytes(payload) => bytes.extend(payload),

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use goldenscript::{Context, Runner};
 use treecast_proto::{
     AbortReason, Authentication, CreateGroup, GroupId, Input, Integrity, MemberId, Nanoseconds, Offload,
-    ReaderSet, Readers, Sequence,
+    ReaderSet, Readers, Sequence, Transport,
 };
 use treecast_wire::{
     Acknowledgment, Body, Control, ControlHeader, Data, Distribution, Eviction, Neighbour, Nonce, Role,
@@ -424,6 +424,7 @@ fn table(member: char, parent: char, children: &str) -> Table {
         offload: Offload::Nic,
         authentication: Authentication::Header,
         integrity: Integrity::default(),
+        transport: Transport::Packets,
         part: 0,
         parts: 1,
         neighbours: neighbours.chain(children.chars().map(|name| neighbour(Role::Child, name))).collect(),

@@ -23,6 +23,7 @@ pub fn datagram(bytes: &[u8]) -> String {
         Body::Probe => format!("probe: next {sequence}"),
         Body::PathProbe { length } => format!("path probe of {length} bytes: next {sequence}"),
         Body::Heartbeat => "heartbeat".to_owned(),
+        Body::Attach(_) => format!("stream from {sequence}"),
         Body::Control(ControlHeader { operation, .. }) => match Control::read(operation, packet.payload) {
             Ok(meaning) => control(epoch, &meaning),
             Err(malformed) => format!("malformed control message: {malformed}"),
@@ -130,6 +131,14 @@ pub fn event(event: &Event) -> String {
         Event::MemberLost { group, member, reader: Some(reader), loss } => {
             format!("group {group} has lost process {reader} of member {member}: {loss}")
         }
+        Event::Attached { stream, child: None } => format!("stream {stream} is refused"),
+        Event::Attached { child: Some((group, child)), .. } => {
+            format!("child {child} of group {group} has its stream")
+        }
+        Event::Detached { group, child } => {
+            format!("the stream of child {child} of group {group} is to be closed")
+        }
+        Event::Stalled { group } => format!("the stream to the parent in group {group} carries nothing"),
         Event::Ended { group, ending } => format!("group {group} has ended: {ending}"),
     }
 }

@@ -55,7 +55,8 @@ impl Forgery {
             | Body::Nak(..)
             | Body::Probe
             | Body::PathProbe { .. }
-            | Body::Heartbeat => {}
+            | Body::Heartbeat
+            | Body::Attach(_) => {}
         }
         let bytes = [&header.write(&self.keys.header)[..], &self.payload].concat();
         Datagram { from: self.from, to: self.to, bytes }

@@ -459,7 +459,7 @@ impl<'a> Pair<'a> {
                 Output::Timeout(timeout) => break timeout,
                 Output::Event(event) => self.reference_events.push_back(event),
                 Output::Store(_) => return Err("a payload is stored without a datagram".into()),
-                Output::Transmit(Transmit { to, header, payload }) => {
+                Output::Transmit(Transmit { to, header, payload, .. }) => {
                     let mut bytes = header.to_vec();
                     match payload {
                         TransmitPayload::Bytes(payload) => bytes.extend(payload),
@@ -473,7 +473,7 @@ impl<'a> Pair<'a> {
             }
         };
         loop {
-            let Transmit { to, header, payload } = match self.subject.poll(now) {
+            let Transmit { to, header, payload, .. } = match self.subject.poll(now) {
                 Output::Timeout(_) => break,
                 Output::Event(event) => {
                     self.subject_events.push_back(event);

@@ -164,6 +164,7 @@ impl MemberTable {
             offload: create.offload,
             authentication: create.authentication,
             integrity: create.integrity,
+            transport: create.transport,
             part: 0,
             parts: 1,
             neighbours: Vec::new(),

@@ -1,0 +1,281 @@
+//! The streams of an engine's groups: what the protocol sends on them and gets from them.
+
+#![expect(unsafe_code, reason = "the kernel reads and writes slots in place")]
+
+use std::cell::Cell;
+use std::net::SocketAddr;
+
+use treecast_proto::{
+    Event, GroupId, Input, MemberId, Nanoseconds, Output, Sequence, StreamChange, TransmitPayload,
+};
+use treecast_wire::{HEADER_BYTES, View};
+
+use super::core::{Core, EndedStream};
+use super::{Engine, Progress};
+use crate::clock;
+use crate::memory::ring::SlotAddresses;
+use crate::memory::shared_group::RingSide;
+use crate::streams::{Queued, Read, Ready, Received, Slots, Written};
+
+/// So many bytes for a child are written at once. More are written in several turns, so that its
+/// host begins to forward meanwhile.
+const WRITE_BYTES: usize = 128 << 10;
+
+/// The most reads of a stream before others have their turn.
+const READS_MAX: usize = 16;
+
+impl Engine {
+    /// Whether there are streams, or may be.
+    pub fn uses_streams(&self) -> bool {
+        self.streams.is_used()
+    }
+
+    /// Opens the streams that groups need, and closes those that they need no more.
+    pub(super) fn tend_streams(&mut self) {
+        let Self { core, streams, .. } = self;
+        for ended in core.ended_streams.drain(..) {
+            match ended {
+                EndedStream::ToParent(group) => streams.close_parent(group),
+                EndedStream::ToChild(group, child) => streams.close_child(group, child),
+                EndedStream::AllOf(group) => streams.close_group(group),
+            }
+        }
+        if core.by_streams.is_empty() {
+            return;
+        }
+        let now = clock::now();
+        for &group in &core.by_streams {
+            let has_ring = core.groups.get(&group).is_some_and(|entry| entry.side.is_some());
+            let parent = core.protocol.stream_parent(group).filter(|_| has_ring);
+            streams.dial(now, group, parent);
+            if core.protocol.children(group).next().is_some() {
+                streams.listen(now);
+            }
+        }
+    }
+
+    /// When something about streams is due.
+    pub(super) fn stream_timeout(&self) -> Option<Nanoseconds> {
+        let Self { core, streams, .. } = self;
+        if core.by_streams.is_empty() && !streams.is_used() {
+            return None;
+        }
+        streams
+            .timeout(|group| core.by_streams.contains(&group) && core.protocol.stream_parent(group).is_some())
+    }
+
+    /// Queues a packet for a child, and writes when there is enough.
+    pub(super) fn queue_on_stream(
+        &mut self,
+        now: Nanoseconds,
+        child: MemberId,
+        header: [u8; HEADER_BYTES],
+        payload: &TransmitPayload,
+    ) {
+        let &TransmitPayload::Slot { group, slot, length } = payload else { return };
+        let Ok(packet) = View::new(&header).map(|view| view.sequence()) else { return };
+        let queued = Queued { header, packet, slot, length: length as usize };
+        if self.streams.queue(group, child, queued) >= WRITE_BYTES
+            && let Some(stream) = self.streams.of_child(group, child)
+        {
+            self.write_stream(now, stream);
+        }
+    }
+
+    /// Writes what is queued for children.
+    pub(super) fn write_streams(&mut self) {
+        while let Some(stream) = self.streams.next_unwritten() {
+            self.write_stream(clock::now(), stream);
+        }
+    }
+
+    /// Writes what is queued for a child, and tells the protocol what has changed.
+    fn write_stream(&mut self, now: Nanoseconds, stream: u64) {
+        let Self { core: Core { protocol, groups, .. }, streams, .. } = self;
+        let address = |group: GroupId, packet: Sequence, slot: u32| {
+            protocol.piece(group, packet)?;
+            match groups.get(&group)?.side.as_ref()? {
+                RingSide::Writer(writer) => Some(writer.address(slot)),
+                RingSide::Reader(reader) => Some(reader.address(slot)),
+            }
+        };
+        // SAFETY: the protocol holds each of these packets, so that nobody writes its slot: at the
+        // root the application writes those that the engine has released, in `give_progress`; at
+        // another member the engine writes slots of packets that have not come, in `store`.
+        let written = unsafe { streams.write(stream, address) };
+        let Some((group, child, written, was_blocked)) = written else { return };
+        let change = match written {
+            Written::Blocked => StreamChange::Full,
+            Written::All if was_blocked => StreamChange::Writable,
+            Written::All | Written::Nothing => return,
+            Written::Failed => StreamChange::Closed,
+        };
+        // The group may have ended.
+        let _ = protocol.handle(now, Input::Stream { group, child, change });
+    }
+
+    /// Reads what the parent has sent, if there is one only, and passes it on; none if nothing has
+    /// come.
+    ///
+    /// Most wake-ups of a member are for this, and nothing else is looked at then.
+    pub(super) fn pass_on_stream(&mut self) -> Option<Progress> {
+        let (stream, group) = self.streams.lone_parent()?;
+        let (read, progress) = self.read_stream(stream, group);
+        matches!(read, Read::More | Read::All).then_some(progress)
+    }
+
+    /// Deals with the streams that are ready: reads what parents have sent, and passes it on.
+    pub(super) fn receive_streams(&mut self) -> Progress {
+        if !self.streams.is_used() {
+            return Progress::Done;
+        }
+        let mut progress = Progress::Done;
+        if let Some(progress) = self.pass_on_stream() {
+            // Whatever else is ready is so at the next call too.
+            return progress;
+        }
+        let ready = self.streams.ready(clock::now());
+        let is_empty = ready.is_empty();
+        for ready in ready {
+            let now = clock::now();
+            match ready {
+                Ready::FirstPacket { stream, from, challenge, packet } => {
+                    let input = Input::Attach { stream, from, challenge, bytes: &packet };
+                    let _ = self.core.protocol.handle(now, input);
+                    if let Some(stray) = self.core.protocol.take_stray() {
+                        self.core.audit.on_stray(now, SocketAddr::new(from, 0), stray);
+                    }
+                    self.take_local_outputs();
+                }
+                Ready::Challenged { stream, group, challenge } => {
+                    match self.core.protocol.attach_packet(group, challenge) {
+                        Some(packet) => self.streams.answer(stream, &packet),
+                        None => self.streams.close(stream),
+                    }
+                }
+                Ready::Parent { stream, group } => {
+                    progress = progress.and(self.read_stream(stream, group).1);
+                }
+                Ready::Writable { stream, .. } => self.write_stream(now, stream),
+                Ready::ChildClosed { group, child } => {
+                    let input = Input::Stream { group, child, change: StreamChange::Closed };
+                    let _ = self.core.protocol.handle(now, input);
+                }
+            }
+        }
+        if !is_empty {
+            self.tend_streams();
+            progress = progress.and(self.send_some());
+            self.core.give_progress();
+        }
+        progress
+    }
+
+    fn take_local_outputs(&mut self) {
+        while let Some(output) = self.core.protocol.poll_local() {
+            match output {
+                Output::Event(Event::Attached { stream, child: Some((group, child)) }) => {
+                    self.streams.attach(stream, group, child);
+                }
+                Output::Event(Event::Attached { stream, child: None }) => self.streams.close(stream),
+                Output::Event(event) => self.core.handle_event(&event),
+                Output::Store(_) | Output::Transmit(_) | Output::Timeout(_) => {}
+            }
+        }
+    }
+
+    /// Reads what the parent of a group has sent, a bounded number of times, and forwards it each
+    /// time. Returns what the first read has found.
+    fn read_stream(&mut self, stream: u64, group: GroupId) -> (Read, Progress) {
+        let first = self.read_stream_once(stream, group);
+        let mut read = first;
+        if read == Read::NoSlot {
+            // A parent sends no packet for which there is no slot.
+            self.streams.close(stream);
+        }
+        for _ in 0..READS_MAX {
+            if !matches!(read, Read::More | Read::All) {
+                return (first, Progress::Done);
+            }
+            let sent = self.send_some();
+            self.core.give_progress();
+            if sent == Progress::More || read == Read::All {
+                return (first, sent);
+            }
+            read = self.read_stream_once(stream, group);
+        }
+        (first, Progress::More)
+    }
+
+    /// Reads once.
+    fn read_stream_once(&mut self, stream: u64, group: GroupId) -> Read {
+        let Self { core, streams, .. } = self;
+        let entry = core.groups.get(&group);
+        let Some(RingSide::Writer(writer)) = entry.and_then(|entry| entry.side.as_ref()) else {
+            return Read::Ended;
+        };
+        let (slots, count) = (writer.slot_addresses(), writer.slots());
+        let (Some(parent), Some(next), Some(freed)) =
+            (streams.peer(stream), core.protocol.next(group), core.protocol.freed(group))
+        else {
+            return Read::Ended;
+        };
+        let next = Cell::new(next);
+        let end = freed + count;
+        let now = clock::now();
+        let mut free = FreeSlots { slots, next: &next, end };
+        streams.read(stream, &mut free, |received| {
+            let is_right = core.take_record(now, group, parent, received);
+            if let Some(expected) = core.protocol.next(group) {
+                next.set(expected);
+            }
+            is_right
+        })
+    }
+}
+
+/// The free slots of a member's ring.
+struct FreeSlots<'a> {
+    slots: SlotAddresses,
+    /// The packet that is expected next.
+    next: &'a Cell<Sequence>,
+    /// The first packet without a free slot.
+    end: Sequence,
+}
+
+impl Slots for FreeSlots<'_> {
+    fn free(&mut self, number: usize) -> Option<(*mut u8, usize)> {
+        let packet = self.next.get() + number as u32;
+        packet.is_before(self.end).then(|| self.slots.of(packet))
+    }
+}
+
+impl Core {
+    /// Takes a packet that a group's parent has sent on its stream; false if it is none that a
+    /// parent sends.
+    fn take_record(
+        &mut self,
+        now: Nanoseconds,
+        group: GroupId,
+        parent: SocketAddr,
+        Received { header, payload }: Received<'_>,
+    ) -> bool {
+        if View::new(header).map(|view| view.group()) != Ok(group) {
+            return false;
+        }
+        // A packet is never refused.
+        let _ = self.protocol.handle(now, Input::Record { from: parent, header, payload });
+        if let Some(stray) = self.protocol.take_stray() {
+            self.audit.on_stray(now, parent, stray);
+            return false;
+        }
+        while let Some(output) = self.protocol.poll_local() {
+            match output {
+                Output::Store(store) => self.store(&store, payload),
+                Output::Event(event) => self.handle_event(&event),
+                Output::Transmit(_) | Output::Timeout(_) => {}
+            }
+        }
+        true
+    }
+}

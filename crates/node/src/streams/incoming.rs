@@ -1,0 +1,358 @@
+//! What is read from a parent: packets, whose payloads go into their slots as they come.
+
+use std::io::IoSliceMut;
+use std::os::fd::BorrowedFd;
+use std::slice;
+
+use rustix::io::{Errno, readv};
+use smallvec::SmallVec;
+use treecast_proto::GroupId;
+use treecast_wire::{HEADER_BYTES, View};
+
+/// The packets of a group's parent.
+///
+/// A packet's length is in its header. Long messages are full packets and a last one, so that a
+/// read is made for full packets: each header goes into its place here, and each payload into the
+/// next slot. What follows a shorter packet has come into the wrong places, and is moved.
+#[derive(Debug)]
+pub struct Incoming {
+    pub group: GroupId,
+    headers: Vec<[u8; HEADER_BYTES]>,
+    /// How much there is of the first packet: of its header, and of its payload in the first slot.
+    header_bytes: usize,
+    payload_bytes: usize,
+    /// What has come into the wrong places.
+    moved: Vec<u8>,
+}
+
+/// The slots in which payloads are to be stored.
+pub trait Slots {
+    /// The address of the slot of the packet that is expected next, or of the `number`th one behind
+    /// it, and the length of a slot in bytes; none if that slot is not free. Until the next packet
+    /// is taken, nobody else uses the slot.
+    fn free(&mut self, number: usize) -> Option<(*mut u8, usize)>;
+}
+
+/// A packet as it was read; nothing is verified but its length.
+#[derive(Debug, Clone, Copy)]
+pub struct Received<'a> {
+    pub header: &'a [u8; HEADER_BYTES],
+    pub payload: &'a [u8],
+}
+
+/// What a read has found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Read {
+    /// There may be more.
+    More,
+    /// There is no more for the moment.
+    All,
+    /// There was nothing.
+    Nothing,
+    /// No slot is free.
+    NoSlot,
+    /// The stream has ended, or carries what no parent sends.
+    Ended,
+}
+
+/// The most bytes of a read: then what has come is forwarded.
+const READ_BYTES_MAX: usize = 128 << 10;
+
+/// The most packets of a read.
+const PACKETS_MAX: usize = 16;
+
+impl Incoming {
+    pub fn new(group: GroupId) -> Self {
+        Self { group, headers: vec![[0; HEADER_BYTES]], header_bytes: 0, payload_bytes: 0, moved: Vec::new() }
+    }
+
+    /// Reads once, and calls `take` with each whole packet, until that returns false.
+    pub fn read(
+        &mut self,
+        socket: BorrowedFd<'_>,
+        slots: &mut impl Slots,
+        mut take: impl FnMut(Received<'_>) -> bool,
+    ) -> Read {
+        let Some((_, stride)) = slots.free(0) else { return Read::NoSlot };
+        let packets = (READ_BYTES_MAX / (HEADER_BYTES + stride)).clamp(1, PACKETS_MAX);
+        let payloads: SmallVec<[(*mut u8, usize); PACKETS_MAX]> =
+            (0..packets).map_while(|number| slots.free(number)).collect();
+        self.headers.resize(self.headers.len().max(packets), [0; HEADER_BYTES]);
+        let (header_bytes, payload_bytes) = (self.header_bytes, self.payload_bytes);
+        let mut parts = SmallVec::<[IoSliceMut<'_>; 2 * PACKETS_MAX]>::new();
+        for (number, (header, &(first, bytes))) in self.headers.iter_mut().zip(&payloads).enumerate() {
+            let (header_skip, payload_skip) =
+                if number == 0 { (header_bytes, payload_bytes) } else { (0, 0) };
+            if header_skip < HEADER_BYTES {
+                parts.push(IoSliceMut::new(&mut header[header_skip..]));
+            }
+            // SAFETY: the slot is free, has so many bytes, and is used by nobody else before `take`
+            // is called.
+            let payload = unsafe { slice::from_raw_parts_mut(first, bytes) };
+            parts.push(IoSliceMut::new(&mut payload[payload_skip..]));
+        }
+        let room: usize = parts.iter().map(|part| part.len()).sum();
+        let received = match readv(socket, &mut parts) {
+            Ok(received @ 1..) => received,
+            Err(Errno::AGAIN | Errno::INTR) => return Read::Nothing,
+            Ok(_) | Err(_) => return Read::Ended,
+        };
+        drop(parts);
+        match self.take_packets(received, &payloads, slots, &mut take) {
+            Some(()) if received == room => Read::More,
+            Some(()) => Read::All,
+            None => Read::Ended,
+        }
+    }
+
+    /// Takes the packets that are whole after so many bytes more; none if no parent sends such.
+    fn take_packets(
+        &mut self,
+        received: usize,
+        payloads: &[(*mut u8, usize)],
+        slots: &mut impl Slots,
+        take: &mut impl FnMut(Received<'_>) -> bool,
+    ) -> Option<()> {
+        let mut rest = self.header_bytes + self.payload_bytes + received;
+        for (number, &(first, stride)) in payloads.iter().enumerate() {
+            let header = self.headers[number];
+            if rest < HEADER_BYTES {
+                return self.keep(number, rest, 0, first, slots);
+            }
+            let length = payload_length(&header, stride)?;
+            let there = (rest - HEADER_BYTES).min(stride);
+            if there < length {
+                return self.keep(number, HEADER_BYTES, there, first, slots);
+            }
+            if length < stride {
+                // All that has come behind this packet is for others.
+                self.moved.clear();
+                // SAFETY: the slot has `stride` bytes, and nobody else uses it before `take` is
+                // called.
+                let slot = unsafe { slice::from_raw_parts(first, stride) };
+                self.moved.extend_from_slice(&slot[length..there]);
+                let mut left = rest - HEADER_BYTES - there;
+                for (header, &(first, stride)) in
+                    self.headers[number + 1..].iter().zip(&payloads[number + 1..])
+                {
+                    // SAFETY: as above.
+                    for part in [&header[..], unsafe { slice::from_raw_parts(first, stride) }] {
+                        let part = &part[..left.min(part.len())];
+                        self.moved.extend_from_slice(part);
+                        left -= part.len();
+                    }
+                }
+            }
+            // SAFETY: as above; the slot is written by nobody while `take` looks at the payload,
+            // which may find that it belongs there.
+            let payload = unsafe { slice::from_raw_parts(first, length) };
+            if !take(Received { header: &header, payload }) {
+                return None;
+            }
+            if length < stride {
+                return self.take_moved(stride, slots, take);
+            }
+            rest -= HEADER_BYTES + length;
+        }
+        debug_assert_eq!(rest, 0, "no more is read than there is room for");
+        (self.header_bytes, self.payload_bytes) = (0, 0);
+        Some(())
+    }
+
+    /// Takes the packets that have come into the wrong places.
+    fn take_moved(
+        &mut self,
+        stride: usize,
+        slots: &mut impl Slots,
+        take: &mut impl FnMut(Received<'_>) -> bool,
+    ) -> Option<()> {
+        let moved = std::mem::take(&mut self.moved);
+        let mut rest = &moved[..];
+        while let Some((header, behind)) = rest.split_first_chunk::<HEADER_BYTES>() {
+            let length = payload_length(header, stride)?;
+            let Some((payload, behind)) = behind.split_at_checked(length) else {
+                // The first part of a payload goes to where the rest will come.
+                self.headers[0] = *header;
+                (self.header_bytes, self.payload_bytes) = (HEADER_BYTES, behind.len());
+                write(behind, slots)?;
+                self.moved = moved;
+                return Some(());
+            };
+            if !take(Received { header, payload }) {
+                return None;
+            }
+            rest = behind;
+        }
+        self.headers[0][..rest.len()].copy_from_slice(rest);
+        (self.header_bytes, self.payload_bytes) = (rest.len(), 0);
+        self.moved = moved;
+        Some(())
+    }
+
+    /// Keeps the beginning of a packet: that of its payload in the slot of the next packet.
+    fn keep(
+        &mut self,
+        number: usize,
+        header_bytes: usize,
+        payload_bytes: usize,
+        first: *const u8,
+        slots: &mut impl Slots,
+    ) -> Option<()> {
+        self.headers.swap(0, number);
+        (self.header_bytes, self.payload_bytes) = (header_bytes, payload_bytes);
+        if payload_bytes > 0 {
+            let (slot, _) = slots.free(0)?;
+            if slot.cast_const() != first {
+                // A packet before it was there already, and has taken no slot. SAFETY: both slots
+                // have so many bytes, are free, and are used by nobody else; they are different
+                // slots.
+                unsafe { std::ptr::copy_nonoverlapping(first, slot, payload_bytes) };
+            }
+        }
+        Some(())
+    }
+}
+
+/// Writes the beginning of a payload into the slot of the next packet.
+fn write(bytes: &[u8], slots: &mut impl Slots) -> Option<()> {
+    if !bytes.is_empty() {
+        let (slot, stride) = slots.free(0)?;
+        assert!(bytes.len() <= stride, "a payload is no longer than a slot");
+        // SAFETY: the slot has `stride` bytes, is free, and is used by nobody else; the bytes are
+        // elsewhere.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), slot, bytes.len()) };
+    }
+    Some(())
+}
+
+/// The length of a packet's payload; none if no parent sends such a packet.
+fn payload_length(header: &[u8; HEADER_BYTES], stride: usize) -> Option<usize> {
+    View::new(header).ok()?.data_length().filter(|&length| length <= stride)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::os::fd::AsFd;
+    use std::os::unix::net::UnixStream;
+
+    use proptest::prelude::*;
+    use treecast_wire::{
+        Body, Data, Distribution, Header, MacKey, MemberId, PayloadChecksum, Sequence, Timestamp,
+    };
+
+    use super::*;
+
+    const STRIDE: usize = 300;
+    const SLOTS: usize = 8;
+
+    /// A member's slots, of which it reads each packet at once.
+    struct Memory {
+        slots: Vec<[u8; STRIDE]>,
+        next: std::rc::Rc<std::cell::Cell<usize>>,
+    }
+
+    impl Slots for Memory {
+        fn free(&mut self, number: usize) -> Option<(*mut u8, usize)> {
+            let slot = (self.next.get() + number) % SLOTS;
+            (number < SLOTS).then(|| (self.slots[slot].as_mut_ptr(), STRIDE))
+        }
+    }
+
+    fn packet(number: usize, length: usize) -> (Vec<u8>, Vec<u8>) {
+        let data = Data {
+            message: number as u32,
+            offset: 0,
+            length: length as u32,
+            message_length: length as u64,
+            checksum: PayloadChecksum(0),
+            ack_requested: false,
+            retransmitted: false,
+            close: false,
+            distribution: Distribution::Tree,
+        };
+        let header = Header {
+            group: GroupId(1),
+            epoch: 1,
+            sender: MemberId(0),
+            sequence: Sequence(number as u32),
+            timestamp: Timestamp(1),
+            body: Body::Data(data),
+        };
+        let payload = (0..length).map(|place| (number * 7 + place) as u8).collect();
+        (header.write(&MacKey([0; 2])).to_vec(), payload)
+    }
+
+    proptest! {
+        /// Whatever the lengths of packets and of reads, every packet comes once, in order and
+        /// whole; also where some of them were there already, and take no slot.
+        #[test]
+        fn packets_come_as_they_were_sent(
+            lengths in prop::collection::vec(prop_oneof![0..=STRIDE, Just(STRIDE), 0..20_usize], 1..60),
+            known in prop::collection::vec(any::<bool>(), 60),
+            chunks in prop::collection::vec(prop_oneof![1..=3_usize, 1..=200_usize, 1..=20_000_usize], 1..40),
+        ) {
+            let (mut one, other) = UnixStream::pair().unwrap();
+            other.set_nonblocking(true).unwrap();
+            let sent: Vec<_> = lengths.iter().enumerate().map(|(number, &length)| packet(number, length)).collect();
+            let bytes: Vec<u8> = sent.iter().flat_map(|(header, payload)| [&header[..], payload].concat()).collect();
+            let next = std::rc::Rc::new(std::cell::Cell::new(0));
+            let mut memory = Memory { slots: vec![[0; STRIDE]; SLOTS], next: next.clone() };
+            let mut incoming = Incoming::new(GroupId(1));
+            let mut received = Vec::new();
+            let mut rest = &bytes[..];
+            for chunk in chunks.iter().cycle() {
+                let (now, later) = rest.split_at((*chunk).min(rest.len()));
+                one.write_all(now).unwrap();
+                rest = later;
+                loop {
+                    let more = incoming.read(other.as_fd(), &mut memory, |Received { header, payload }| {
+                        received.push((header.to_vec(), payload.to_vec()));
+                        next.set(next.get() + usize::from(!known[received.len() - 1]));
+                        true
+                    });
+                    prop_assert!(matches!(more, Read::More | Read::All | Read::Nothing));
+                    if received.len() == sent.len() || more != Read::More {
+                        break;
+                    }
+                }
+                if rest.is_empty() {
+                    break;
+                }
+            }
+            prop_assert_eq!(received, sent);
+        }
+
+        #[test]
+        fn arbitrary_bytes_end_the_stream_or_are_packets(bytes in prop::collection::vec(any::<u8>(), 0..2_000)) {
+            let (mut one, other) = UnixStream::pair().unwrap();
+            other.set_nonblocking(true).unwrap();
+            one.write_all(&bytes).unwrap();
+            drop(one);
+            let mut memory = Memory { slots: vec![[0; STRIDE]; SLOTS], next: std::rc::Rc::default() };
+            let mut incoming = Incoming::new(GroupId(1));
+            while incoming.read(other.as_fd(), &mut memory, |_| true) != Read::Ended {}
+        }
+    }
+
+    #[test]
+    fn a_payload_goes_straight_into_its_slot() {
+        let (mut one, other) = UnixStream::pair().unwrap();
+        let next = std::rc::Rc::new(std::cell::Cell::new(0));
+        let mut memory = Memory { slots: vec![[0; STRIDE]; SLOTS], next: next.clone() };
+        let places: Vec<*const u8> = memory.slots.iter().map(|slot| slot.as_ptr()).collect();
+        for number in 0..3 {
+            let (header, payload) = packet(number, STRIDE);
+            one.write_all(&[header, payload].concat()).unwrap();
+        }
+        let mut incoming = Incoming::new(GroupId(1));
+        let mut count = 0;
+        incoming.read(other.as_fd(), &mut memory, |Received { payload, .. }| {
+            assert_eq!(payload.as_ptr(), places[count]);
+            count += 1;
+            next.set(count);
+            true
+        });
+        assert_eq!(count, 3);
+    }
+}

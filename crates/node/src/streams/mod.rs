@@ -1,0 +1,483 @@
+//! The TCP connections of a node that carry the data of groups, from parent to child (docs/wire.md,
+//! "Streams").
+//!
+//! A child connects to its parent's port, whose number is that of the parent's UDP port, and
+//! answers the parent's challenge. From then on only the parent sends. Every socket is
+//! non-blocking, and one epoll instance tells which of them are ready.
+//!
+//! # Bounds
+//! At most [`GUESTS_MAX`] connections wait for the first packet of their host, each for
+//! [`GUEST_TIMEOUT`] and [`HEADER_BYTES`] bytes. What a parent could not write stays in the slots, and
+//! takes only a [`Queued`] for each packet, of which there are fewer than slots.
+
+#![expect(unsafe_code, reason = "the kernel reads and writes slots in place")]
+
+mod incoming;
+mod outgoing;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::event::epoll;
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, connect, recv, send, socket_with,
+    sockopt,
+};
+use rustix::time::Timespec;
+use treecast_proto::{Challenge, GroupId, MemberId, Nanoseconds, Sequence};
+use treecast_wire::HEADER_BYTES;
+
+use crate::random;
+
+pub use incoming::{Incoming, Read, Received, Slots};
+pub use outgoing::{Outgoing, Queued, Written};
+
+/// The connections of a node.
+#[derive(Debug)]
+pub struct Streams {
+    /// The address of the node's UDP socket.
+    address: SocketAddr,
+    epoll: OwnedFd,
+    listener: Option<TcpListener>,
+    /// When the port is tried again, which another process has.
+    listen_at: Nanoseconds,
+    opened: u64,
+    connections: BTreeMap<u64, Connection>,
+    children: BTreeMap<(GroupId, MemberId), u64>,
+    parents: BTreeMap<GroupId, u64>,
+    /// When a group may open its stream again.
+    dial_at: BTreeMap<GroupId, Nanoseconds>,
+    /// Children with packets that are not written yet.
+    unwritten: VecDeque<u64>,
+}
+
+#[derive(Debug)]
+struct Connection {
+    socket: OwnedFd,
+    peer: SocketAddr,
+    role: Role,
+}
+
+#[derive(Debug)]
+enum Role {
+    /// A host has connected, and has to answer the challenge.
+    Guest(Guest),
+    /// A child, to which packets are written.
+    Child(Box<Outgoing>),
+    /// This node connects to the parent of a group, whose challenge it has to answer.
+    Dialing(GroupId),
+    /// The parent of a group, whose packets are read.
+    Parent(Box<Incoming>),
+}
+
+#[derive(Debug)]
+struct Guest {
+    challenge: Challenge,
+    until: Nanoseconds,
+    packet: [u8; HEADER_BYTES],
+    received: usize,
+}
+
+/// The most connections that wait for the first packet of their host.
+pub const GUESTS_MAX: usize = 64;
+
+/// How long a connection waits for the first packet of its host.
+pub const GUEST_TIMEOUT: Nanoseconds = Nanoseconds::from_ms(2_000);
+
+/// How long a child waits before it connects again, and a parent before it tries its port again.
+const RETRY_INTERVAL: Nanoseconds = Nanoseconds::from_ms(20);
+
+/// The most connections that are accepted at a time.
+const ACCEPTED_MAX: usize = 16;
+
+/// The most events of one call.
+const EVENTS_MAX: usize = 32;
+
+/// The epoll token of the listening socket.
+const LISTENER: u64 = 0;
+
+/// What has become ready.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ready {
+    /// A host has answered the challenge: its first packet is there.
+    FirstPacket { stream: u64, from: IpAddr, challenge: Challenge, packet: [u8; HEADER_BYTES] },
+    /// The parent of a group has sent its challenge.
+    Challenged { stream: u64, group: GroupId, challenge: Challenge },
+    /// Packets of the parent of a group can be read.
+    Parent { stream: u64, group: GroupId },
+    /// A child takes more.
+    Writable { stream: u64, group: GroupId, child: MemberId },
+    /// A child's stream has ended.
+    ChildClosed { group: GroupId, child: MemberId },
+}
+
+impl Streams {
+    /// No connections, of a node with this UDP address.
+    pub fn new(address: SocketAddr) -> io::Result<Self> {
+        Ok(Self {
+            address,
+            epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
+            listener: None,
+            listen_at: Nanoseconds::ZERO,
+            opened: LISTENER,
+            connections: BTreeMap::new(),
+            children: BTreeMap::new(),
+            parents: BTreeMap::new(),
+            dial_at: BTreeMap::new(),
+            unwritten: VecDeque::new(),
+        })
+    }
+
+    /// Whether there are connections, or there may be.
+    pub fn is_used(&self) -> bool {
+        self.listener.is_some() || !self.connections.is_empty()
+    }
+
+    /// Listens for children from now on, or tries to.
+    pub fn listen(&mut self, now: Nanoseconds) {
+        if self.listener.is_some() || now < self.listen_at {
+            return;
+        }
+        let open = || {
+            let listener = TcpListener::bind(self.address)?;
+            listener.set_nonblocking(true)?;
+            let data = epoll::EventData::new_u64(LISTENER);
+            epoll::add(&self.epoll, &listener, data, epoll::EventFlags::IN)?;
+            Ok::<_, io::Error>(listener)
+        };
+        match open() {
+            Ok(listener) => self.listener = Some(listener),
+            Err(error) => {
+                if self.listen_at == Nanoseconds::ZERO {
+                    tracing::warn!(%error, address = %self.address, "cannot listen for the streams of children: trying again");
+                }
+                self.listen_at = now + RETRY_INTERVAL;
+            }
+        }
+    }
+
+    /// Has the stream of a group to its parent, or none; connects if that is due.
+    pub fn dial(&mut self, now: Nanoseconds, group: GroupId, parent: Option<SocketAddr>) {
+        let current = self.parents.get(&group).copied();
+        let peer = current.and_then(|stream| self.connections.get(&stream)).map(|connection| connection.peer);
+        if peer == parent {
+            return;
+        }
+        if let Some(stream) = current {
+            self.close(stream);
+        }
+        let Some(parent) = parent else { return };
+        if self.dial_at.get(&group).is_some_and(|&at| now < at) {
+            return;
+        }
+        self.dial_at.insert(group, now + RETRY_INTERVAL);
+        match self.connect(parent) {
+            Ok(socket) => {
+                let flags = epoll::EventFlags::IN;
+                if let Ok(stream) = self.add(socket, parent, Role::Dialing(group), flags) {
+                    self.parents.insert(group, stream);
+                }
+            }
+            Err(error) => tracing::debug!(%group, %parent, %error, "cannot connect to the parent"),
+        }
+    }
+
+    fn connect(&self, parent: SocketAddr) -> io::Result<OwnedFd> {
+        let family = if parent.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+        let socket =
+            socket_with(family, SocketType::STREAM, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC, None)?;
+        // The parent knows this node by its address.
+        if !self.address.ip().is_unspecified() {
+            bind(&socket, &SocketAddr::new(self.address.ip(), 0))?;
+        }
+        sockopt::set_tcp_nodelay(&socket, true)?;
+        match connect(&socket, &parent) {
+            Ok(()) | Err(Errno::INPROGRESS) => Ok(socket),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn add(
+        &mut self,
+        socket: OwnedFd,
+        peer: SocketAddr,
+        role: Role,
+        flags: epoll::EventFlags,
+    ) -> io::Result<u64> {
+        self.opened += 1;
+        epoll::add(&self.epoll, &socket, epoll::EventData::new_u64(self.opened), flags)?;
+        self.connections.insert(self.opened, Connection { socket, peer, role });
+        Ok(self.opened)
+    }
+
+    /// When something is due without an event; none: never.
+    pub fn timeout(&self, is_dialing_due: impl Fn(GroupId) -> bool) -> Option<Nanoseconds> {
+        let guests = self.connections.values().filter_map(|connection| match &connection.role {
+            Role::Guest(guest) => Some(guest.until),
+            _ => None,
+        });
+        let unconnected = self
+            .dial_at
+            .iter()
+            .filter(|(group, _)| !self.parents.contains_key(group) && is_dialing_due(**group));
+        let listening =
+            (self.listener.is_none() && self.listen_at > Nanoseconds::ZERO).then_some(self.listen_at);
+        guests.chain(unconnected.map(|(_, &at)| at)).chain(listening).min()
+    }
+
+    /// The stream to a parent, if there is one only: what has come is usually there.
+    pub fn lone_parent(&self) -> Option<(u64, GroupId)> {
+        let mut parents = self.parents.iter();
+        let (&group, &stream) = parents.next()?;
+        let is_open = self
+            .connections
+            .get(&stream)
+            .is_some_and(|connection| matches!(connection.role, Role::Parent(_)));
+        (is_open && parents.next().is_none()).then_some((stream, group))
+    }
+
+    /// What is ready: each is to be dealt with before the next call.
+    pub fn ready(&mut self, now: Nanoseconds) -> Vec<Ready> {
+        let empty = epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) };
+        let mut events = [empty; EVENTS_MAX];
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let count = epoll::wait(&self.epoll, &mut events[..], Some(&at_once)).unwrap_or(0);
+        let mut ready = Vec::new();
+        for event in &events[..count] {
+            match event.data.u64() {
+                LISTENER => self.accept(now),
+                stream => ready.extend(self.look_at(stream, event.flags)),
+            }
+        }
+        self.expire_guests(now);
+        ready
+    }
+
+    fn look_at(&mut self, stream: u64, flags: epoll::EventFlags) -> Option<Ready> {
+        let Connection { socket, peer, role } = self.connections.get_mut(&stream)?;
+        match role {
+            Role::Guest(guest) => {
+                let room = &mut guest.packet[guest.received..];
+                match recv(&*socket, room, RecvFlags::empty()) {
+                    Ok((received @ 1.., _)) => guest.received += received,
+                    Err(Errno::AGAIN | Errno::INTR) => {}
+                    _ => self.close(stream),
+                }
+                let Some(Connection { peer, role: Role::Guest(guest), .. }) = self.connections.get(&stream)
+                else {
+                    return None;
+                };
+                let &Guest { challenge, packet, received, .. } = guest;
+                let from = peer.ip().to_canonical();
+                (received == HEADER_BYTES).then_some(Ready::FirstPacket { stream, from, challenge, packet })
+            }
+            Role::Child(child) => {
+                let (group, child) = (child.group, child.child);
+                // A child sends nothing more: what comes is its end.
+                if flags.intersects(epoll::EventFlags::IN | epoll::EventFlags::HUP | epoll::EventFlags::ERR) {
+                    self.close(stream);
+                    return Some(Ready::ChildClosed { group, child });
+                }
+                Some(Ready::Writable { stream, group, child })
+            }
+            Role::Dialing(group) => {
+                let mut challenge = [0; Challenge::BYTES];
+                let group = *group;
+                // The parent writes it at once.
+                match recv(&*socket, &mut challenge[..], RecvFlags::empty()) {
+                    Ok((Challenge::BYTES, _)) => {
+                        Some(Ready::Challenged { stream, group, challenge: Challenge(challenge) })
+                    }
+                    Err(Errno::AGAIN | Errno::INTR) => None,
+                    other => {
+                        tracing::debug!(%group, parent = %peer, ?other, "the parent takes no stream");
+                        self.close(stream);
+                        None
+                    }
+                }
+            }
+            Role::Parent(parent) => Some(Ready::Parent { stream, group: parent.group }),
+        }
+    }
+
+    fn accept(&mut self, now: Nanoseconds) {
+        for _ in 0..ACCEPTED_MAX {
+            let Some(Ok((socket, peer))) = self.listener.as_ref().map(TcpListener::accept) else { return };
+            if let Err(error) = self.welcome(now, socket, peer) {
+                tracing::debug!(%peer, %error, "cannot take a stream");
+            }
+        }
+    }
+
+    /// Sends the challenge to a host that has connected.
+    fn welcome(&mut self, now: Nanoseconds, socket: TcpStream, peer: SocketAddr) -> io::Result<()> {
+        let is_guest = |connection: &Connection| matches!(connection.role, Role::Guest(_));
+        if self.connections.values().filter(|connection| is_guest(connection)).count() >= GUESTS_MAX {
+            return Err(io::Error::other("too many hosts have not said who they are"));
+        }
+        socket.set_nonblocking(true)?;
+        socket.set_nodelay(true)?;
+        let challenge = Challenge(random::bytes()?);
+        // An empty socket takes so few bytes.
+        send(&socket, &challenge.0, SendFlags::NOSIGNAL)?;
+        let guest = Guest { challenge, until: now + GUEST_TIMEOUT, packet: [0; HEADER_BYTES], received: 0 };
+        self.add(socket.into(), peer, Role::Guest(guest), epoll::EventFlags::IN).map(drop)
+    }
+
+    fn expire_guests(&mut self, now: Nanoseconds) {
+        let is_late = |connection: &Connection| match &connection.role {
+            Role::Guest(guest) => guest.until <= now,
+            _ => false,
+        };
+        let late = self.connections.iter().filter(|(_, connection)| is_late(connection));
+        let late: Vec<u64> = late.map(|(&stream, _)| stream).collect();
+        for stream in late {
+            self.close(stream);
+        }
+    }
+
+    /// A host is a child of a group.
+    pub fn attach(&mut self, stream: u64, group: GroupId, child: MemberId) {
+        if let Some(earlier) = self.children.insert((group, child), stream) {
+            self.close(earlier);
+            self.children.insert((group, child), stream);
+        }
+        if let Some(connection) = self.connections.get_mut(&stream) {
+            connection.role = Role::Child(Box::new(Outgoing::new(group, child)));
+        }
+    }
+
+    /// Answers the challenge of a group's parent by this packet, and reads packets from now on.
+    pub fn answer(&mut self, stream: u64, packet: &[u8; HEADER_BYTES]) {
+        let Some(Connection { socket, role, .. }) = self.connections.get_mut(&stream) else { return };
+        let Role::Dialing(group) = *role else { return };
+        // An empty socket takes so few bytes.
+        if send(&*socket, packet, SendFlags::NOSIGNAL) == Ok(packet.len()) {
+            *role = Role::Parent(Box::new(Incoming::new(group)));
+        } else {
+            self.close(stream);
+        }
+    }
+
+    /// Queues a packet for a child; returns the number of bytes that are queued for it.
+    pub fn queue(&mut self, group: GroupId, child: MemberId, queued: Queued) -> usize {
+        let Some(&stream) = self.children.get(&(group, child)) else { return 0 };
+        let Some(Connection { role: Role::Child(outgoing), .. }) = self.connections.get_mut(&stream) else {
+            return 0;
+        };
+        if outgoing.is_idle() {
+            self.unwritten.push_back(stream);
+        }
+        outgoing.push(queued)
+    }
+
+    /// A stream with packets that are to be written.
+    pub fn next_unwritten(&mut self) -> Option<u64> {
+        self.unwritten.pop_front()
+    }
+
+    /// The stream of a child.
+    pub fn of_child(&self, group: GroupId, child: MemberId) -> Option<u64> {
+        self.children.get(&(group, child)).copied()
+    }
+
+    /// Writes what is queued for a child, from slots at these addresses; none of a packet that has
+    /// left its slot. Returns also whether the socket took no more before.
+    ///
+    /// # Safety
+    /// Each address is that of a slot whose first bytes, as many as the packet is long, nobody writes during the call.
+    pub unsafe fn write(
+        &mut self,
+        stream: u64,
+        address: impl Fn(GroupId, Sequence, u32) -> Option<*const u8>,
+    ) -> Option<(GroupId, MemberId, Written, bool)> {
+        let Connection { socket, role: Role::Child(outgoing), .. } = self.connections.get_mut(&stream)?
+        else {
+            return None;
+        };
+        let was_blocked = outgoing.is_blocked();
+        let (group, child) = (outgoing.group, outgoing.child);
+        let address = |packet, slot| address(group, packet, slot);
+        // SAFETY: as the caller says.
+        let written = unsafe { outgoing.write(socket.as_fd(), address) };
+        match written {
+            Written::Nothing | Written::All | Written::Blocked => {
+                let is_blocked = written == Written::Blocked;
+                if is_blocked != was_blocked {
+                    let writable =
+                        if is_blocked { epoll::EventFlags::OUT } else { epoll::EventFlags::empty() };
+                    let flags = epoll::EventFlags::IN | writable;
+                    let _ = epoll::modify(&self.epoll, socket, epoll::EventData::new_u64(stream), flags);
+                }
+            }
+            Written::Failed => self.close(stream),
+        }
+        Some((group, child, written, was_blocked))
+    }
+
+    /// Reads packets of a group's parent into slots, as [`Incoming::read`]. A stream that has ended
+    /// is closed.
+    pub fn read(
+        &mut self,
+        stream: u64,
+        slots: &mut impl Slots,
+        take: impl FnMut(Received<'_>) -> bool,
+    ) -> Read {
+        let Some(Connection { socket, role: Role::Parent(incoming), .. }) = self.connections.get_mut(&stream)
+        else {
+            return Read::Ended;
+        };
+        let read = incoming.read(socket.as_fd(), slots, take);
+        if read == Read::Ended {
+            self.close(stream);
+        }
+        read
+    }
+
+    /// The address of the parent at the other end.
+    pub fn peer(&self, stream: u64) -> Option<SocketAddr> {
+        self.connections.get(&stream).map(|connection| connection.peer)
+    }
+
+    /// Closes the stream of a group to its parent, to open it again.
+    pub fn close_parent(&mut self, group: GroupId) {
+        if let Some(&stream) = self.parents.get(&group) {
+            self.close(stream);
+        }
+    }
+
+    /// Closes the stream of a child.
+    pub fn close_child(&mut self, group: GroupId, child: MemberId) {
+        if let Some(&stream) = self.children.get(&(group, child)) {
+            self.close(stream);
+        }
+    }
+
+    /// Closes all streams of a group.
+    pub fn close_group(&mut self, group: GroupId) {
+        self.close_parent(group);
+        self.dial_at.remove(&group);
+        let range = (group, MemberId(0))..=(group, MemberId(u32::MAX));
+        let children: Vec<u64> = self.children.range(range).map(|(_, &stream)| stream).collect();
+        for stream in children {
+            self.close(stream);
+        }
+    }
+
+    /// Closes a stream. The system removes its socket from the epoll instance.
+    pub fn close(&mut self, stream: u64) {
+        if self.connections.remove(&stream).is_some() {
+            self.children.retain(|_, known| *known != stream);
+            self.parents.retain(|_, known| *known != stream);
+        }
+    }
+}
+
+impl AsFd for Streams {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
+    }
+}

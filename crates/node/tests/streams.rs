@@ -1,0 +1,211 @@
+//! Groups whose data goes on streams, on loopback.
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use common::{TIMEOUT, check_all, groups, message, settings};
+use treecast_node::{
+    Authentication, Group, GroupId, GroupSettings, Integrity, Node, NodeError, NodeSettings, Offload, Scheme,
+    Transport, TreeScheme,
+};
+
+fn open(count: usize, address: &str) -> Vec<Node> {
+    let settings = NodeSettings { bind: address.parse().unwrap(), ..NodeSettings::default() };
+    (0..count).map(|_| Node::open(&settings).unwrap()).collect()
+}
+
+fn nodes(count: usize) -> Vec<Node> {
+    open(count, "127.0.0.1:0")
+}
+
+fn by_streams(nodes: &[Node]) -> GroupSettings {
+    GroupSettings { transport: Some(Transport::Streams), ..settings(nodes) }
+}
+
+/// The root first, and each member below the one before.
+fn chain(nodes: &[Node]) -> GroupSettings {
+    GroupSettings { scheme: Some(Scheme::tree(TreeScheme::Serial)), ..by_streams(nodes) }
+}
+
+/// Lengths around those of a packet, of a read and of all slots.
+const LENGTHS: [usize; 14] =
+    [0, 1, 64, 16_383, 16_384, 16_385, 5, 131_072, 300_000, 0, 77, 3_000_000, 40_000, 1];
+
+#[test]
+fn every_member_receives_every_message_with_each_offload() {
+    for offload in [Offload::Nic, Offload::Assisted, Offload::Host] {
+        let nodes = nodes(7);
+        let settings = GroupSettings { offload: Some(offload), root: 2, ..by_streams(&nodes) };
+        check_all(groups(&nodes, &settings), 2, &LENGTHS);
+    }
+}
+
+#[test]
+fn payloads_are_checked_as_the_settings_say() {
+    for (authentication, integrity) in [
+        (Authentication::Payload, Integrity::Network),
+        (Authentication::Header, Integrity::Crc32c),
+        (Authentication::Header, Integrity::Network),
+    ] {
+        let nodes = nodes(4);
+        let settings = GroupSettings { authentication: Some(authentication), integrity, ..chain(&nodes) };
+        check_all(groups(&nodes, &settings), 0, &LENGTHS);
+    }
+}
+
+#[test]
+fn it_works_over_ipv6_and_with_few_slots() {
+    let nodes = open(5, "[::1]:0");
+    let settings = GroupSettings { slots: Some(4), ..chain(&nodes) };
+    check_all(groups(&nodes, &settings), 0, &LENGTHS);
+}
+
+#[test]
+fn many_short_messages_arrive_in_order() {
+    let nodes = nodes(4);
+    let lengths: Vec<usize> = (0..3_000).map(|number| number % 97).collect();
+    check_all(groups(&nodes, &by_streams(&nodes)), 0, &lengths);
+}
+
+#[test]
+fn a_flush_waits_until_all_members_have_the_messages() {
+    let nodes = nodes(6);
+    let groups = groups(&nodes, &chain(&nodes));
+    groups[0].wait_until_ready(TIMEOUT).unwrap();
+    for (number, length) in [(0, 10), (1, 200_000), (2, 0)] {
+        groups[0].send(&message(number, length)).unwrap();
+        groups[0].flush(TIMEOUT).unwrap();
+        for group in &groups[1..] {
+            assert_eq!(group.receive(Some(Duration::ZERO)).unwrap(), Some(message(number, length)));
+        }
+    }
+}
+
+#[test]
+fn a_reader_that_stops_holds_the_root_back_and_nobody_is_lost() {
+    let nodes = nodes(3);
+    let groups = groups(&nodes, &GroupSettings { slots: Some(8), ..chain(&nodes) });
+    groups[0].wait_until_ready(TIMEOUT).unwrap();
+    // Far more than slots and sockets hold.
+    let length = 30_000_000;
+    std::thread::scope(|scope| {
+        let sending = scope.spawn(|| groups[0].send(&message(0, length)).unwrap());
+        scope.spawn(|| assert!(groups[1].receive(TIMEOUT).unwrap() == Some(message(0, length))));
+        // Longer than a member is waited for that does not answer.
+        std::thread::sleep(Duration::from_millis(3_500));
+        assert!(!sending.is_finished());
+        assert!(groups[2].receive(TIMEOUT).unwrap() == Some(message(0, length)));
+    });
+    assert_eq!(groups[0].losses(), []);
+}
+
+#[test]
+fn the_children_of_a_relay_that_dies_get_everything_once() {
+    let nodes = nodes(5);
+    let groups = groups(&nodes, &chain(&nodes));
+    groups[0].wait_until_ready(TIMEOUT).unwrap();
+    std::thread::scope(|scope| {
+        for (member, group) in groups.iter().enumerate().skip(1) {
+            scope.spawn(move || {
+                for number in 0..60 {
+                    if (member, number) == (1, 20) {
+                        // It stops in the middle of the stream, and answers nothing any more.
+                        return group.abort();
+                    }
+                    let received = group.receive(TIMEOUT).unwrap();
+                    assert!(received == Some(message(number, 100_000)), "message {number}");
+                }
+            });
+        }
+        for number in 0..60 {
+            groups[0].send(&message(number, 100_000)).unwrap();
+        }
+        groups[0].flush(TIMEOUT).unwrap();
+    });
+    let lost: Vec<u32> = groups[0].losses().iter().map(|lost| lost.member).collect();
+    assert_eq!(lost, [1]);
+}
+
+#[test]
+fn strangers_at_the_port_are_answered_by_a_challenge_and_nothing_else() {
+    let nodes = nodes(3);
+    let groups = groups(&nodes, &chain(&nodes));
+    groups[0].wait_until_ready(TIMEOUT).unwrap();
+    groups[0].send(b"the port is open").unwrap();
+    groups[0].flush(TIMEOUT).unwrap();
+    let address = nodes[0].address();
+    let connect = || {
+        let stranger = TcpStream::connect(address).unwrap();
+        stranger.set_read_timeout(TIMEOUT).unwrap();
+        stranger
+    };
+    let challenge = |stranger: &mut TcpStream| {
+        let mut challenge = [0; 16];
+        stranger.read_exact(&mut challenge).unwrap();
+        challenge
+    };
+    // Another challenge for each, and an answer that is no packet ends the connection.
+    let (mut one, mut other) = (connect(), connect());
+    assert_ne!(challenge(&mut one), challenge(&mut other));
+    one.write_all(&[7; 64]).unwrap();
+    assert_eq!(one.read(&mut [0; 1]).unwrap_or(0), 0);
+    // So does silence, after a while.
+    let began = Instant::now();
+    assert_eq!(other.read(&mut [0; 1]).unwrap_or(0), 0);
+    assert!(began.elapsed() < Duration::from_secs(10));
+    // Many of them at once do not keep the group from going on.
+    let crowd: Vec<TcpStream> = (0..100).map(|_| connect()).collect();
+    groups[0].send(b"still here").unwrap();
+    groups[0].flush(TIMEOUT).unwrap();
+    drop(crowd);
+    for group in &groups[1..] {
+        assert_eq!(group.receive(TIMEOUT).unwrap().unwrap(), b"the port is open");
+        assert_eq!(group.receive(TIMEOUT).unwrap().unwrap(), b"still here");
+    }
+}
+
+#[test]
+fn a_late_member_gets_what_follows() {
+    let nodes = nodes(4);
+    let all = GroupSettings { admits: true, ..by_streams(&nodes) };
+    let first = GroupSettings { members: all.members[..3].to_vec(), ..all.clone() };
+    let groups: Vec<Group> = nodes[..3].iter().map(|node| node.group(&first).unwrap()).collect();
+    groups[0].wait_until_ready(TIMEOUT).unwrap();
+    groups[0].send(b"before").unwrap();
+    groups[0].flush(TIMEOUT).unwrap();
+    let late = nodes[3].group(&all).unwrap();
+    late.wait_until_ready(TIMEOUT).unwrap();
+    groups[0].send(&message(5, 100_000)).unwrap();
+    groups[0].flush(TIMEOUT).unwrap();
+    assert!(late.receive(TIMEOUT).unwrap() == Some(message(5, 100_000)));
+}
+
+#[test]
+fn groups_side_by_side_have_streams_of_their_own() {
+    let nodes = nodes(3);
+    let all: Vec<Vec<Group>> = (0..3)
+        .map(|root| {
+            groups(&nodes, &GroupSettings { group: GroupId(root as u32), root, ..by_streams(&nodes) })
+        })
+        .collect();
+    for (root, groups) in all.iter().enumerate() {
+        groups[root].send(&message(root, 200_000)).unwrap();
+    }
+    for (root, groups) in all.iter().enumerate() {
+        for (_, group) in groups.iter().enumerate().filter(|(member, _)| *member != root) {
+            assert!(group.receive(TIMEOUT).unwrap() == Some(message(root, 200_000)));
+        }
+    }
+}
+
+#[test]
+fn multicast_does_not_go_on_streams() {
+    let nodes = nodes(4);
+    let error =
+        nodes[0].group(&GroupSettings { offload: Some(Offload::Switch), ..by_streams(&nodes) }).unwrap_err();
+    assert!(matches!(error, NodeError::Refused(_)), "{error}");
+    assert!(error.to_string().contains("transport=stream needs another offload"), "{error}");
+}

@@ -1,0 +1,193 @@
+//! Data on streams: a TCP connection from each child carries what its parent sends, in order and
+//! without loss, so that nothing is retransmitted and no congestion window is kept. A stream that
+//! breaks is opened again by the child, and begins with the packet that the child expects.
+//!
+//! Acknowledgments only free slots: they are requested for every quarter of them, for the packet
+//! that closes the group, and when the root wants to know. So a message wakes no process on its
+//! way back.
+
+use treecast_wire::{MemberId, Sequence, Transport};
+
+use super::child::Child;
+use super::{Flow, PeerFailure, Timeouts};
+use crate::Nanoseconds;
+
+/// The stream of a child, at its parent.
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct ChildStream {
+    pub state: StreamState,
+    /// Since when the child accepts nothing, although it has slots for what is there.
+    stalled: Option<Stalled>,
+}
+
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(super) enum StreamState {
+    #[default]
+    Closed,
+    Open,
+    /// It takes no more for the moment.
+    Full,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Stalled {
+    acked: Sequence,
+    since: Nanoseconds,
+}
+
+/// The stream to the parent, at the child.
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct ParentStream {
+    /// The next packet expected, which the parent has, and since when nothing has come.
+    awaited: Option<(Sequence, Nanoseconds)>,
+    /// Whether the stream is to be opened again.
+    is_stalled: bool,
+}
+
+/// What has happened to the stream of a child, at its parent's socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum StreamChange {
+    /// It takes no more for the moment.
+    Full,
+    /// It takes more.
+    Writable,
+    /// It is closed.
+    Closed,
+}
+
+impl Flow {
+    /// Whether data goes on streams.
+    pub const fn is_by_streams(&self) -> bool {
+        matches!(self.config.transport, Transport::Streams)
+    }
+
+    /// A child has opened its stream, which is to begin with this packet. Returns whether the
+    /// stream is taken.
+    pub fn attach(&mut self, now: Nanoseconds, member: MemberId, next: Sequence) -> bool {
+        let end = self.state.next;
+        let Some(index) = self.child_index(member).filter(|_| self.is_by_streams()) else { return false };
+        let child = &mut self.children[index];
+        if child.is_established {
+            if next.is_before(child.state.acked) || end.is_before(next) {
+                return false;
+            }
+            // What was sent on an earlier stream and has not arrived is sent again.
+            child.state.sent = next;
+            child.state.timer_started_at = now;
+        }
+        child.stream.state = StreamState::Open;
+        true
+    }
+
+    /// The stream of a child has changed. That of a child which has gone is ignored.
+    pub fn set_stream(&mut self, member: MemberId, change: StreamChange) {
+        let Some(index) = self.child_index(member) else { return };
+        let stream = &mut self.children[index].stream;
+        if stream.state != StreamState::Closed {
+            stream.state = match change {
+                StreamChange::Full => StreamState::Full,
+                StreamChange::Writable => StreamState::Open,
+                StreamChange::Closed => StreamState::Closed,
+            };
+        }
+    }
+
+    /// Whether a child has a stream.
+    pub fn has_stream(&self, member: MemberId) -> bool {
+        let index = self.child_index(member);
+        index.is_some_and(|index| self.children[index].stream.state != StreamState::Closed)
+    }
+
+    /// The children whose streams are to be closed.
+    pub fn poll_detached(&mut self) -> impl Iterator<Item = MemberId> {
+        self.detached.drain(..)
+    }
+
+    /// At the root: the application waits until all members have what is queued.
+    pub fn flush(&mut self, now: Nanoseconds) {
+        let next = self.state.next;
+        self.flushed = next;
+        self.request_stability(now, next);
+    }
+
+    /// At the root: whether the last packet of a message requests acknowledgments. An application
+    /// that has waited for the message before will wait for this one too.
+    pub(super) fn is_flushed_by_message(&self) -> bool {
+        self.flushed == self.message_start
+    }
+
+    /// Asks the children, and they theirs, to say when the subtree has the packets before this one.
+    pub fn request_stability(&mut self, now: Nanoseconds, upto: Sequence) {
+        let is_wanted = |child: &Child| {
+            let is_asked =
+                child.is_probe_due || child.owes_ack() && !child.state.ack_requested.is_before(upto);
+            child.is_established && child.state.stable.is_before(upto) && !is_asked
+        };
+        for child in self.children.iter_mut().filter(|child| is_wanted(child)) {
+            child.is_probe_due = true;
+            child.state.timer_started_at = now;
+            self.probing += 1;
+        }
+    }
+
+    /// A child's timer has expired: finds out whether it accepts nothing.
+    pub(super) fn check_stream(&mut self, now: Nanoseconds, index: usize) {
+        if !self.is_by_streams() {
+            return;
+        }
+        let limit = self.limit_of(&self.children[index]);
+        let child = &mut self.children[index];
+        let acked = child.state.acked;
+        let awaits_stream = child.is_established && acked.is_before(limit.min(child.state.window_end));
+        let stream = &mut child.stream;
+        stream.stalled = stream.stalled.filter(|stalled| awaits_stream && stalled.acked == acked);
+        if awaits_stream {
+            stream.stalled.get_or_insert(Stalled { acked, since: now });
+        }
+    }
+
+    /// The parent says by a probe that it has packets before `end` for this node. A stream that
+    /// carries none of them for long is opened again: its other end may be gone without a trace.
+    pub(super) fn check_parent_stream(&mut self, now: Nanoseconds, end: Sequence) {
+        let next = self.state.next;
+        let stream = &mut self.parent_stream;
+        let is_awaited = next.is_before(end);
+        stream.awaited = stream.awaited.filter(|(awaited, _)| is_awaited && *awaited == next);
+        if is_awaited {
+            let (_, since) = stream.awaited.get_or_insert((next, now));
+            if now.since(*since) > Nanoseconds(self.config.timeouts.peer_timeout.0 / 2) {
+                stream.is_stalled = true;
+                *since = now;
+            }
+        }
+    }
+
+    /// Whether the stream to the parent is to be opened again; once.
+    pub const fn take_stalled(&mut self) -> bool {
+        std::mem::replace(&mut self.parent_stream.is_stalled, false)
+    }
+}
+
+impl ChildStream {
+    /// The parent was suspended: that the child accepted nothing meanwhile means nothing.
+    pub const fn on_suspend(&mut self) {
+        self.stalled = None;
+    }
+
+    /// Why a child that was heard at `heard_at` and has acknowledged the packets before `acked` has
+    /// failed, if it has.
+    pub fn failure(
+        &self,
+        now: Nanoseconds,
+        heard_at: Nanoseconds,
+        acked: Sequence,
+        timeouts: Timeouts,
+    ) -> Option<PeerFailure> {
+        let is_heard = now.since(heard_at) < Nanoseconds(timeouts.peer_timeout.0 / 2);
+        // The child tries another stream or several meanwhile.
+        let span = Nanoseconds(timeouts.peer_timeout.0.saturating_mul(3));
+        let is_over =
+            self.stalled.is_some_and(|stalled| stalled.acked == acked && now.since(stalled.since) > span);
+        (is_heard && is_over).then_some(PeerFailure::AcceptsNothing { span })
+    }
+}
