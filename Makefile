@@ -8,7 +8,7 @@ export PROPTEST_RNG_SEED ?= 1
 PURE_CRATES := -p treecast-terms -p treecast-fabric -p treecast-plan -p treecast-sim -p treecast-model -p treecast-wire -p treecast-proto -p treecast-world
 TREECAST := target/debug/treecast
 
-.PHONY: demo demonstration release mpi install packages packages-set-up packages-test test checks set-up format lint pure unit schedules python python-tests bench bench-peers instructions explore equality worlds neighbours bpf fuzz corpora clean
+.PHONY: demo demonstration release mpi install packages packages-set-up packages-test test checks set-up format lint pure unit schedules python python-tests bench bench-peers bench-anchors instructions explore equality worlds neighbours bpf fuzz corpora clean
 
 demo:
 	cargo build --package treecast-cli
@@ -194,6 +194,16 @@ bench-peers:
 		$(PEERS) --sizes 4M --messages 16 --rounds 4 && \
 		$(PEERS) --sizes 64M --messages 8 --rounds 4 --stream; \
 	else echo "skipped: Open MPI is not installed; on Debian and Ubuntu: apt-get install openmpi-bin libopenmpi-dev"; fi
+
+# Our broadcasts beside those that a user would write: a tree and a chain of blocking TCP connections, and Open MPI's where that is
+# installed; with members asleep, on 16 hosts of a lab and on two (docs/bench.md). It takes some minutes.
+ANCHORS = target/release/treecast bench --engine $(ENGINES) --offload nic --transport packets,stream --no-flush --spin 0us \
+	--peer $(shell command -v mpicc >/dev/null && echo openmpi,)tcp-tree,tcp-chain
+bench-anchors:
+	cargo build --release --package treecast-cli
+	$(ANCHORS) --lab 16 --sizes 64,1K,16K,64K,256K --messages 100 --rounds 4
+	$(ANCHORS) --lab 16 --sizes 1M,4M --messages 24 --rounds 4
+	$(ANCHORS) --lab 2 --sizes 64,16K,64K,256K,1M,4M --messages 60 --rounds 4
 
 # Instruction counts of three short runs, compared with stored ones.
 instructions:

@@ -2,7 +2,7 @@
 
 use treecast_study::figure::{Best, Curve, Figure, Panel, Point, Scale};
 
-use treecast_node::Integrity;
+use treecast_node::{Integrity, Transport};
 
 use crate::report::{Report, Row};
 
@@ -14,7 +14,9 @@ pub fn figure(report: &Report, command: String) -> Figure {
         let racks = if row.on_fabric == Some(true) { " racks" } else { "" };
         let late = row.late.as_ref().map_or_else(String::new, |late| format!(" late {} us", late.delay_us));
         let integrity = if row.integrity == Integrity::default().to_string() { "" } else { &row.integrity };
-        let parts = [&row.engine, &row.offload, &row.scheme, &row.auth, integrity];
+        let is_default = row.transport == Transport::default().to_string() || row.auth == "none";
+        let transport = if is_default { "" } else { &row.transport };
+        let parts = [&row.engine, &row.offload, &row.scheme, &row.auth, integrity, transport];
         let name =
             parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ") + racks + &late;
         let point = Point {
@@ -81,6 +83,7 @@ mod tests {
             scheme: "auto".into(),
             auth: auth.into(),
             integrity: "network".into(),
+            transport: "packets".into(),
             hosts: 4,
             processes: 1,
             bytes,

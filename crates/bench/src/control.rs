@@ -68,6 +68,8 @@ pub(crate) struct RunRequest {
     pub pace: Pace,
     /// How the workers meet before each message, with [`Pace::Barrier`].
     pub meeting: Meeting,
+    /// Whether the root waits after each message until all members have it.
+    pub flushes: bool,
     /// At the root: record when members are lost. At another member: be killed halfway through the last message.
     pub dies: bool,
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use treecast_fabric::Fabric;
 use treecast_lab::LabSettings;
-use treecast_node::{EngineChoice, Integrity, Offload, Scheme, TreeScheme, draw_token};
+use treecast_node::{EngineChoice, Integrity, Offload, Scheme, Transport, TreeScheme, draw_token};
 
 use crate::clock::now_ns;
 use crate::control::{Delay, GroupFabric, GroupRequest, Meeting, Pace, RunRequest};
@@ -32,13 +32,15 @@ pub struct Bench {
     /// The configurations to compare.
     pub modes: Vec<Mode>,
     /// Other software that is measured too, in the lab.
-    pub peer: Option<Peer>,
+    pub peers: Vec<Peer>,
     /// The MPI shim that is preloaded into the peer's program for a further configuration; `None`: there is no such.
     pub shim: Option<PathBuf>,
     /// The message sizes, in bytes.
     pub sizes: Vec<usize>,
     /// How messages are sent and received.
     pub workload: Workload,
+    /// Whether the root waits after each message until all members have it; otherwise only after the last one.
+    pub flushes: bool,
     /// The number of messages per size and configuration, over all rounds.
     pub messages: u32,
     /// The number of rounds; each runs every configuration once, every second round in reverse order.
@@ -154,7 +156,7 @@ impl Bench {
                     members: self.hosts.count() * self.processes,
                 },
             };
-            RunRequest { group, bytes, messages, pace, meeting, dies: false }
+            RunRequest { group, bytes, messages, pace, meeting, flushes: self.flushes, dies: false }
         };
         for &(group, bytes) in &groups {
             if bytes <= WARM_UP_BYTES_MAX {
@@ -268,6 +270,7 @@ impl Bench {
             scheme: subject.scheme,
             auth: subject.auth,
             integrity: subject.integrity,
+            transport: subject.transport,
             hosts: self.hosts.count(),
             processes: self.processes,
             bytes: bytes as u64,
@@ -396,16 +399,18 @@ impl Bench {
         Ok(())
     }
 
-    /// The peer's program, and then the same one with the shim.
+    /// The programs of the peers, and that of MPI with the shim too.
     fn peer_programs(&self) -> Result<Vec<PeerProgram>, BenchError> {
-        let Some(peer) = self.peer else { return Ok(Vec::new()) };
-        let shims = std::iter::once(None).chain(self.shim.iter().map(Some));
-        shims.map(|shim| PeerProgram::compile(peer, shim.cloned())).collect()
+        let programs = self.peers.iter().flat_map(|&peer| {
+            let shim = self.shim.as_ref().filter(|_| peer == Peer::OpenMpi);
+            std::iter::once(None).chain(shim.map(Some)).map(move |shim| (peer, shim))
+        });
+        programs.map(|(peer, shim)| PeerProgram::compile(peer, shim.cloned())).collect()
     }
 
     /// Where a peer cannot be measured.
     fn check_peer(&self) -> Result<(), BenchError> {
-        let Some(peer) = self.peer else { return Ok(()) };
+        let Some(peer) = self.peers.first() else { return Ok(()) };
         let refused =
             |what: &str, why| Err(BenchError::Combination { what: format!("{peer}, and {what}"), why });
         if !matches!(self.hosts, Hosts::Lab(_)) {
@@ -419,6 +424,9 @@ impl Bench {
         }
         if self.kill.is_some() {
             return refused("a member to kill", "it ends when a process ends");
+        }
+        if self.processes > 1 && self.peers.iter().any(|&peer| peer != Peer::OpenMpi) {
+            return refused("several processes on each host", "only MPI has these");
         }
         Ok(())
     }
@@ -471,6 +479,7 @@ struct Description {
     scheme: String,
     auth: String,
     integrity: String,
+    transport: String,
     on_fabric: bool,
 }
 
@@ -483,6 +492,7 @@ impl Subject<'_> {
                 scheme,
                 auth: mode.authentication.to_string(),
                 integrity: mode.integrity.to_string(),
+                transport: mode.transport.to_string(),
                 on_fabric: mode.on_fabric,
             },
             // Its processes forward, over TCP.
@@ -492,6 +502,7 @@ impl Subject<'_> {
                 scheme: "auto".into(),
                 auth: "none".into(),
                 integrity: Integrity::Network.to_string(),
+                transport: Transport::Streams.to_string(),
                 on_fabric: false,
             },
         }
@@ -551,10 +562,11 @@ mod tests {
             processes,
             fabric: None,
             modes: Vec::new(),
-            peer: None,
+            peers: Vec::new(),
             shim: None,
             sizes: Vec::new(),
             workload: Workload::Latency,
+            flushes: true,
             messages: 1,
             rounds: 1,
             mtu_bytes: 1_500,

@@ -1,9 +1,9 @@
 //! The configurations that a benchmark compares.
 
 use serde::{Deserialize, Serialize};
-use treecast_node::{Authentication, EngineChoice, Integrity, Offload, Scheme};
+use treecast_node::{Authentication, EngineChoice, Integrity, Offload, Scheme, Transport};
 
-/// A configuration: engine, offload, scheme, authentication, integrity, and whether the racks are known.
+/// A configuration: engine, offload, scheme, authentication, integrity, transport, and whether the racks are known.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Mode {
     /// The packet engine.
@@ -21,6 +21,9 @@ pub struct Mode {
     /// When members verify the CRCs of payloads.
     #[serde(with = "by_name")]
     pub integrity: Integrity,
+    /// What carries data along the tree.
+    #[serde(with = "by_name")]
+    pub transport: Transport,
     /// Whether the tree is made for the fabric that joins the hosts.
     pub on_fabric: bool,
 }

@@ -85,6 +85,8 @@ pub struct Row {
     pub auth: String,
     /// When members verify the CRCs of payloads.
     pub integrity: String,
+    /// What carries data along the tree: packets or stream.
+    pub transport: String,
     /// The number of hosts, including the root.
     pub hosts: u32,
     /// The number of processes of each host, which share its node if they are several.

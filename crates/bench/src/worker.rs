@@ -140,6 +140,7 @@ fn enter(node: &Node, request: GroupRequest) -> Result<(u32, Joined), NodeError>
         scheme: mode.scheme,
         authentication: Some(mode.authentication),
         integrity: mode.integrity,
+        transport: Some(mode.transport),
         message_bytes,
         mtu_bytes: Some(mtu_bytes),
         bytes_per_s_max,
@@ -171,7 +172,8 @@ fn send(group: &Group, run: &RunRequest, barrier: &mut Barrier) -> Result<Measur
         barrier.wait(number).map_err(unreachable)?;
         let start = now_ns();
         group.send(&message)?;
-        if !matches!(run.pace, Pace::Stream) || number + 1 == run.messages {
+        let is_flushed = run.flushes && !matches!(run.pace, Pace::Stream);
+        if is_flushed || number + 1 == run.messages {
             group.flush(Some(TIMEOUT))?;
         }
         measured.at_ns.push(start);

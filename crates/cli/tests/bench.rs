@@ -63,6 +63,30 @@ fn a_peer_is_measured_in_the_same_lab() {
     assert_eq!(subjects(&format!("--lab 3 --sizes 4,70K --stream {peer}")), expected);
 }
 
+#[test]
+fn what_a_user_would_write_is_measured_in_the_same_lab() {
+    if Command::new("cc").arg("--version").output().is_err() {
+        eprintln!("skipped: there is no C compiler");
+        return;
+    }
+    let arguments = "--lab 4 --offload nic --transport packets,stream --no-flush --messages 6 --rounds 2 --peer tcp-tree,tcp-chain";
+    for sizes in ["--sizes 4,70K", "--sizes 200K --stream"] {
+        let arguments =
+            if sizes.contains("--stream") { arguments.replace("--no-flush ", "") } else { arguments.into() };
+        let report = report_without_loss(&format!("{sizes} {arguments}"));
+        let rows = report["rows"].as_array().unwrap();
+        let subjects: Vec<_> = rows
+            .iter()
+            .take(4)
+            .map(|row| (row["engine"].as_str().unwrap(), row["transport"].as_str().unwrap()))
+            .collect();
+        let expected =
+            [("user", "packets"), ("user", "stream"), ("tcp-tree", "stream"), ("tcp-chain", "stream")];
+        assert_eq!(subjects, expected);
+        assert!(rows.iter().all(|row| row["last_delivery_us_p50"].as_f64().unwrap() > 0.0));
+    }
+}
+
 fn check_rows(report: &Value, expected: &[(&str, &str, u64)]) {
     assert_eq!(report["format"], "treecast-bench-1");
     let rows = report["rows"].as_array().unwrap();
@@ -322,7 +346,7 @@ fn invalid_arguments_are_reported_in_one_sentence() {
         (&["--kill", "2"], "--kill takes one configuration and one size, and these are 12: "),
         (
             &["--kill", "2", "--racks", "2x2", "--offload", "nic", "--sizes", "4"],
-            "and these are 2: name one engine, offload, scheme, authentication, integrity and size; --racks and --fabric always measure two",
+            "and these are 2: name one engine, offload, scheme, authentication, integrity, transport and size; --racks and --fabric always measure two",
         ),
         (&["--uplink", "1mbit", "--loopback", "3"], "--uplink"),
         (&["--uplink", "1mbit", "--hosts", "a,b"], "--uplink"),

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::fmt;
 use std::io::{self, Write};
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::str::FromStr;
 
 use serde::Deserialize;
@@ -17,13 +17,28 @@ use crate::error::BenchError;
 /// Other software that broadcasts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Peer {
-    /// `MPI_Bcast` of Open MPI, over TCP. Ranks that wait yield the processor (`mpi_yield_when_idle`), since the hosts of a lab share processors.
+    /// `MPI_Bcast` of Open MPI, over TCP. Ranks that wait yield the processor
+    /// (`mpi_yield_when_idle`), since the hosts of a lab share processors.
     OpenMpi,
+    /// What a user would write: a tree of blocking TCP connections with two children at each host.
+    TcpTree,
+    /// The same with one child at each host.
+    TcpChain,
 }
 
 impl Peer {
     /// All, with their names.
-    pub const NAMES: [(&'static str, Self); 1] = [("openmpi", Self::OpenMpi)];
+    pub const NAMES: [(&'static str, Self); 3] =
+        [("openmpi", Self::OpenMpi), ("tcp-tree", Self::TcpTree), ("tcp-chain", Self::TcpChain)];
+
+    /// The fan-out of a tree of TCP connections.
+    const fn fan_out(self) -> Option<u32> {
+        match self {
+            Self::OpenMpi => None,
+            Self::TcpTree => Some(2),
+            Self::TcpChain => Some(1),
+        }
+    }
 }
 
 impl fmt::Display for Peer {
@@ -37,7 +52,7 @@ impl FromStr for Peer {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let found = Self::NAMES.into_iter().find(|(name, _)| *name == text);
-        found.map(|(_, peer)| peer).ok_or("openmpi")
+        found.map(|(_, peer)| peer).ok_or("openmpi, tcp-tree or tcp-chain")
     }
 }
 
@@ -59,6 +74,15 @@ pub(crate) struct PeerRun {
     pub is_stream: bool,
 }
 
+impl PeerRun {
+    /// The first arguments of each program.
+    fn arguments(self) -> [String; 4] {
+        let Self { bytes, messages, warm_up_messages, is_stream } = self;
+        let pace = if is_stream { "stream" } else { "barrier" };
+        [bytes.to_string(), messages.to_string(), warm_up_messages.to_string(), pace.into()]
+    }
+}
+
 /// What a rank of the program has measured, as [`Measured`].
 #[derive(Debug, Deserialize)]
 struct OfRank {
@@ -77,7 +101,10 @@ impl From<OfRank> for Measured {
 /// What says how to install a peer.
 const INSTALL: &str = "on Debian and Ubuntu: apt-get install openmpi-bin libopenmpi-dev";
 
-/// Open MPI starts its processes on the other hosts by the lab's remote shell, whose path is a variable of the lab's hosts.
+const INSTALL_COMPILER: &str = "on Debian and Ubuntu: apt-get install gcc libc6-dev";
+
+/// Open MPI starts its processes on the other hosts by the lab's remote shell, whose path is a
+/// variable of the lab's hosts.
 const MPIRUN: &str = "exec mpirun --allow-run-as-root --mca plm_rsh_agent \"$TREECAST_LAB_AGENT\" --mca btl tcp,self \
      --mca btl_tcp_if_include eth0 --mca oob_tcp_if_include eth0 --mca mpi_yield_when_idle 1 \"$@\"";
 
@@ -88,28 +115,33 @@ impl PeerProgram {
     /// [`BenchError::Peer`] where the peer is not installed.
     pub fn compile(peer: Peer, shim: Option<PathBuf>) -> Result<Self, BenchError> {
         let failed = |why: String| BenchError::Peer { peer, why };
-        let version = Command::new("mpirun").arg("--version").output();
-        let version = version.map_err(|why| failed(format!("mpirun: {why} ({INSTALL})")))?;
-        if !String::from_utf8_lossy(&version.stdout).contains("Open MPI") {
-            return Err(failed(format!("mpirun is that of another MPI ({INSTALL})")));
+        let (compiler, install, source): (_, _, &[u8]) = match peer {
+            Peer::OpenMpi => ("mpicc", INSTALL, include_bytes!("openmpi.c")),
+            Peer::TcpTree | Peer::TcpChain => ("cc", INSTALL_COMPILER, include_bytes!("tcp_tree.c")),
+        };
+        if peer == Peer::OpenMpi {
+            let version = Command::new("mpirun").arg("--version").output();
+            let version = version.map_err(|why| failed(format!("mpirun: {why} ({install})")))?;
+            if !String::from_utf8_lossy(&version.stdout).contains("Open MPI") {
+                return Err(failed(format!("mpirun is that of another MPI ({install})")));
+            }
         }
         let directory = tempfile::tempdir().map_err(|why| failed(format!("a temporary directory: {why}")))?;
         let program = Self { peer, shim, directory };
-        let mut compiler = Command::new("mpicc");
-        compiler.args(["-O2", "-x", "c", "-", "-o"]).arg(program.path());
-        compiler.stdin(Stdio::piped()).stderr(Stdio::piped());
-        let compiled = compiler.spawn().and_then(|mut child| {
-            let source = include_bytes!("openmpi.c");
+        let mut command = Command::new(compiler);
+        command.args(["-O2", "-x", "c", "-", "-o"]).arg(program.path());
+        command.stdin(Stdio::piped()).stderr(Stdio::piped());
+        let compiled = command.spawn().and_then(|mut child| {
             child.stdin.take().map_or(Ok(()), |mut input| input.write_all(source))?;
             child.wait_with_output()
         });
         match compiled {
             Ok(output) if output.status.success() => Ok(program),
-            Ok(output) => Err(failed(format!("mpicc: {}", last_lines(&output.stderr)))),
+            Ok(output) => Err(failed(format!("{compiler}: {}", last_lines(&output.stderr)))),
             Err(why) if why.kind() == io::ErrorKind::NotFound => {
-                Err(failed(format!("mpicc: {why} ({INSTALL})")))
+                Err(failed(format!("{compiler}: {why} ({install})")))
             }
-            Err(why) => Err(failed(format!("mpicc: {why}"))),
+            Err(why) => Err(failed(format!("{compiler}: {why}"))),
         }
     }
 
@@ -140,7 +172,8 @@ impl PeerProgram {
         self.directory.path().join(self.peer.to_string())
     }
 
-    /// Runs the program with `count` processes on each of these hosts of a lab. Returns what the ranks have measured, the root's first.
+    /// Runs the program with `count` processes on each of these hosts of a lab. Returns what the
+    /// ranks have measured, the root's first.
     pub fn run(
         &self,
         lab: &Lab,
@@ -148,15 +181,15 @@ impl PeerProgram {
         processes: u32,
         run: PeerRun,
     ) -> Result<Vec<Measured>, BenchError> {
+        if let Some(fan_out) = self.peer.fan_out() {
+            return self.run_on_each_host(lab, hosts.len() as u32, fan_out, run);
+        }
         let failed = |why: String| BenchError::Peer { peer: self.peer, why };
-        let PeerRun { bytes, messages, warm_up_messages, is_stream } = run;
         let slots: Vec<String> = hosts.iter().map(|host| format!("{host}:{processes}")).collect();
         let mut command = lab.command(0, "sh")?;
         command.args(["-c", MPIRUN, "mpirun"]).args(self.variables());
         command.args(["--host", &slots.join(",")]).arg(self.path());
-        command.args([bytes.to_string(), messages.to_string(), warm_up_messages.to_string()]);
-        command.arg(if is_stream { "stream" } else { "barrier" });
-        let output = command.stdin(Stdio::null()).output();
+        let output = command.args(run.arguments()).stdin(Stdio::null()).output();
         let output = output.map_err(|why| failed(format!("mpirun: {why}")))?;
         if !output.status.success() {
             return Err(failed(format!("mpirun: {}", last_lines(&output.stderr))));
@@ -167,6 +200,43 @@ impl PeerProgram {
         let ranks: Vec<OfRank> =
             serde_json::from_str(line).map_err(|why| failed(format!("unexpected output: {why}")))?;
         Ok(ranks.into_iter().map(Measured::from).collect())
+    }
+
+    /// Runs the program as one process on each host of a lab, which find each other by the lab's
+    /// variables.
+    fn run_on_each_host(
+        &self,
+        lab: &Lab,
+        hosts: u32,
+        fan_out: u32,
+        run: PeerRun,
+    ) -> Result<Vec<Measured>, BenchError> {
+        let failed = |why: String| BenchError::Peer { peer: self.peer, why };
+        let mut processes = Vec::new();
+        for host in 0..hosts {
+            let mut command = lab.command(host, self.path())?;
+            command.args(run.arguments()).arg(fan_out.to_string()).stdin(Stdio::null());
+            let process = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+            processes.push(process.map_err(|why| failed(format!("host {host}: {why}")))?);
+        }
+        // What one of them writes fits no pipe, and all wait for each other: each is read by a
+        // thread.
+        let outputs: Vec<io::Result<Output>> = std::thread::scope(|scope| {
+            let reading = processes.into_iter().map(|process| scope.spawn(|| process.wait_with_output()));
+            let reading: Vec<_> = reading.collect();
+            reading.into_iter().map(|thread| thread.join().expect("reading does not panic")).collect()
+        });
+        let mut measured = Vec::new();
+        for (host, output) in outputs.into_iter().enumerate() {
+            let output = output.map_err(|why| failed(format!("host {host}: {why}")))?;
+            if !output.status.success() {
+                return Err(failed(format!("host {host}: {}", last_lines(&output.stderr))));
+            }
+            let of_rank: OfRank = serde_json::from_slice(&output.stdout)
+                .map_err(|why| failed(format!("unexpected output of host {host}: {why}")))?;
+            measured.push(of_rank.into());
+        }
+        Ok(measured)
     }
 }
 
@@ -187,7 +257,7 @@ mod tests {
             assert_eq!((peer as usize, peer.to_string().as_str()), (number, name));
             assert_eq!(name.parse(), Ok(peer));
         }
-        assert_eq!("mpich".parse::<Peer>(), Err("openmpi"));
+        assert_eq!("mpich".parse::<Peer>(), Err("openmpi, tcp-tree or tcp-chain"));
     }
 
     #[test]

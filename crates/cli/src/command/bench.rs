@@ -15,7 +15,7 @@ use treecast_bench::{
 };
 use treecast_fabric::RoutingPolicy;
 use treecast_lab::{LabSettings, Losses, Multicast, Probability, Racks, Rate};
-use treecast_node::{Authentication, EngineChoice, Integrity, Offload, Scheme, TreeScheme};
+use treecast_node::{Authentication, EngineChoice, Integrity, Offload, Scheme, Transport, TreeScheme};
 use treecast_remote::RemoteShell;
 use treecast_study::chart::{self, Ink};
 use treecast_terms::{format_count, parse_size, parse_time};
@@ -118,9 +118,10 @@ pub struct Arguments {
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = authentication)]
     auth: Vec<Authentication>,
 
-    /// Other software to measure as well, on the same hosts of the lab: openmpi
-    #[arg(long, value_name = "NAME", requires = "of_lab", conflicts_with_all = ["loopback", "hosts"])]
-    peer: Option<Peer>,
+    /// Other software to measure as well, on the same hosts of the lab: openmpi; a tree or a chain of blocking TCP connections, as a user would
+    /// write it (tcp-tree, tcp-chain); or several of them
+    #[arg(long, value_name = "LIST", value_delimiter = ',', requires = "of_lab", conflicts_with_all = ["loopback", "hosts"])]
+    peer: Vec<Peer>,
 
     /// Measure the peer's program also with the MPI shim of docs/mpi.md
     #[arg(long, requires = "peer")]
@@ -130,6 +131,10 @@ pub struct Arguments {
     /// (network); or network,crc32c
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "network", value_parser = integrity)]
     integrity: Vec<Integrity>,
+
+    /// What carries data along the tree: datagrams (packets), TCP connections (stream), or packets,stream; with offload switch packets
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "packets", value_parser = transport)]
+    transport: Vec<Transport>,
 
     /// Message sizes in bytes, such as 64,1K,16M
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1,64,1K,16K", value_parser = size)]
@@ -153,6 +158,11 @@ pub struct Arguments {
     /// read it; by default when all applications have it and wait again
     #[arg(long, conflicts_with_all = ["stream", "skew", "late"])]
     when_stored: bool,
+
+    /// The root does not wait until all members have a message, as a broadcast of MPI does not: the next message follows when their applications wait
+    /// again. Then root p50 is what its call takes
+    #[arg(long, conflicts_with_all = ["stream", "when_stored", "skew", "late"])]
+    no_flush: bool,
 
     /// Also measure what this machine itself takes to wake as many processes, and to move bytes
     #[arg(long, conflicts_with = "hosts")]
@@ -257,6 +267,10 @@ fn integrity(name: &str) -> Result<Integrity, &'static str> {
     name.parse().map_err(|_| "network or crc32c")
 }
 
+fn transport(name: &str) -> Result<Transport, &'static str> {
+    name.parse().map_err(|_| "packets or stream")
+}
+
 /// Parses a time of at most a minute.
 fn time(text: &str) -> Result<Duration, &'static str> {
     let time = parse_time(text).ok().filter(|time| *time <= Duration::from_mins(1));
@@ -292,7 +306,12 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     let text = match arguments.format {
         Format::Table => {
             table(&report)
-                + &arguments.peer.map_or_else(String::new, |peer| comparison(&report, peer, arguments.stream))
+                + &arguments
+                    .peer
+                    .iter()
+                    .map(|&peer| comparison(&report, peer, arguments.stream))
+                    .collect::<Vec<_>>()
+                    .join("\n")
         }
         Format::Json => serde_json::to_string_pretty(&report)? + "\n",
         Format::Chart => {
@@ -359,7 +378,7 @@ fn bench(arguments: &Arguments) -> anyhow::Result<Bench> {
     let cases = modes(arguments).len() * arguments.sizes.len();
     if arguments.kill.is_some() && cases != 1 {
         bail!(
-            "--kill takes one configuration and one size, and these are {cases}: name one engine, offload, scheme, authentication, integrity and size; --racks and --fabric always measure two"
+            "--kill takes one configuration and one size, and these are {cases}: name one engine, offload, scheme, authentication, integrity, transport and size; --racks and --fabric always measure two"
         );
     }
     Ok(Bench {
@@ -367,10 +386,11 @@ fn bench(arguments: &Arguments) -> anyhow::Result<Bench> {
         processes: arguments.processes,
         fabric: given.map(Arc::new),
         modes: modes(arguments),
-        peer: arguments.peer,
+        peers: arguments.peer.clone(),
         shim: arguments.shim.then(shim).transpose()?,
         sizes: arguments.sizes.clone(),
         workload,
+        flushes: !arguments.no_flush,
         messages: arguments.messages,
         rounds: arguments.rounds,
         mtu_bytes: arguments.mtu,
@@ -385,7 +405,7 @@ fn bench(arguments: &Arguments) -> anyhow::Result<Bench> {
     })
 }
 
-/// Every combination of engine, offload, scheme, authentication, integrity and knowledge of the fabric that is a configuration of its own.
+/// Every combination of engine, offload, scheme, authentication, integrity, transport and knowledge of the fabric that is a configuration of its own.
 /// Host-based (software) multicast uses a binomial tree by default, as MPI libraries do.
 fn modes(arguments: &Arguments) -> Vec<Mode> {
     let schemes: Vec<Option<Scheme>> = arguments.scheme.iter().copied().map(Some).collect();
@@ -424,13 +444,23 @@ fn modes(arguments: &Arguments) -> Vec<Mode> {
                         || arguments.auth.len() == 1
                 };
                 let guards = guards.filter(is_possible);
+                // Multicast goes in packets, and the kernel's packet path runs no streams.
+                let is_in_packets = offload == Offload::Switch || is_kernel(engine);
+                let transports = match &arguments.transport[..] {
+                    given if is_in_packets && given.len() > 1 => &[Transport::Packets][..],
+                    given => given,
+                };
                 for (authentication, integrity) in guards {
-                    modes.extend(fabrics.iter().map(|&on_fabric| Mode {
+                    let transports = transports
+                        .iter()
+                        .flat_map(|&transport| fabrics.iter().map(move |&on_fabric| (transport, on_fabric)));
+                    modes.extend(transports.map(|(transport, on_fabric)| Mode {
                         engine,
                         offload,
                         scheme,
                         authentication,
                         integrity,
+                        transport,
                         on_fabric,
                     }));
                 }
@@ -460,6 +490,9 @@ fn columns(report: &Report) -> Vec<Column> {
     ]);
     if any(|row| row.integrity != Integrity::default().to_string()) {
         columns.push(("integrity", TEXT, |row| row.integrity.clone()));
+    }
+    if any(|row| row.transport != Transport::default().to_string() && row.auth != "none") {
+        columns.push(("transport", TEXT, |row| row.transport.clone()));
     }
     columns.extend::<[Column; 12]>([
         ("root p50", NUMBER, |row| decimal(row.root_us_p50)),
@@ -552,9 +585,15 @@ fn shim() -> anyhow::Result<PathBuf> {
 fn comparison(report: &Report, peer: Peer, is_stream: bool) -> String {
     let measured = |row: &Row| if is_stream { row.throughput_mb_s } else { row.last_delivery_us_p50 };
     let ratio = |ours: f64, theirs: f64| if is_stream { ours / theirs } else { theirs / ours };
-    let name = |row: &Row| format!("{} {}", row.engine, row.offload);
-    let (theirs, ours): (Vec<&Row>, Vec<&Row>) =
-        report.rows.iter().partition(|row| row.engine == peer.to_string());
+    let transport = |row: &Row| if row.transport == "stream" { " stream" } else { "" };
+    let name = |row: &Row| format!("{} {}{}", row.engine, row.offload, transport(row));
+    let is_peer = |row: &&Row| Peer::NAMES.iter().any(|(name, _)| row.engine.split('+').next() == Some(name));
+    let theirs = report.rows.iter().filter(|row| row.engine == peer.to_string());
+    let ours: Vec<&Row> = report
+        .rows
+        .iter()
+        .filter(|row| !is_peer(row) || peer == Peer::OpenMpi && row.engine == "openmpi+shim")
+        .collect();
     let mut names: Vec<String> = Vec::new();
     for row in &ours {
         if !names.contains(&name(row)) {
