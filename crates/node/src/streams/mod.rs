@@ -13,6 +13,7 @@
 #![expect(unsafe_code, reason = "the kernel reads and writes slots in place")]
 
 mod incoming;
+mod options;
 mod outgoing;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -346,6 +347,7 @@ impl Streams {
             self.children.insert((group, child), stream);
         }
         if let Some(connection) = self.connections.get_mut(&stream) {
+            options::tune_sender(&connection.socket);
             connection.role = Role::Child(Box::new(Outgoing::new(group, child)));
         }
     }
@@ -355,6 +357,7 @@ impl Streams {
         let Some(Connection { socket, role, .. }) = self.connections.get_mut(&stream) else { return };
         let Role::Dialing(group) = *role else { return };
         // An empty socket takes so few bytes.
+        options::tune_receiver(socket);
         if send(&*socket, packet, SendFlags::NOSIGNAL) == Ok(packet.len()) {
             *role = Role::Parent(Box::new(Incoming::new(group)));
         } else {
