@@ -8,7 +8,7 @@ export PROPTEST_RNG_SEED ?= 1
 PURE_CRATES := -p treecast-terms -p treecast-fabric -p treecast-plan -p treecast-sim -p treecast-model -p treecast-wire -p treecast-proto -p treecast-world
 TREECAST := target/debug/treecast
 
-.PHONY: demo demonstration release mpi install packages packages-set-up packages-test test checks set-up format lint pure unit schedules python python-tests bench bench-peers bench-anchors instructions explore equality worlds neighbours bpf fuzz corpora clean
+.PHONY: demo demonstration release mpi install docs packages packages-set-up packages-test test checks set-up format lint pure unit schedules python python-tests bench bench-peers bench-anchors instructions explore equality worlds neighbours bpf fuzz corpora clean
 
 demo:
 	cargo build --package treecast-cli
@@ -75,6 +75,15 @@ install:
 	$(RUNS) completions bash > $(DESTDIR)$(BASHDIR)/treecast
 	$(RUNS) completions zsh > $(DESTDIR)$(ZSHDIR)/_treecast
 	$(RUNS) completions fish > $(DESTDIR)$(FISHDIR)/treecast.fish
+
+# The book, into out/book, with mdBook, which cargo installs into target/mdbook.
+MDBOOK := target/mdbook/bin/mdbook
+docs: $(MDBOOK)
+	$(MDBOOK) build docs
+	@echo "out/book/index.html"
+
+$(MDBOOK):
+	cargo install --quiet --locked --root target/mdbook --no-default-features --features search mdbook@0.5.4
 
 # Into out/packages: a .deb, an .rpm and a tarball, whose command is static. Needs musl-gcc for that, and dpkg-dev and rpm.
 STATIC_TARGET := $(shell uname -m)-unknown-linux-musl

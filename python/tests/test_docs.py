@@ -54,7 +54,7 @@ SCRIPT = re.compile(
 )
 
 
-@pytest.mark.parametrize("page", ["docs/python.md", "docs/library.md"])
+@pytest.mark.parametrize("page", ["docs/python.md", "docs/library.md", "docs/trees.md"])
 def test_the_python_of_a_page_prints_the_output_shown(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     blocks = BLOCK.findall((ROOT / page).read_text("utf-8"))
@@ -68,8 +68,9 @@ def test_the_python_of_a_page_prints_the_output_shown(page, tmp_path, monkeypatc
         assert printed.getvalue() == expected, code
 
 
-def test_the_processes_of_the_readme_print_the_output_shown(tmp_path):
-    scripts = SCRIPT.findall((ROOT / "README.md").read_text("utf-8"))
+@pytest.mark.parametrize("page", ["README.md", "docs/guide/program.md"])
+def test_the_processes_of_a_page_print_the_output_shown(page, tmp_path):
+    scripts = SCRIPT.findall((ROOT / page).read_text("utf-8"))
     assert scripts
     for name, code, commands, expected in scripts:
         assert len([line for line in code.splitlines() if line]) < 10

@@ -11,7 +11,25 @@ fn pages(root: &Path) -> Vec<PathBuf> {
         let entries = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
         entries.filter(|path| path.extension().is_some_and(|extension| extension == "md")).collect::<Vec<_>>()
     };
-    [in_directory(root), in_directory(&root.join("docs"))].concat()
+    [in_directory(root), in_directory(&root.join("docs")), in_directory(&root.join("docs/guide"))].concat()
+}
+
+/// The text of a page without its code blocks, which have examples, not links.
+fn prose(page: &Path) -> String {
+    std::fs::read_to_string(page).unwrap().split("```").step_by(2).collect()
+}
+
+/// The targets of the links in a page.
+fn targets(text: &str) -> impl Iterator<Item = &str> {
+    text.split("](").skip(1).filter_map(|rest| rest.split(')').next())
+}
+
+/// The anchors of the headings of a page, as GitHub and mdBook make them.
+fn anchors(text: &str) -> Vec<String> {
+    let headings = text.lines().filter(|line| line.starts_with('#')).map(|line| line.trim_start_matches('#'));
+    let is_kept = |character: &char| character.is_alphanumeric() || " -_".contains(*character);
+    let slug = |heading: &str| heading.trim().to_lowercase().chars().filter(is_kept).collect::<String>();
+    headings.map(|heading| slug(heading).replace(' ', "-")).collect()
 }
 
 #[test]
@@ -19,19 +37,31 @@ fn every_link_to_a_file_is_valid() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut links = 0;
     for page in pages(&root) {
-        let text = std::fs::read_to_string(&page).unwrap();
-        // Code blocks have examples, not links.
-        let text: String = text.split("```").step_by(2).collect();
-        for target in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
-            if target.starts_with("http") || target.starts_with('#') {
-                continue;
-            }
+        let text = prose(&page);
+        for target in targets(&text).filter(|target| !target.starts_with("http")) {
             links += 1;
-            let file = page.parent().unwrap().join(target.split('#').next().unwrap());
+            let (file, anchor) = target.split_once('#').unwrap_or((target, ""));
+            let file = if file.is_empty() { page.clone() } else { page.parent().unwrap().join(file) };
             assert!(file.exists(), "{} links to {target}, which does not exist", page.display());
+            if !anchor.is_empty() {
+                let is_there = anchors(&prose(&file)).iter().any(|heading| heading == anchor);
+                assert!(is_there, "{} links to {target}, which has no such heading", page.display());
+            }
         }
     }
-    assert!(links > 10, "the pages have {links} links");
+    assert!(links > 100, "the pages have {links} links");
+}
+
+#[test]
+fn the_book_has_every_page() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let docs = root.join("docs");
+    let summary = docs.join("SUMMARY.md");
+    let text = prose(&summary);
+    for page in pages(&root).into_iter().filter(|page| page.starts_with(&docs) && *page != summary) {
+        let name = page.strip_prefix(&docs).unwrap().to_str().unwrap();
+        assert_eq!(targets(&text).filter(|target| *target == name).count(), 1, "{name} in docs/SUMMARY.md");
+    }
 }
 
 #[test]

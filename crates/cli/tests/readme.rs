@@ -12,14 +12,15 @@ fn commands_in_the_docs_print_the_output_shown() {
     std::env::set_current_dir(&place).unwrap();
     let pages = tempfile::tempdir().unwrap();
     let cases = trycmd::TestCases::new();
-    for directory in ["", "docs"] {
+    for directory in ["", "docs", "docs/guide"] {
         for entry in std::fs::read_dir(Path::new(ROOT).join(directory)).unwrap() {
             let path = entry.unwrap().path();
             if path.ends_with("docs/lab.md") && !labs_are_allowed() {
                 continue;
             }
             if path.extension().is_some_and(|extension| extension == "md") {
-                let copy = pages.path().join(path.file_name().unwrap());
+                let name = path.file_name().unwrap().to_str().unwrap();
+                let copy = pages.path().join(format!("{}-{name}", directory.replace('/', "-")));
                 std::fs::write(&copy, with_line_ends(&std::fs::read_to_string(&path).unwrap())).unwrap();
                 cases.case(copy);
             }
