@@ -1,4 +1,5 @@
-# make demo: builds, prints a plan and a published figure.   make test: everything that CI checks.
+# make demo: builds, and shows a copy, a broadcast and a published figure.   make test: everything that CI checks.   make quick: the tests
+# of the libraries.
 # make release, and then make install: the command and the C library.   make mpi, before that: the MPI shims.
 # They install their other dependencies, if they have the rights.
 
@@ -8,15 +9,19 @@ export PROPTEST_RNG_SEED ?= 1
 PURE_CRATES := -p treecast-terms -p treecast-fabric -p treecast-plan -p treecast-sim -p treecast-model -p treecast-wire -p treecast-proto -p treecast-world
 TREECAST := target/debug/treecast
 
-.PHONY: demo demonstration release mpi install docs packages packages-set-up packages-test test checks set-up format lint pure unit schedules python python-tests bench bench-peers bench-anchors instructions explore equality worlds neighbours bpf fuzz corpora clean
+.PHONY: demo demonstration quick release mpi install docs packages packages-set-up packages-test test checks set-up format lint pure unit schedules python python-tests bench bench-peers bench-anchors instructions explore equality worlds neighbours bpf fuzz corpora clean
 
 demo:
 	cargo build --package treecast-cli
 	@$(MAKE) --no-print-directory demonstration
 
 demonstration:
-	$(TREECAST) plan --fabric icpp98 --scheme k-binomial --order cco --dests random:15
-	$(TREECAST) paper run icpp98 fig6 --out out/icpp98
+	dist/demonstrate $(TREECAST)
+
+# For everyday work, without root and without networks: formatting, and the tests of the libraries, a cluster of
+# worlds, and what commands print. Under two minutes after a first build.
+quick: format
+	cargo test --workspace --lib --test links --test cmd --test worlds
 
 release: export TREECAST_COMMIT ?= $(shell git rev-parse --short=10 HEAD 2>/dev/null)
 release:
@@ -116,8 +121,10 @@ test:
 	else echo "Nothing was skipped."; fi
 	@rm $(TEST_OUTPUT).passed 2>/dev/null || { echo "A check has failed: see above, or $(TEST_OUTPUT)."; exit 1; }
 
-# All checks share one build.
-checks: set-up format lint pure unit schedules demonstration instructions python
+# All checks share one build. Its compiler is clippy's driver, which is rustc with more lints, so that linting takes no build of its own.
+checks: export RUSTC_WORKSPACE_WRAPPER = clippy-driver
+checks: export CLIPPY_ARGS = -Dwarnings
+checks: set-up format pure unit schedules demonstration instructions python
 
 # Chromium opens the charts' page in a test, python3-venv isolates the dependencies of the Python tests, iproute2 creates the
 # networks of labs, pkg-config finds the C library, Open MPI and MPICH run the programs of the shim's tests, clang compiles the BPF
@@ -162,14 +169,17 @@ unit:
 	cargo run --quiet --package treecast-node --example readers -- --readers 3 --rounds 5
 
 # Model checking of the data that threads share (loom); at most three preemptions per thread, which find nearly all bugs
-# (loom's documentation, "dealing with combinatorial explosion").
+# (loom's documentation, "dealing with combinatorial explosion"). With the whole workspace selected, the other crates have the features
+# that they have in the other tests, and need not be compiled again.
 schedules:
-	LOOM_MAX_PREEMPTIONS=3 RUSTFLAGS="--cfg loom" cargo test --package treecast-node --lib --target-dir target/loom loom_tests
+	LOOM_MAX_PREEMPTIONS=3 cargo test --workspace --features treecast-node/loom --test schedules
 
-# Installs the package as users do, but unoptimised, and into a virtual environment.
+# The Python package in a virtual environment, as an editable installation leaves it there: a path to the sources, and the metadata. The
+# library is that of the workspace's build; maturin would compile all crates again, with other features.
 VENV := target/python
+SITE = $(shell $(VENV)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 python:
-	cargo build --workspace --bins --examples
+	cargo build --workspace --lib --bins --examples --benches
 	@if $(CAN_MAKE_VENVS); then $(MAKE) --no-print-directory $(VENV)/ready python-tests; \
 	else echo "skipped: no Python 3.11 with venv, so the Python package is compiled by clippy alone"; fi
 
@@ -179,7 +189,10 @@ $(VENV)/ready: python/requirements-test.txt
 	touch $@
 
 python-tests:
-	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" MATURIN_PEP517_ARGS="--profile dev" $(VENV)/bin/pip install --quiet --disable-pip-version-check --no-build-isolation ./python
+	install target/debug/lib_treecast.so python/treecast/_treecast.abi3.so
+	echo $(CURDIR)/python > $(SITE)/treecast.pth
+	install -d $(SITE)/treecast-$(VERSION).dist-info
+	printf 'Metadata-Version: 2.1\nName: treecast\nVersion: %s\n' $(VERSION) > $(SITE)/treecast-$(VERSION).dist-info/METADATA
 	$(VENV)/bin/ruff format --check --quiet python
 	$(VENV)/bin/ruff check --quiet python
 	$(VENV)/bin/mypy --config-file python/pyproject.toml python/treecast

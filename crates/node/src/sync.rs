@@ -2,9 +2,9 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
-#[cfg(loom)]
+#[cfg(feature = "loom")]
 pub use loom::sync::atomic::{AtomicU32, Ordering, fence};
-#[cfg(not(loom))]
+#[cfg(not(feature = "loom"))]
 pub use std::sync::atomic::{AtomicU32, Ordering, fence};
 
 /// Locks a mutex, also after a panic of its holder: the protocol's own rules check what it guards.

@@ -13,12 +13,12 @@ use crate::sync::{AtomicU32, Ordering, fence};
 pub(crate) struct SendDelegation<'a>(&'a AtomicU32);
 
 impl<'a> SendDelegation<'a> {
-    #[cfg(not(loom))]
+    #[cfg(not(feature = "loom"))]
     pub fn of(memory: &'a SlotMemory) -> Self {
         Self(memory.is_delegated())
     }
 
-    #[cfg(loom)]
+    #[cfg(feature = "loom")]
     pub fn of(_: &'a SlotMemory) -> Self {
         unreachable!("loom models use no shared memory")
     }
@@ -54,7 +54,7 @@ impl<'a> SendDelegation<'a> {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(feature = "loom")))]
 mod tests {
     use super::*;
     use crate::wait::{poll, waker::Waker};
@@ -149,14 +149,13 @@ mod tests {
     }
 }
 
-#[cfg(all(test, loom))]
-mod loom_tests {
-    use super::*;
+#[cfg(feature = "loom")]
+pub mod models {
+    use super::{AtomicU32, Ordering, SendDelegation};
     use loom::sync::Arc;
 
-    /// Run by `make schedules`.
-    #[test]
-    fn written_packets_are_sent_by_one_side_under_every_schedule() {
+    /// Each written packet is sent by the application or by the node.
+    pub fn written_packets_are_sent_by_one_side() {
         loom::model(|| {
             let words = Arc::new([1, 0, 0].map(AtomicU32::new));
             let of_node = Arc::clone(&words);

@@ -19,7 +19,7 @@ pub struct Place {
 
 impl Place {
     /// The place of a reader that has read everything before `start`.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "loom"))]
     pub fn new(start: Sequence) -> Self {
         Self { read: AtomicU32::new(start.0), has_left: AtomicU32::new(0) }
     }
@@ -76,7 +76,7 @@ pub fn advance_read(places: &[Place], read: &AtomicU32) -> (Sequence, Sequence) 
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(feature = "loom")))]
 mod tests {
     use super::*;
 
@@ -102,14 +102,13 @@ mod tests {
     }
 }
 
-#[cfg(all(test, loom))]
-mod loom_tests {
-    use super::*;
+#[cfg(feature = "loom")]
+pub mod models {
+    use super::{AtomicU32, Ordering, Place, Sequence, advance_read};
     use loom::sync::Arc;
 
-    /// Run by `make schedules`.
-    #[test]
-    fn the_last_reader_frees_the_slots_under_every_schedule() {
+    /// Of two readers the last one frees the slots.
+    pub fn the_last_reader_frees_the_slots() {
         loom::model(|| {
             let shared = Arc::new(([(); 2].map(|()| Place::new(Sequence(0))), AtomicU32::new(0)));
             let other = Arc::clone(&shared);

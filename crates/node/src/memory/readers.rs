@@ -110,12 +110,12 @@ impl Readers {
     }
 
     /// The same for the slots of the group in shared memory.
-    #[cfg(not(loom))]
+    #[cfg(not(feature = "loom"))]
     pub fn advance_read_in(&self, memory: &SlotMemory) {
         self.advance_read(memory.read());
     }
 
-    #[cfg(loom)]
+    #[cfg(feature = "loom")]
     pub fn advance_read_in(&self, _: &SlotMemory) {
         unreachable!("loom models use no shared memory")
     }
@@ -208,7 +208,7 @@ impl SharedReaders {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(feature = "loom")))]
 mod tests {
     use super::*;
 

@@ -14,7 +14,7 @@ use treecast_ebpf::SlotMemory;
 use treecast_proto::{PayloadChecksum, Piece, Sequence};
 
 use super::readers::Readers;
-#[cfg(not(loom))]
+#[cfg(not(feature = "loom"))]
 use crate::clock::now;
 
 use crate::sync::{AtomicU32, Ordering};
@@ -49,7 +49,7 @@ enum Memory {
     /// Shared with the kernel's packet path or with another process. While a group is handed off, the kernel's packet path is the
     /// node's side of the ring and follows the same rules (bpf/receive.h): it writes only slots that the reader does not own, and
     /// advances `written` when they are complete.
-    #[cfg(not(loom))]
+    #[cfg(not(feature = "loom"))]
     Shared(SlotMemory),
 }
 
@@ -71,7 +71,7 @@ impl Ring {
     fn written_word(&self) -> &AtomicU32 {
         match &self.memory {
             Memory::Own { written, .. } => written,
-            #[cfg(not(loom))]
+            #[cfg(not(feature = "loom"))]
             Memory::Shared(memory) => memory.written(),
         }
     }
@@ -79,7 +79,7 @@ impl Ring {
     fn read_word(&self) -> &AtomicU32 {
         match &self.memory {
             Memory::Own { read, .. } => read,
-            #[cfg(not(loom))]
+            #[cfg(not(feature = "loom"))]
             Memory::Shared(memory) => memory.read(),
         }
     }
@@ -91,7 +91,7 @@ impl Ring {
     fn address(&self, slot: usize) -> *mut u8 {
         match &self.memory {
             Memory::Own { bytes, .. } => bytes[slot * self.stride].get(),
-            #[cfg(not(loom))]
+            #[cfg(not(feature = "loom"))]
             Memory::Shared(memory) => memory.payload(Sequence(slot as u32)),
         }
     }
@@ -100,7 +100,7 @@ impl Ring {
     const fn contiguous_bytes(&self, slot: usize) -> usize {
         match &self.memory {
             Memory::Own { .. } => (self.slots as usize - slot) * self.stride,
-            #[cfg(not(loom))]
+            #[cfg(not(feature = "loom"))]
             Memory::Shared(_) => self.stride,
         }
     }
@@ -110,7 +110,7 @@ impl Ring {
     const fn shared_memory(&self) -> Option<&SlotMemory> {
         match &self.memory {
             Memory::Own { .. } => None,
-            #[cfg(not(loom))]
+            #[cfg(not(feature = "loom"))]
             Memory::Shared(memory) => Some(memory),
         }
     }
@@ -148,7 +148,7 @@ pub fn new_ring(slots: u32, stride: usize, start: Sequence) -> (RingWriter, Ring
 ///
 /// # Panics
 /// If payloads of `stride` bytes do not fit the slots: that would be our own bug.
-#[cfg(not(loom))]
+#[cfg(not(feature = "loom"))]
 pub fn new_shared_ring(memory: SlotMemory, stride: usize, start: Sequence) -> (RingWriter, RingReader) {
     memory.written().store(start.0, Ordering::Release);
     memory.read().store(start.0, Ordering::Release);
@@ -159,20 +159,20 @@ pub fn new_shared_ring(memory: SlotMemory, stride: usize, start: Sequence) -> (R
 ///
 /// # Panics
 /// As [`new_shared_ring`].
-#[cfg(not(loom))]
+#[cfg(not(feature = "loom"))]
 pub fn attach_ring(memory: SlotMemory, stride: usize, start: Sequence) -> (RingWriter, RingReader) {
     assert!(stride > 0 && stride <= memory.payload_bytes_max(), "payloads of {stride} bytes fit the slots");
     sides(Ring { slots: memory.count(), stride, memory: Memory::Shared(memory) }, start)
 }
 
 /// Loom models use private memory.
-#[cfg(loom)]
+#[cfg(feature = "loom")]
 pub fn new_shared_ring(memory: SlotMemory, stride: usize, start: Sequence) -> (RingWriter, RingReader) {
     new_ring(memory.count(), stride, start)
 }
 
 /// Loom models use private memory.
-#[cfg(loom)]
+#[cfg(feature = "loom")]
 pub fn attach_ring(memory: SlotMemory, stride: usize, start: Sequence) -> (RingWriter, RingReader) {
     new_ring(memory.count(), stride, start)
 }
@@ -331,10 +331,9 @@ impl RingWriter {
     ///
     /// # Panics
     /// If the bytes do not fit: that would be our own bug.
-    #[cfg_attr(loom, expect(unused_variables, reason = "models use private memory"))]
     pub fn repair(&mut self, packet: Sequence, bytes: &[u8]) {
         assert!(bytes.len() <= self.ring.stride, "packet {packet} does not fit");
-        #[cfg(not(loom))]
+        #[cfg(not(feature = "loom"))]
         if let Memory::Shared(memory) = &self.ring.memory {
             let first = self.ring.address(self.ring.slot(packet));
             // SAFETY: the slot has `stride` bytes from `first` on, all in one allocation. The reader that has asked for the packet reads
@@ -373,7 +372,7 @@ impl RingWriter {
         match &self.ring.memory {
             // SAFETY: as in `write`.
             Memory::Own { pieces, .. } => unsafe { *pieces[self.ring.slot(packet)].get() = piece },
-            #[cfg(not(loom))]
+            #[cfg(not(feature = "loom"))]
             Memory::Shared(memory) => memory.describe(packet, &piece, now()),
         }
     }
@@ -480,17 +479,17 @@ impl RingReader {
         match &self.ring.memory {
             // SAFETY: the reader owns the slot, so the other side does not write it.
             Memory::Own { pieces, .. } => unsafe { *pieces[self.ring.slot(packet)].get() },
-            #[cfg(not(loom))]
+            #[cfg(not(feature = "loom"))]
             Memory::Shared(memory) => memory.piece(packet),
         }
     }
 
     /// Whether the payload of a packet that is written and not read is known to have its checksum.
-    #[cfg_attr(loom, expect(unused_variables, reason = "models use private memory"))]
+    #[cfg_attr(feature = "loom", expect(unused_variables, reason = "models use private memory"))]
     pub fn is_verified(&self, packet: Sequence) -> bool {
         match &self.ring.memory {
             Memory::Own { .. } => true,
-            #[cfg(not(loom))]
+            #[cfg(not(feature = "loom"))]
             Memory::Shared(memory) => memory.is_verified(packet),
         }
     }
@@ -499,12 +498,12 @@ impl RingReader {
     ///
     /// # Panics
     /// If the reader does not own the slot.
-    #[cfg_attr(loom, expect(unused_variables, reason = "models use private memory"))]
+    #[cfg_attr(feature = "loom", expect(unused_variables, reason = "models use private memory"))]
     pub fn is_intact(&self, packet: Sequence, piece: &Piece) -> bool {
         match &self.ring.memory {
             // Only the protocol writes there, which verifies every packet.
             Memory::Own { .. } => true,
-            #[cfg(not(loom))]
+            #[cfg(not(feature = "loom"))]
             Memory::Shared(memory) => {
                 memory.is_verified(packet)
                     || PayloadChecksum::crc(self.bytes(packet, piece.length as usize)) == piece.checksum
@@ -559,7 +558,7 @@ fn zeroed_bytes(length: usize) -> Box<[UnsafeCell<u8>]> {
     unsafe { Box::from_raw(bytes as *mut [UnsafeCell<u8>]) }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(feature = "loom")))]
 mod tests {
     use super::*;
 
@@ -649,13 +648,12 @@ mod tests {
     }
 }
 
-#[cfg(all(test, loom))]
-mod loom_tests {
-    use super::*;
+#[cfg(feature = "loom")]
+pub mod models {
+    use super::{Sequence, new_ring};
 
-    /// Run by `make schedules`.
-    #[test]
-    fn written_packets_are_read_whole_under_every_schedule() {
+    /// A reader finds every written packet whole.
+    pub fn written_packets_are_read_whole() {
         loom::model(|| {
             let (mut writer, mut reader) = new_ring(2, 1, Sequence(0));
             let other = loom::thread::spawn(move || {
