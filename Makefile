@@ -9,7 +9,7 @@ export PROPTEST_RNG_SEED ?= 1
 PURE_CRATES := -p treecast-terms -p treecast-fabric -p treecast-plan -p treecast-sim -p treecast-model -p treecast-wire -p treecast-proto -p treecast-world
 TREECAST := target/debug/treecast
 
-.PHONY: demo demonstration quick release mpi install docs packages packages-set-up packages-test test checks set-up format lint pure unit schedules python python-tests bench bench-peers bench-anchors instructions explore equality worlds neighbours bpf fuzz corpora clean
+.PHONY: demo demonstration quick release mpi install docs packages wheel packages-set-up packages-test test checks set-up format lint pure unit schedules python python-tests bench bench-peers bench-anchors instructions explore equality worlds neighbours bpf fuzz corpora clean
 
 demo:
 	cargo build --package treecast-cli
@@ -51,6 +51,8 @@ DEBUGDIR ?=
 # The command that is installed, and one that runs on this machine, which writes its manual pages and completions.
 COMMAND ?= $(BUILT)/treecast
 RUNS ?= $(COMMAND)
+STRIP ?= strip
+OBJCOPY ?= objcopy
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 # The ABI version of the C library; crates/capi/build.rs puts it into the soname.
 ABI := $(basename $(VERSION))
@@ -63,12 +65,12 @@ install:
 	ln -sf libtreecast.so.$(ABI) $(DESTDIR)$(LIBDIR)/libtreecast.so
 	install -m 644 $(BUILT)/libtreecast.a $(DESTDIR)$(LIBDIR)
 	for shim in $(wildcard $(BUILT)/libtreecast_mpi_*.so); do install -m 755 $$shim $(DESTDIR)$(LIBDIR) || exit 1; done
-	strip --strip-debug $(DESTDIR)$(LIBDIR)/libtreecast.a
+	$(STRIP) --strip-debug $(DESTDIR)$(LIBDIR)/libtreecast.a
 	for file in $(DESTDIR)$(BINDIR)/treecast $(DESTDIR)$(LIBDIR)/libtreecast.so.$(VERSION) $(DESTDIR)$(LIBDIR)/libtreecast_mpi_*.so; do \
 		test -e $$file || continue; \
 		if [ -n "$(DEBUGDIR)" ]; then debug=$(DEBUGDIR)/$$(basename $$file).debug; install -d $(DEBUGDIR); \
-			objcopy --only-keep-debug $$file $$debug && strip --strip-unneeded $$file && objcopy --add-gnu-debuglink=$$debug $$file; \
-		else strip --strip-unneeded $$file; fi || exit 1; done
+			$(OBJCOPY) --only-keep-debug $$file $$debug && $(STRIP) --strip-unneeded $$file && $(OBJCOPY) --add-gnu-debuglink=$$debug $$file; \
+		else $(STRIP) --strip-unneeded $$file; fi || exit 1; done
 	install -m 644 include/treecast.h $(DESTDIR)$(INCLUDEDIR)
 	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(LIBDIR)|' -e 's|@INCLUDEDIR@|$(INCLUDEDIR)|' -e 's|@VERSION@|$(VERSION)|' \
 		crates/capi/treecast.pc.in > $(DESTDIR)$(PKGCONFIGDIR)/treecast.pc
@@ -90,22 +92,55 @@ docs: $(MDBOOK)
 $(MDBOOK):
 	cargo install --quiet --locked --root target/mdbook --no-default-features --features search mdbook@0.5.4
 
-# Into out/packages: a .deb, an .rpm and a tarball, whose command is static. Needs musl-gcc for that, and dpkg-dev and rpm.
-STATIC_TARGET := $(shell uname -m)-unknown-linux-musl
+# Into out/packages: a .deb, an .rpm, a tarball whose command is static, and a wheel, for any Linux with glibc $(GLIBC) (Debian 10,
+# RHEL 8) or, the static command, any: zig is the C compiler and linker. MACHINE=aarch64 makes those of the other processor, without
+# shims.
+MACHINE ?= $(shell uname -m)
+GLIBC := 2.28
+GNU := $(MACHINE)-unknown-linux-gnu
+MUSL := $(MACHINE)-unknown-linux-musl
+HOST_MUSL := $(shell uname -m)-unknown-linux-musl
 PACKAGES ?= out/packages
-packages: export TREECAST_COMMIT ?= $(shell git rev-parse --short=10 HEAD 2>/dev/null)
-packages: packages-set-up
-	rustup target add $(STATIC_TARGET)
-	cargo build --profile dist --package treecast-cli --package treecast-capi
-	$(MAKE) --no-print-directory -C mpi BUILT=$(abspath target/dist) ABI=$(ABI)
-	CC_$(subst -,_,$(STATIC_TARGET))=musl-gcc cargo build --profile dist --package treecast-cli --target $(STATIC_TARGET)
-	BUILT=target/dist STATIC=target/$(STATIC_TARGET)/dist/treecast dist/make-packages $(PACKAGES)
+PACKAGING := target/packaging
+ZIGBUILD = PATH="$(CURDIR)/$(PACKAGING)/bin:$$PATH" cargo zigbuild --profile dist
+IN_PACKAGES = BUILT=target/$(GNU)/dist STATIC=target/$(MUSL)/dist/treecast RUNS=target/$(HOST_MUSL)/dist/treecast \
+	MACHINE=$(MACHINE) GLIBC=$(GLIBC)
+packages: packages-build
+	$(IN_PACKAGES) dist/make-packages $(PACKAGES)
+
+wheel: packages-build
+	$(IN_PACKAGES) TARGET=$(GNU) PACKAGING=$(PACKAGING) dist/make-wheel $(PACKAGES)
+
+.PHONY: packages-build
+packages-build: export TREECAST_COMMIT ?= $(shell git rev-parse --short=10 HEAD 2>/dev/null)
+packages-build: packages-set-up $(PACKAGING)/ready
+	rustup target add $(GNU) $(sort $(MUSL) $(HOST_MUSL))
+	$(ZIGBUILD) --package treecast-cli --package treecast-capi --target $(GNU).$(GLIBC)
+	$(ZIGBUILD) --package treecast-cli $(addprefix --target ,$(sort $(MUSL) $(HOST_MUSL)))
+# The tools of this machine do not strip what is for another one.
+ifneq ($(MACHINE),$(shell uname -m))
+packages wheel packages-build: export CARGO_PROFILE_DIST_STRIP = symbols
+packages wheel packages-build: export CARGO_PROFILE_DIST_DEBUG = 0
+packages wheel: export STRIP = true
+packages wheel: export OBJCOPY = true
+else
+	OMPI_CC=$(CURDIR)/$(PACKAGING)/bin/cc \
+		$(if $(shell command -v mpicc.mpich),MPICH_CC='mpicc.mpich -cc=$(CURDIR)/$(PACKAGING)/bin/cc') $(MAKE) --no-print-directory -C mpi BUILT=$(abspath target/$(GNU)/dist) ABI=$(ABI)
+endif
+
+$(PACKAGING)/ready: dist/requirements.txt
+	python3 -m venv --clear $(PACKAGING)
+	$(PACKAGING)/bin/pip install --quiet --disable-pip-version-check --requirement $<
+	printf '#!/bin/sh\nexec %s -m ziglang cc -target %s-linux-gnu.%s "$$@"\n' \
+		$(CURDIR)/$(PACKAGING)/bin/python $(shell uname -m) $(GLIBC) > $(PACKAGING)/bin/cc
+	chmod +x $(PACKAGING)/bin/cc
+	touch $@
 
 # By apt-get, if we are root.
 packages-set-up:
-	@for tool in musl-gcc dpkg-shlibdeps rpmbuild mmdebstrap busybox; do command -v $$tool >/dev/null || exit 1; done || \
-		{ $(APT_GET) musl-tools dpkg-dev rpm mmdebstrap busybox-static >/dev/null; } || \
-		echo "not installed: some of musl-tools, dpkg-dev, rpm, mmdebstrap and busybox-static"
+	@(for tool in dpkg-deb rpmbuild mmdebstrap busybox; do command -v $$tool >/dev/null || exit 1; done) || \
+		{ $(APT_GET) dpkg rpm mmdebstrap busybox-static >/dev/null; } || \
+		echo "not installed: some of dpkg, rpm, mmdebstrap and busybox-static"
 
 # Installs them in empty roots and uses them there. As root; needs mmdebstrap and a static busybox.
 packages-test: packages-set-up
