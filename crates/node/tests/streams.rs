@@ -3,10 +3,12 @@
 mod common;
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
 
 use common::{TIMEOUT, check_all, groups, message, settings};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketType, bind, socket};
 use treecast_node::{
     Authentication, Group, GroupId, GroupSettings, Integrity, Node, NodeError, NodeSettings, Offload, Scheme,
     Transport, TreeScheme,
@@ -40,6 +42,43 @@ fn every_member_receives_every_message_with_each_offload() {
         let nodes = nodes(7);
         let settings = GroupSettings { offload: Some(offload), root: 2, ..by_streams(&nodes) };
         check_all(groups(&nodes, &settings), 2, &LENGTHS);
+    }
+}
+
+/// The longest payload of a packet on a stream.
+const STREAM_PACKET_BYTES: usize = 16_384;
+
+#[test]
+fn streams_are_the_default() {
+    let nodes = nodes(3);
+    let groups = groups(&nodes, &settings(&nodes));
+    assert_eq!(groups[0].packet_bytes(), Some(STREAM_PACKET_BYTES));
+    check_all(groups, 0, &LENGTHS);
+}
+
+#[test]
+fn a_root_without_its_tcp_port_sends_datagrams() {
+    // A port that is free for both, and then for datagrams only.
+    let taken = loop {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        if UdpSocket::bind(listener.local_addr().unwrap()).is_ok() {
+            break listener;
+        }
+    };
+    let mut nodes = open(1, &taken.local_addr().unwrap().to_string());
+    nodes.extend(self::nodes(2));
+    let groups = groups(&nodes, &settings(&nodes));
+    assert!(groups[0].packet_bytes().unwrap() < STREAM_PACKET_BYTES);
+    check_all(groups, 0, &LENGTHS);
+}
+
+#[test]
+fn a_node_whose_port_the_system_chooses_has_the_tcp_port_of_the_same_number() {
+    let nodes = nodes(50);
+    for node in &nodes {
+        // As a connection does whose port the system chooses, and unlike the standard library's listener, without SO_REUSEADDR.
+        let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+        assert_eq!(bind(&socket, &node.address()), Err(Errno::ADDRINUSE), "{}", node.address());
     }
 }
 

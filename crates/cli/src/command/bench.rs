@@ -132,8 +132,9 @@ pub struct Arguments {
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "network", value_parser = integrity)]
     integrity: Vec<Integrity>,
 
-    /// What carries data along the tree: datagrams (packets), TCP connections (stream), or packets,stream; with offload switch packets
-    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "packets", value_parser = transport)]
+    /// What carries data along the tree: datagrams (packets), TCP connections (stream), or packets,stream; by default what groups choose:
+    /// stream with engine user and offload nic, and else packets
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = transport)]
     transport: Vec<Transport>,
 
     /// Message sizes in bytes, such as 64,1K,16M
@@ -447,7 +448,9 @@ fn modes(arguments: &Arguments) -> Vec<Mode> {
                 // Multicast goes in packets, and the kernel's packet path runs no streams.
                 let is_in_packets = offload == Offload::Switch || is_kernel(engine);
                 let transports = match &arguments.transport[..] {
-                    given if is_in_packets && given.len() > 1 => &[Transport::Packets][..],
+                    [_, _, ..] if is_in_packets => &[Transport::Packets][..],
+                    [] if is_in_packets || offload != Offload::Nic => &[Transport::Packets],
+                    [] => &[Transport::Streams],
                     given => given,
                 };
                 for (authentication, integrity) in guards {

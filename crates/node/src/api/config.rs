@@ -17,9 +17,8 @@ pub(crate) struct GroupConfig {
     settings: GroupSettings,
     root: SocketAddr,
     hosts: Hosts,
-    payload_bytes_max: u16,
-    slots: u32,
-    transport: Transport,
+    speaks_of_datagrams: bool,
+    datagram_payload_bytes_max: u16,
     key: GroupKey,
     session: SessionId,
     offload: ChosenOffload,
@@ -34,10 +33,11 @@ impl GroupConfig {
     /// # Errors
     /// [`NodeError::Members`], [`NodeError::Refused`], [`NodeError::NoToken`], [`NodeError::System`].
     pub fn new(settings: GroupSettings) -> Result<Self, NodeError> {
+        let speaks_of_datagrams = settings.mtu_bytes.is_some() || settings.slots.is_some();
         let found = || path_mtu::mtu_bytes_of(path_mtu::path_mtus(settings.members.iter()));
         let mtu_bytes = Some(settings.mtu_bytes.unwrap_or_else(found));
         let settings = GroupSettings { mtu_bytes, ..settings };
-        let payload_bytes_max = check_bounds(&settings)?;
+        let datagram_payload_bytes_max = check_bounds(&settings)?;
         let root = check_members(&settings)?;
         let hosts = Hosts::of(&settings.members)?;
         check_token(&settings.token, settings.insecure, root.ip())?;
@@ -51,11 +51,6 @@ impl GroupConfig {
             return Err(Refused::UnauthenticMulticast.into());
         }
         let settings = GroupSettings { offload: Some(offload.offload), ..settings };
-        let transport = settings.transport.unwrap_or_default();
-        let (payload_bytes_max, slots) = match transport {
-            Transport::Packets => (payload_bytes_max, settings.slots()),
-            Transport::Streams => (STREAM_PAYLOAD_BYTES, settings.slots.unwrap_or(STREAM_SLOTS)),
-        };
         let multicast = if is_by_multicast {
             Some(draw_multicast_address(root.is_ipv6()).map_err(NodeError::no_random_number)?)
         } else {
@@ -66,9 +61,8 @@ impl GroupConfig {
             settings,
             root,
             hosts,
-            payload_bytes_max,
-            slots,
-            transport,
+            speaks_of_datagrams,
+            datagram_payload_bytes_max,
             key,
             session,
             offload,
@@ -81,6 +75,16 @@ impl GroupConfig {
     /// The same with the session that a client of the daemon has drawn.
     pub fn with_session(self, session: SessionId) -> Self {
         Self { session, ..self }
+    }
+
+    /// The same with the transport that fits the engine, if the settings leave it open: streams if it has them, unless switches forward,
+    /// the program says when each packet is forwarded, or the settings speak of datagrams, by their length or number.
+    pub fn for_engine(self, has_streams: bool) -> Self {
+        let Self { settings, speaks_of_datagrams, .. } = &self;
+        let is_in_packets = !has_streams || *speaks_of_datagrams || settings.offload != Some(Offload::Nic);
+        let fitting = if is_in_packets { Transport::Packets } else { Transport::Streams };
+        let transport = Some(self.settings.transport.unwrap_or(fitting));
+        Self { settings: GroupSettings { transport, ..self.settings }, ..self }
     }
 
     /// The same with another scheme.
@@ -118,18 +122,24 @@ impl GroupConfig {
     }
 
     /// The longest payload of a packet, in bytes.
-    pub const fn payload_bytes_max(&self) -> u16 {
-        self.payload_bytes_max
+    pub fn payload_bytes_max(&self) -> u16 {
+        match self.transport() {
+            Transport::Packets => self.datagram_payload_bytes_max,
+            Transport::Streams => STREAM_PAYLOAD_BYTES,
+        }
     }
 
     /// The number of packets that each member holds.
-    pub const fn slots(&self) -> u32 {
-        self.slots
+    pub fn slots(&self) -> u32 {
+        match self.transport() {
+            Transport::Packets => self.settings.slots(),
+            Transport::Streams => self.settings.slots.unwrap_or(STREAM_SLOTS),
+        }
     }
 
-    /// What carries data along the tree.
-    pub const fn transport(&self) -> Transport {
-        self.transport
+    /// What carries data along the tree: what the settings say, or else datagrams until [`GroupConfig::for_engine`] has chosen.
+    pub fn transport(&self) -> Transport {
+        self.settings.transport.unwrap_or_default()
     }
 
     /// At the root, the most members at a time.
@@ -164,7 +174,7 @@ impl GroupConfig {
 
     /// At the root, the keys of the session.
     pub fn session_keys(&self) -> Keys {
-        let has_crcs = self.transport.has_crcs(self.settings.integrity);
+        let has_crcs = self.transport().has_crcs(self.settings.integrity);
         Keys { has_crcs, ..self.key.session_keys(self.session, self.authentication) }
     }
 }
@@ -392,6 +402,30 @@ mod tests {
         let unauthentic = GroupSettings { authentication: Some(Authentication::Header), ..switch };
         let error = GroupConfig::new(unauthentic).unwrap_err().to_string();
         assert!(error.starts_with("offload switch needs auth=payload"), "{error}");
+    }
+
+    #[test]
+    fn streams_are_chosen_where_nodes_forward_in_user_space() {
+        let transport = |settings, has_streams| {
+            GroupConfig::new(settings).unwrap().for_engine(has_streams).settings().transport.unwrap()
+        };
+        assert_eq!(transport(settings(4), true), Transport::Streams);
+        assert_eq!(transport(settings(4), false), Transport::Packets);
+        for offload in [Offload::Switch, Offload::Host, Offload::Assisted] {
+            let settings = GroupSettings { offload: Some(offload), ..settings(4) };
+            assert_eq!(transport(settings, true), Transport::Packets);
+        }
+        for settings in [
+            GroupSettings { slots: Some(512), ..settings(4) },
+            GroupSettings { mtu_bytes: Some(1_500), ..settings(4) },
+        ] {
+            assert_eq!(transport(settings, true), Transport::Packets);
+        }
+        for given in [Transport::Packets, Transport::Streams] {
+            let settings = GroupSettings { transport: Some(given), ..settings(4) };
+            assert_eq!(transport(settings.clone(), false), given);
+            assert_eq!(transport(settings, true), given);
+        }
     }
 
     #[test]

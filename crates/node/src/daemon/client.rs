@@ -49,6 +49,7 @@ pub(crate) struct Client {
     process: i32,
     address: SocketAddr,
     has_kernel: bool,
+    has_streams: bool,
     socket: Arc<OwnedFd>,
     /// Held from a request to its answer.
     exchange: Mutex<()>,
@@ -136,9 +137,9 @@ impl Client {
             source,
         })?;
         set_timeout(&socket, ANSWER_TIMEOUT).map_err(|error| failed(&error))?;
-        let (address, has_kernel, wake_nonce) = match answer {
-            DaemonMessage::Welcome { address, has_kernel, wake_nonce } => {
-                (address, has_kernel, WakeNonce(wake_nonce))
+        let (address, has_kernel, has_streams, wake_nonce) = match answer {
+            DaemonMessage::Welcome { address, has_kernel, has_streams, wake_nonce } => {
+                (address, has_kernel, has_streams, WakeNonce(wake_nonce))
             }
             DaemonMessage::Refused { reason } => return Err(failed(&reason)),
             _ => return Err(failed(&"the peer is not a daemon of this version")),
@@ -163,6 +164,7 @@ impl Client {
             process: peer.process,
             address,
             has_kernel,
+            has_streams,
             socket: Arc::new(socket),
             exchange: Mutex::new(()),
             wakeups,
@@ -371,6 +373,10 @@ impl Backend for Client {
 
     fn has_kernel(&self) -> bool {
         self.has_kernel
+    }
+
+    fn has_streams(&self) -> bool {
+        self.has_streams
     }
 
     fn run(&self) {

@@ -13,7 +13,7 @@ use treecast_terms::{Keyed, MemberId};
 use crate::{GroupSettings, NodeError};
 
 /// The version of these messages. A daemon rejects clients with another version.
-pub const VERSION: u32 = 11;
+pub const VERSION: u32 = 12;
 
 /// The longest message, in bytes.
 pub const MESSAGE_BYTES_MAX: usize = 256 << 10;
@@ -101,6 +101,7 @@ pub enum DaemonMessage {
     Welcome {
         address: SocketAddr,
         has_kernel: bool,
+        has_streams: bool,
         wake_nonce: u64,
     },
     /// A request is refused. After an invalid message, the last message.

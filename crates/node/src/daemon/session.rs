@@ -266,9 +266,11 @@ impl Session {
             return Err(format!("the daemon uses version {VERSION} of the protocol, and not {version}"));
         }
         let (wakeups, kernel_wakeups) = self.client_ends.take().ok_or("duplicate hello")?;
-        let (address, has_kernel) = (user.shared.engine.address(), user.shared.engine.has_kernel());
+        let engine = &user.shared.engine;
+        let (address, has_kernel) = (engine.address(), engine.has_kernel());
+        let has_streams = engine.has_streams();
         let wake_nonce = self.waker.wake_socket.nonce.0;
-        let welcome = DaemonMessage::Welcome { address, has_kernel, wake_nonce };
+        let welcome = DaemonMessage::Welcome { address, has_kernel, has_streams, wake_nonce };
         Ok((welcome, vec![wakeups, kernel_wakeups.into()]))
     }
 

@@ -1,11 +1,11 @@
 //! The engine of this process, as its own thread and the applications' threads use it.
 
 use std::collections::VecDeque;
-use std::mem;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::{io, mem};
 
 use rustix::time::{TimerfdClockId, TimerfdFlags};
 use treecast_ebpf::HookTrouble;
@@ -42,7 +42,28 @@ pub(crate) struct EngineHandle {
     /// The engine's own thread sleeps on the timer, the wakers, and the socket unless a leader polls that.
     leader_followers: LeaderFollowers,
     has_kernel: bool,
+    has_streams: bool,
     address: SocketAddr,
+}
+
+/// How often another port is tried, where the system chooses it and has given the TCP port of the same number to a connection.
+const PORTS_MAX: u32 = 16;
+
+/// Binds the sockets of a node. Without its TCP port it can be in groups that send datagrams.
+fn bind(settings: &NodeSettings, lanes: usize) -> io::Result<(Datagrams, Streams)> {
+    let once = || {
+        let datagrams = Datagrams::bind(settings.bind, settings.buffer_bytes, lanes)?;
+        let streams = Streams::new(datagrams.address())?;
+        Ok::<_, io::Error>((datagrams, streams))
+    };
+    let mut bound = once()?;
+    for _ in 1..PORTS_MAX {
+        if bound.1.has_port() || settings.bind.port() != 0 {
+            break;
+        }
+        bound = once()?;
+    }
+    Ok(bound)
 }
 
 /// Where a step looks for what has come: each is a system call or two.
@@ -85,8 +106,7 @@ impl EngineHandle {
     pub fn open(settings: &NodeSettings, lanes: usize) -> Result<Self, NodeError> {
         let is_shared = settings.share.is_some();
         let bind_error = |source| NodeError::Bind { address: settings.bind, source, is_shared };
-        let bound = Datagrams::bind(settings.bind, settings.buffer_bytes, lanes);
-        let mut datagrams = bound.map_err(bind_error)?;
+        let (mut datagrams, streams) = bind(settings, lanes).map_err(bind_error)?;
         let address = datagrams.address();
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         let timer = rustix::time::timerfd_create(TimerfdClockId::Monotonic, flags)
@@ -104,7 +124,7 @@ impl EngineHandle {
         let has_kernel = kernel.is_some();
         let multicast = datagrams.multicast_descriptor().try_clone_to_owned();
         let multicast = multicast.map_err(system("cannot share the multicast sockets"))?;
-        let streams = Streams::new(address).map_err(system("cannot make an epoll instance"))?;
+        let has_streams = streams.has_port() && !has_kernel;
         let watched =
             streams.as_fd().try_clone_to_owned().map_err(system("cannot share an epoll instance"))?;
         let sources = vec![
@@ -137,6 +157,7 @@ impl EngineHandle {
             timer,
             leader_followers,
             has_kernel,
+            has_streams,
             address,
         })
     }
@@ -202,6 +223,10 @@ impl Backend for EngineHandle {
 
     fn has_kernel(&self) -> bool {
         self.has_kernel
+    }
+
+    fn has_streams(&self) -> bool {
+        self.has_streams
     }
 
     fn run(&self) {

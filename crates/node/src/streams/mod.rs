@@ -17,15 +17,15 @@ mod options;
 mod outgoing;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::{io, mem};
 
 use rustix::event::epoll;
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, connect, recv, send, socket_with,
-    sockopt,
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, connect, listen, recv, send,
+    socket_with, sockopt,
 };
 use rustix::time::Timespec;
 use treecast_proto::{Challenge, GroupId, MemberId, Nanoseconds, Sequence};
@@ -42,7 +42,7 @@ pub struct Streams {
     /// The address of the node's UDP socket.
     address: SocketAddr,
     epoll: OwnedFd,
-    listener: Option<TcpListener>,
+    port: Port,
     /// When the port is tried again, which another process has.
     listen_at: Nanoseconds,
     opened: u64,
@@ -53,6 +53,16 @@ pub struct Streams {
     dial_at: BTreeMap<GroupId, Nanoseconds>,
     /// Children with packets that are not written yet.
     unwritten: VecDeque<u64>,
+}
+
+/// The node's TCP port.
+#[derive(Debug)]
+enum Port {
+    /// Another process has it.
+    Taken,
+    /// This socket keeps it from others, the system too, which may give it to a connection.
+    Reserved(OwnedFd),
+    Listening(TcpListener),
 }
 
 #[derive(Debug)]
@@ -91,6 +101,9 @@ pub const GUEST_TIMEOUT: Nanoseconds = Nanoseconds::from_ms(2_000);
 /// How long a child waits before it connects again, and a parent before it tries its port again.
 const RETRY_INTERVAL: Nanoseconds = Nanoseconds::from_ms(20);
 
+/// The most connections that wait to be accepted.
+const BACKLOG: i32 = 128;
+
 /// The most connections that are accepted at a time.
 const ACCEPTED_MAX: usize = 16;
 
@@ -116,12 +129,12 @@ pub enum Ready {
 }
 
 impl Streams {
-    /// No connections, of a node with this UDP address.
+    /// No connections, of a node with this UDP address. Its TCP port of the same number is reserved, if no other process has it.
     pub fn new(address: SocketAddr) -> io::Result<Self> {
         Ok(Self {
             address,
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
-            listener: None,
+            port: reserve(address).map_or(Port::Taken, Port::Reserved),
             listen_at: Nanoseconds::ZERO,
             opened: LISTENER,
             connections: BTreeMap::new(),
@@ -132,25 +145,35 @@ impl Streams {
         })
     }
 
+    /// Whether the node has its TCP port.
+    pub const fn has_port(&self) -> bool {
+        !matches!(self.port, Port::Taken)
+    }
+
     /// Whether there are connections, or there may be.
     pub fn is_used(&self) -> bool {
-        self.listener.is_some() || !self.connections.is_empty()
+        matches!(self.port, Port::Listening(_)) || !self.connections.is_empty()
     }
 
     /// Listens for children from now on, or tries to.
     pub fn listen(&mut self, now: Nanoseconds) {
-        if self.listener.is_some() || now < self.listen_at {
-            return;
-        }
-        let open = || {
-            let listener = TcpListener::bind(self.address)?;
-            listener.set_nonblocking(true)?;
-            let data = epoll::EventData::new_u64(LISTENER);
-            epoll::add(&self.epoll, &listener, data, epoll::EventFlags::IN)?;
-            Ok::<_, io::Error>(listener)
+        let socket = match mem::replace(&mut self.port, Port::Taken) {
+            Port::Listening(listener) => {
+                self.port = Port::Listening(listener);
+                return;
+            }
+            Port::Taken if now < self.listen_at => return,
+            Port::Taken => reserve(self.address),
+            Port::Reserved(socket) => Ok(socket),
         };
-        match open() {
-            Ok(listener) => self.listener = Some(listener),
+        let open = |socket| {
+            listen(&socket, BACKLOG)?;
+            let data = epoll::EventData::new_u64(LISTENER);
+            epoll::add(&self.epoll, &socket, data, epoll::EventFlags::IN)?;
+            Ok(socket)
+        };
+        match socket.and_then(open) {
+            Ok(socket) => self.port = Port::Listening(socket.into()),
             Err(error) => {
                 if self.listen_at == Nanoseconds::ZERO {
                     tracing::warn!(%error, address = %self.address, "cannot listen for the streams of children: trying again");
@@ -187,9 +210,7 @@ impl Streams {
     }
 
     fn connect(&self, parent: SocketAddr) -> io::Result<OwnedFd> {
-        let family = if parent.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-        let socket =
-            socket_with(family, SocketType::STREAM, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC, None)?;
+        let socket = open(parent)?;
         // The parent knows this node by its address.
         if !self.address.ip().is_unspecified() {
             bind(&socket, &SocketAddr::new(self.address.ip(), 0))?;
@@ -224,8 +245,8 @@ impl Streams {
             .dial_at
             .iter()
             .filter(|(group, _)| !self.parents.contains_key(group) && is_dialing_due(**group));
-        let listening =
-            (self.listener.is_none() && self.listen_at > Nanoseconds::ZERO).then_some(self.listen_at);
+        let is_awaited = matches!(self.port, Port::Taken) && self.listen_at > Nanoseconds::ZERO;
+        let listening = is_awaited.then_some(self.listen_at);
         guests.chain(unconnected.map(|(_, &at)| at)).chain(listening).min()
     }
 
@@ -306,7 +327,8 @@ impl Streams {
 
     fn accept(&mut self, now: Nanoseconds) {
         for _ in 0..ACCEPTED_MAX {
-            let Some(Ok((socket, peer))) = self.listener.as_ref().map(TcpListener::accept) else { return };
+            let Port::Listening(listener) = &self.port else { return };
+            let Ok((socket, peer)) = listener.accept() else { return };
             if let Err(error) = self.welcome(now, socket, peer) {
                 tracing::debug!(%peer, %error, "cannot take a stream");
             }
@@ -477,6 +499,20 @@ impl Streams {
             self.parents.retain(|_, known| *known != stream);
         }
     }
+}
+
+/// A non-blocking socket for this address, or for a peer there.
+fn open(address: SocketAddr) -> Result<OwnedFd, Errno> {
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    socket_with(family, SocketType::STREAM, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC, None)
+}
+
+/// Binds a socket to the address, also where connections of an earlier node have not quite ended (RFC 9293, TIME-WAIT).
+fn reserve(address: SocketAddr) -> Result<OwnedFd, Errno> {
+    let socket = open(address)?;
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    bind(&socket, &address)?;
+    Ok(socket)
 }
 
 impl AsFd for Streams {

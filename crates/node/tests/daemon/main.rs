@@ -18,7 +18,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tempfile::TempDir;
 use treecast_node::{
     Daemon, DaemonCounters, Ending, EngineChoice, Eviction, Group, GroupId, GroupSettings, Keyed, Node,
-    NodeError, NodeSettings, Offload, Policy, RunningEngine, Stopper,
+    NodeError, NodeSettings, Offload, Policy, RunningEngine, Stopper, Transport,
 };
 
 use raw::{ask, hear, hello, raw, say};
@@ -126,7 +126,11 @@ fn clients_send_and_receive_as_nodes_of_their_own_do() {
         let settings = GroupSettings::new(vec![one.address(), two.address()]);
         let groups = [
             (GroupSettings { group: GroupId(1), ..settings.clone() }, true),
-            (GroupSettings { group: GroupId(2), root: 1, ..settings }, false),
+            // Its root, in user space, would choose streams.
+            (
+                GroupSettings { group: GroupId(2), root: 1, transport: Some(Transport::Packets), ..settings },
+                false,
+            ),
         ];
         for (settings, is_root) in groups {
             let (here, there) = (one.group(&settings).unwrap(), two.group(&settings).unwrap());
