@@ -195,13 +195,15 @@ pure:
 		cargo check --quiet --target wasm32-unknown-unknown $(PURE_CRATES); \
 	else echo "skipped: no target wasm32-unknown-unknown, so the pure crates are checked by clippy alone"; fi
 
-# The examples that measure nodes run for a moment: their clients speak to the daemon by themselves.
+# The examples that measure nodes run for a moment: their clients speak to the daemon by themselves. `cargo run` would choose other features
+# for one package, and compile its dependencies again.
+EXAMPLES := target/debug/examples
 unit:
 	cargo test --workspace
 	@if [ "$$(id -u)" = 0 ]; then \
-		cargo run --quiet --package treecast-node --example neighbours -- --engine user --rounds 1 --seconds 1 --load wakes --load requests; \
+		$(EXAMPLES)/neighbours --engine user --rounds 1 --seconds 1 --load wakes --load requests; \
 	else echo "skipped: the example neighbours starts processes of other users, which needs root"; fi
-	cargo run --quiet --package treecast-node --example readers -- --readers 3 --rounds 5
+	$(EXAMPLES)/readers --readers 3 --rounds 5
 
 # Model checking of the data that threads share (loom); at most three preemptions per thread, which find nearly all bugs
 # (loom's documentation, "dealing with combinatorial explosion"). With the whole workspace selected, the other crates have the features
@@ -214,7 +216,7 @@ schedules:
 VENV := target/python
 SITE = $(shell $(VENV)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 python:
-	cargo build --workspace --lib --bins --examples --benches
+	cargo build --workspace --all-targets
 	@if $(CAN_MAKE_VENVS); then $(MAKE) --no-print-directory $(VENV)/ready python-tests; \
 	else echo "skipped: no Python 3.11 with venv, so the Python package is compiled by clippy alone"; fi
 

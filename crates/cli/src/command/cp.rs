@@ -14,7 +14,7 @@ use treecast_copy::{
     CopyError, CopySettings, Destination, Existing, HELLO, HostReport, Outcome, Progress, Report,
     SourceSettings, Sources, Stopper, Writing, copy,
 };
-use treecast_node::GroupSettings;
+use treecast_node::{GroupSettings, Transport};
 use treecast_remote::RemoteShell;
 use treecast_terms::{Keyed, parse_rate};
 
