@@ -130,7 +130,7 @@ endif
 
 $(PACKAGING)/ready: dist/requirements.txt
 	python3 -m venv --clear $(PACKAGING)
-	$(PACKAGING)/bin/pip install --quiet --disable-pip-version-check --requirement $<
+	$(PACKAGING)/bin/pip install --quiet --disable-pip-version-check --no-compile --requirement $<
 	printf '#!/bin/sh\nexec %s -m ziglang cc -target %s-linux-gnu.%s "$$@"\n' \
 		$(CURDIR)/$(PACKAGING)/bin/python $(shell uname -m) $(GLIBC) > $(PACKAGING)/bin/cc
 	chmod +x $(PACKAGING)/bin/cc
@@ -159,6 +159,8 @@ test:
 # All checks share one build. Its compiler is clippy's driver, which is rustc with more lints, so that linting takes no build of its own.
 checks: export RUSTC_WORKSPACE_WRAPPER = clippy-driver
 checks: export CLIPPY_ARGS = -Dwarnings
+# Many tests wait: for timeouts, and for the hosts of labs.
+checks: export RUST_TEST_THREADS ?= 4
 checks: set-up format pure unit schedules demonstration instructions python
 
 # Chromium opens the charts' page in a test, python3-venv isolates the dependencies of the Python tests, iproute2 creates the
@@ -222,7 +224,7 @@ python:
 
 $(VENV)/ready: python/requirements-test.txt
 	python3 -m venv --clear $(VENV)
-	$(VENV)/bin/pip install --quiet --disable-pip-version-check --requirement $<
+	$(VENV)/bin/pip install --quiet --disable-pip-version-check --no-compile --requirement $<
 	touch $@
 
 python-tests:
