@@ -218,7 +218,7 @@ schedules:
 VENV := target/python
 SITE = $(shell $(VENV)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 python:
-	cargo build --workspace --all-targets
+	cargo build --profile test --workspace --all-targets
 	@if $(CAN_MAKE_VENVS); then $(MAKE) --no-print-directory $(VENV)/ready python-tests; \
 	else echo "skipped: no Python 3.11 with venv, so the Python package is compiled by clippy alone"; fi
 

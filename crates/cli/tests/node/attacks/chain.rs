@@ -7,7 +7,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use treecast_node::{
-    Authentication, EngineChoice, Group, GroupId, GroupSettings, Node, NodeError, NodeSettings, Offload,
+    Authentication, EngineChoice, Group, GroupId, GroupSettings, Keyed, Node, NodeError, NodeSettings, Offload,
     Scheme, TreeScheme,
 };
 
@@ -57,7 +57,10 @@ impl World {
         let open = |host| {
             let bind = hosts.node_address(host);
             hosts.run_on(host, || {
-                Node::open(&NodeSettings { bind, engine, ..NodeSettings::default() }).unwrap()
+                let mut settings = NodeSettings { bind, engine, ..NodeSettings::default() };
+                // Other tests keep the processors busy for longer than the default.
+                settings.set_key("peer_timeout_ms", "1600").unwrap();
+                Node::open(&settings).unwrap()
             })
         };
         let nodes = (ROOT..=LEAF).map(open).collect();

@@ -270,7 +270,7 @@ fn forged_packets_are_ignored_or_end_a_member_with_a_reason() {
             insider.on_line(ignored.sent.last().unwrap());
         }
         // Longer than a member that is cut off is waited for, and than a member waits to which nothing new comes before it asks the root.
-        thread::sleep(Duration::from_secs(3));
+        thread::sleep(Duration::from_secs(6));
         // All end side by side.
         for chain in &mut chains {
             (0..LINES_AFTER).for_each(|_| chain.send());
