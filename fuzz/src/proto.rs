@@ -1,4 +1,5 @@
-//! The protocol with a script of arbitrary steps: three nodes, a network that the script controls, and forged packets.
+//! The protocol with a script of arbitrary steps: three nodes, a network that the script controls, and forged packets, in
+//! datagrams and on streams.
 //!
 //! A (0) is the root, B (1) its child, C (2) a child of B; D (3) is no member: the script forges its packets.
 
@@ -7,9 +8,9 @@ use std::net::SocketAddr;
 
 use arbitrary::{Arbitrary, Unstructured};
 use treecast_proto::{
-    AbortReason, Authentication, CreateGroup, Event, GroupId, GroupKey, Input, Integrity, MemberId,
-    Nanoseconds, Offload, Output, PayloadChecksum, Piece, Protocol, ReaderSet, Readers, Sequence, SessionId,
-    Settings, Store, TransmitPayload, Transport,
+    AbortReason, Authentication, Carrier, Challenge, CreateGroup, Event, GroupId, GroupKey, Input, Integrity,
+    MemberId, Nanoseconds, Offload, Output, PayloadChecksum, Piece, Protocol, ReaderSet, Readers, Sequence,
+    SessionId, Settings, Store, StreamChange, TransmitPayload, Transport,
 };
 use treecast_wire::{
     Acknowledgment, Body, Control, ControlHeader, Data, Distribution, Eviction, Handshake, Header, Keys,
@@ -106,6 +107,33 @@ enum Step {
         bytes: [u8; 12],
         length: u8,
     },
+    /// A node opens its stream to its parent; its first packet may be changed, or come from another host.
+    Attach {
+        node: u8,
+        from: Option<u8>,
+        place: u8,
+        change: u8,
+    },
+    /// The oldest packets on the streams arrive; `node` selects whose stream.
+    Records {
+        node: u8,
+        count: u8,
+    },
+    /// A byte of the oldest packet on a stream is changed: its parent lies.
+    CorruptRecord {
+        node: u8,
+        place: u16,
+        change: u8,
+    },
+    /// The stream of a child changes, which may have none.
+    Stream {
+        node: u8,
+        child: u8,
+        change: u8,
+    },
+    Flush {
+        node: u8,
+    },
 }
 
 /// A sequence number: near the next one of B, or arbitrary.
@@ -194,6 +222,8 @@ struct Trial {
     start: Sequence,
     nodes: [Protocol; NODES],
     in_flight: VecDeque<(usize, usize, Vec<u8>)>,
+    /// By child: the stream from its parent.
+    streams: [Option<Stream>; NODES],
     /// The message that the root is queueing: its number, its queued bytes and its length.
     queued: (u32, u64, u64),
     /// The piece that each node has read last.
@@ -201,6 +231,12 @@ struct Trial {
     /// The end of the greatest receive window that was announced to each node. It is not kept per child: in a forged tree two children
     /// may have the same number.
     ends: [Option<Sequence>; NODES],
+}
+
+/// What a parent has sent to a child, and the child has not received.
+struct Stream {
+    parent: usize,
+    packets: VecDeque<Vec<u8>>,
 }
 
 fn key() -> GroupKey {
@@ -215,6 +251,11 @@ const fn seed(node: u8, life: u8) -> [u64; 2] {
     [node as u64, life as u64]
 }
 
+/// Whether data goes on streams: not where it is sent by multicast.
+const fn transport(offload: u8) -> Transport {
+    if offload % 4 != 3 && (offload / 4) % 2 == 1 { Transport::Streams } else { Transport::Packets }
+}
+
 /// Payloads have codes where data is sent by multicast.
 fn authentication(is_multicast: bool) -> Authentication {
     if is_multicast { Authentication::Payload } else { Authentication::Header }
@@ -227,6 +268,14 @@ fn nonce(node: u8, life: u8) -> Nonce {
 
 fn address(node: usize) -> SocketAddr {
     SocketAddr::from(([10, 0, 0, node as u8], 7_000))
+}
+
+/// The node with this address, or a number that no node has.
+fn number_of(address: SocketAddr) -> Option<usize> {
+    match address {
+        SocketAddr::V4(address) => Some(usize::from(address.ip().octets()[3])),
+        SocketAddr::V6(_) => None,
+    }
 }
 
 fn multicast_address() -> SocketAddr {
@@ -256,7 +305,7 @@ impl Trial {
             session: session(0),
             authentication: authentication(setting.offload % 4 == 3),
             integrity: Integrity::default(),
-            transport: Transport::Packets,
+            transport: transport(setting.offload),
             root: MemberId(0),
             members: (0..3).map(address).collect(),
             children: vec![vec![MemberId(1)], vec![MemberId(2)], vec![]],
@@ -284,6 +333,7 @@ impl Trial {
             start: Sequence(start),
             nodes: std::array::from_fn(|_| Protocol::new(settings())),
             in_flight: VecDeque::new(),
+            streams: [const { None }; NODES],
             queued: (0, 0, 0),
             read: [None; NODES],
             ends: [None; NODES],
@@ -292,6 +342,7 @@ impl Trial {
         trial.join(1);
         trial.join(2);
         trial.deliver(50);
+        (1..NODES).for_each(|node| trial.attach(node, node, 0, 0));
         trial
     }
 
@@ -312,6 +363,10 @@ impl Trial {
         self.lives[node] = self.lives[node].wrapping_add(1);
         self.read[node] = None;
         self.ends[node] = None;
+        self.streams[node] = None;
+        for child in 1..NODES {
+            self.streams[child].take_if(|stream| stream.parent == node);
+        }
         if node == 0 {
             self.queued = (0, 0, 0);
             self.slots[0] = self.create.slots;
@@ -385,6 +440,72 @@ impl Trial {
                 let bytes = &bytes[..usize::from(length) % (bytes.len() + 1)];
                 self.arrive(usize::from(from) % 4, usize::from(to) % NODES, bytes);
             }
+            Step::Attach { node, from, place, change } => {
+                let node = usize::from(node) % NODES;
+                let from = from.map_or(node, |from| usize::from(from) % 4);
+                self.attach(node, from, place, change);
+            }
+            Step::Records { node, count } => {
+                (0..=count % 32).for_each(|_| self.receive_record(usize::from(node) % NODES));
+            }
+            Step::CorruptRecord { node, place, change } => {
+                let stream = self.streams[usize::from(node) % NODES].as_mut();
+                if let Some(bytes) = stream.and_then(|stream| stream.packets.front_mut()) {
+                    let place = usize::from(place) % bytes.len();
+                    bytes[place] ^= change;
+                }
+            }
+            Step::Stream { node, child, change } => {
+                let changes = [StreamChange::Full, StreamChange::Writable, StreamChange::Closed];
+                let change = changes[usize::from(change) % changes.len()];
+                let (node, child) = (usize::from(node) % NODES, usize::from(child) % 5);
+                if change == StreamChange::Closed && child < NODES {
+                    self.streams[child].take_if(|stream| stream.parent == node);
+                }
+                let child = MemberId(child as u32);
+                self.request(node, Input::Stream { group: GROUP, child, change });
+            }
+            Step::Flush { node } => {
+                _ = self.request(usize::from(node) % NODES, Input::Flush { group: GROUP })
+            }
+        }
+    }
+
+    /// A node opens its stream to its parent, with its first packet changed at a place, from a host.
+    fn attach(&mut self, node: usize, from: usize, place: u8, change: u8) {
+        let Some(parent) = self.nodes[node].stream_parent(GROUP).and_then(number_of) else { return };
+        let challenge = Challenge([self.lives[node]; Challenge::BYTES]);
+        let Some(mut bytes) = self.nodes[node].attach_packet(GROUP, challenge) else { return };
+        let place = usize::from(place) % bytes.len();
+        bytes[place] ^= change;
+        if parent >= NODES {
+            return;
+        }
+        let input = Input::Attach { stream: 1, from: address(from).ip(), challenge, bytes: &bytes };
+        self.nodes[parent].handle(self.now, input).expect("no first packet is refused");
+        match self.nodes[parent].poll_local() {
+            Some(Output::Event(Event::Attached { stream: 1, child })) => {
+                if child.is_some() {
+                    assert_eq!((from, change), (node, 0), "a stream is taken that its child has not opened");
+                    self.streams[node] = Some(Stream { parent, packets: VecDeque::new() });
+                }
+            }
+            other => panic!("no answer to a stream, but {other:?}"),
+        }
+        self.drain(parent);
+    }
+
+    /// The oldest packet on the stream to a node arrives.
+    fn receive_record(&mut self, node: usize) {
+        let Some(stream) = &mut self.streams[node] else { return };
+        let parent = stream.parent;
+        let Some(bytes) = stream.packets.pop_front() else { return };
+        let (header, payload) = bytes.split_first_chunk().expect("a packet has a header");
+        let input = Input::Record { from: address(parent), header, payload };
+        self.nodes[node].handle(self.now, input).expect("no packet is refused");
+        self.drain(node);
+        if self.nodes[node].take_stray().is_some() {
+            self.streams[node] = None;
         }
     }
 
@@ -543,10 +664,15 @@ impl Trial {
                         }
                         TransmitPayload::Bytes(payload) => bytes.extend(payload),
                     }
-                    let to = match transmit.to {
-                        SocketAddr::V4(to) => usize::from(to.ip().octets()[3]),
-                        SocketAddr::V6(_) => 9,
-                    };
+                    let to = number_of(transmit.to).unwrap_or(9);
+                    if let Carrier::Stream(_) = transmit.carrier {
+                        // It is lost where the child has opened a stream to another node meanwhile.
+                        let stream = self.streams.get_mut(to).and_then(Option::as_mut);
+                        if let Some(stream) = stream.filter(|stream| stream.parent == node) {
+                            stream.packets.push_back(bytes);
+                        }
+                        continue;
+                    }
                     let receivers = if transmit.to.ip().is_multicast() { 0..NODES } else { to..to + 1 };
                     for to in receivers.filter(|to| *to != node) {
                         if self.in_flight.len() < 1_000 {
@@ -667,6 +793,15 @@ impl Trial {
             body,
         };
         let bytes = [&header.write(&keys.header)[..], &payload].concat();
+        let parent = usize::from(*from) % 4;
+        // A parent that has the keys sends what it likes on its stream.
+        if let Some(stream) = &mut self.streams[usize::from(*to) % NODES]
+            && life & 16 != 0
+            && stream.parent == parent
+        {
+            stream.packets.push_back(bytes);
+            return;
+        }
         self.arrive(usize::from(*from) % 4, usize::from(*to) % NODES, &bytes);
     }
 
@@ -713,7 +848,7 @@ impl Trial {
                     offload: if is_multicast { Offload::Switch } else { Offload::Nic },
                     authentication: authentication(is_multicast),
                     integrity: Integrity::default(),
-                    transport: Transport::Packets,
+                    transport: transport(if is_multicast { 3 } else { slots }),
                     part: u16::from(part) % parts,
                     parts,
                     neighbours: neighbours.to_vec(),
