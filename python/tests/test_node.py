@@ -567,7 +567,7 @@ def test_a_plan_for_other_members_is_refused():
 
 
 def test_counters_count_packets(pair):
-    root, member = pair()
+    root, member = pair(transport="packets")
     root.send(bytes(10_000))
     assert member.receive(PATIENCE) == bytes(10_000)
     assert (root.counters["sent"], member.counters["accepted"]) == (8, 8)

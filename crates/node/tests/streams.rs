@@ -32,9 +32,9 @@ fn chain(nodes: &[Node]) -> GroupSettings {
     GroupSettings { scheme: Some(Scheme::tree(TreeScheme::Serial)), ..by_streams(nodes) }
 }
 
-/// Lengths around those of a packet, of a read and of all slots.
-const LENGTHS: [usize; 14] =
-    [0, 1, 64, 16_383, 16_384, 16_385, 5, 131_072, 300_000, 0, 77, 3_000_000, 40_000, 1];
+/// Lengths around those of a packet, which has 2 KiB or 16, of a read and of all slots.
+const LENGTHS: [usize; 15] =
+    [0, 1, 64, 2_048, 2_049, 16_383, 16_384, 16_385, 5, 131_072, 300_000, 0, 77, 3_000_000, 40_000];
 
 #[test]
 fn every_member_receives_every_message_with_each_offload() {
@@ -45,15 +45,14 @@ fn every_member_receives_every_message_with_each_offload() {
     }
 }
 
-/// The longest payload of a packet on a stream.
-const STREAM_PACKET_BYTES: usize = 16_384;
-
 #[test]
 fn streams_are_the_default() {
-    let nodes = nodes(3);
-    let groups = groups(&nodes, &settings(&nodes));
-    assert_eq!(groups[0].packet_bytes(), Some(STREAM_PACKET_BYTES));
-    check_all(groups, 0, &LENGTHS);
+    for (message_bytes, packet_bytes) in [(1_024, 2_048), (100_000, 16_384)] {
+        let nodes = nodes(3);
+        let groups = groups(&nodes, &GroupSettings { message_bytes, ..settings(&nodes) });
+        assert_eq!(groups[0].packet_bytes(), Some(packet_bytes));
+        check_all(groups, 0, &LENGTHS);
+    }
 }
 
 #[test]
@@ -68,7 +67,7 @@ fn a_root_without_its_tcp_port_sends_datagrams() {
     let mut nodes = open(1, &taken.local_addr().unwrap().to_string());
     nodes.extend(self::nodes(2));
     let groups = groups(&nodes, &settings(&nodes));
-    assert!(groups[0].packet_bytes().unwrap() < STREAM_PACKET_BYTES);
+    assert!(!groups[0].packet_bytes().unwrap().is_power_of_two());
     check_all(groups, 0, &LENGTHS);
 }
 

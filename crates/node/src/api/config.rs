@@ -125,7 +125,7 @@ impl GroupConfig {
     pub fn payload_bytes_max(&self) -> u16 {
         match self.transport() {
             Transport::Packets => self.datagram_payload_bytes_max,
-            Transport::Streams => STREAM_PAYLOAD_BYTES,
+            Transport::Streams => self.settings.stream_slots().0,
         }
     }
 
@@ -133,7 +133,7 @@ impl GroupConfig {
     pub fn slots(&self) -> u32 {
         match self.transport() {
             Transport::Packets => self.settings.slots(),
-            Transport::Streams => self.settings.slots.unwrap_or(STREAM_SLOTS),
+            Transport::Streams => self.settings.slots.unwrap_or(self.settings.stream_slots().1),
         }
     }
 
@@ -316,6 +316,11 @@ impl GroupSettings {
         self.slots.unwrap_or(of_messages)
     }
 
+    /// The longest payload of a packet on a stream, and the number of slots unless it is given.
+    const fn stream_slots(&self) -> (u16, u32) {
+        if self.message_bytes > LONG_STREAM_BYTES { LONG_STREAM_SLOTS } else { SHORT_STREAM_SLOTS }
+    }
+
     /// The longest payload of a packet: a datagram without the headers of IP, UDP and Treecast.
     pub(crate) fn payload_bytes_max(&self) -> u16 {
         self.mtu_bytes().saturating_sub(header_bytes(self.is_v6()))
@@ -331,9 +336,13 @@ const LONG_MESSAGE_BYTES: u64 = 512 << 10;
 const LONG_SLOTS: u32 = 1_024;
 const SHORT_SLOTS: u32 = 512;
 
-/// The longest payload of a packet on a stream, in bytes, and the number of slots, which take no more memory than those of datagrams.
-const STREAM_PAYLOAD_BYTES: u16 = 16 << 10;
-const STREAM_SLOTS: u32 = 64;
+/// The longest payload of a packet on a stream, in bytes, and the number of slots: for short messages as many as with datagrams, for long
+/// ones fewer and longer. Both take one mebibyte.
+const SHORT_STREAM_SLOTS: (u16, u32) = (2 << 10, 512);
+const LONG_STREAM_SLOTS: (u16, u32) = (16 << 10, 64);
+
+/// Messages that are expected to be longer than this, in bytes, are long to a stream.
+const LONG_STREAM_BYTES: u64 = 4 << 10;
 
 /// The length of the headers of IP, UDP and Treecast, in bytes.
 const fn header_bytes(is_v6: bool) -> u16 {

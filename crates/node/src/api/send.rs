@@ -3,17 +3,21 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use treecast_proto::{Ending, Input, Transport, is_forward_due};
+use treecast_proto::{Ending, Input, Nanoseconds, Transport, is_forward_due};
 use treecast_wire::MESSAGE_BYTES_MAX;
 
 use super::group::{Group, Role};
 use super::sender::Sender;
-use crate::NodeError;
 use crate::engine::root_socket::{RootSocket, Sending};
 use crate::wait::leader_followers::Lead;
+use crate::{NodeError, clock};
 
 /// The engine starts to send a long message after this many packets.
 const PACKETS_PER_SEND: u32 = 32;
+
+/// A message follows another if the application needs less than this time between its calls. It is shorter than what the node's thread
+/// needs to wake up.
+const BACK_TO_BACK: Nanoseconds = Nanoseconds::from_us(5);
 
 /// What a call has sent of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -115,7 +119,9 @@ impl Group {
                 sender.forwarded = end;
                 self.forward(offload, end);
             }
-            if is_last || end.0.is_multiple_of(PACKETS_PER_SEND) {
+            if is_last && message_bytes == length as u64 {
+                self.pass_short_message(sender);
+            } else if is_last || end.0.is_multiple_of(PACKETS_PER_SEND) {
                 self.pass_to_engine(sender);
             }
             if is_last {
@@ -157,6 +163,25 @@ impl Group {
             Sending::Delegated { is_new: true } => self.wake_engine_thread(),
             Sending::Refused => self.wake_engine(),
         }
+    }
+
+    /// The same for a message of one packet. On streams the node's own thread sends those that follow one another, many in one system
+    /// call, while the application goes on.
+    fn pass_short_message(&self, sender: &mut Sender) {
+        if sender.transport == Transport::Packets || self.has_one_host() {
+            return self.pass_to_engine(sender);
+        }
+        if clock::now().since(sender.sent_at) < BACK_TO_BACK {
+            sender.passed = sender.writer.written();
+            if let Some(readers) = sender.writer.readers() {
+                readers.notify();
+            }
+            self.shared_group.mark_progress();
+            self.wake_engine_thread();
+        } else {
+            self.pass_to_engine(sender);
+        }
+        sender.sent_at = clock::now();
     }
 
     /// Waits until each member that is not lost has all sent messages.

@@ -1,6 +1,6 @@
 //! The root's side of a group's ring.
 
-use treecast_proto::{Offload, Piece, Refused, Sequence, Transport};
+use treecast_proto::{Nanoseconds, Offload, Piece, Refused, Sequence, Transport};
 use treecast_wire::Keys;
 
 use super::offload::ChosenOffload;
@@ -36,6 +36,8 @@ pub(super) struct Sender {
     pub(super) forwarded: Sequence,
     /// The first packet that the engine may not know of.
     pub(super) passed: Sequence,
+    /// When the last short message was passed to the engine, on streams.
+    pub(super) sent_at: Nanoseconds,
     keys: Keys,
     /// The way into the kernel's packet path, where that forwards.
     pub(super) socket: Option<RootSocket>,
@@ -46,7 +48,20 @@ impl Sender {
         let SenderConfig { offload: ChosenOffload { offload, .. }, transport, keys, socket } = config;
         let forwarded = writer.written();
         let passed = forwarded;
-        Self { writer, message: 0, offset: 0, length: 0, offload, transport, forwarded, passed, keys, socket }
+        let sent_at = Nanoseconds::ZERO;
+        Self {
+            writer,
+            message: 0,
+            offset: 0,
+            length: 0,
+            offload,
+            transport,
+            forwarded,
+            passed,
+            sent_at,
+            keys,
+            socket,
+        }
     }
 
     /// # Errors
