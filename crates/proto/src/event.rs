@@ -102,7 +102,9 @@ pub enum MemberLoss {
         datagram_bytes: u32,
     },
     /// It answered, and accepted nothing of what was sent to it again and again for this time.
-    #[error("accepted nothing for {0}")]
+    #[error(
+        "accepted nothing for {0}, although it answered: if data goes on streams, a firewall may let no TCP pass between the hosts (transport=packets needs UDP alone)"
+    )]
     AcceptsNothing(Nanoseconds),
     /// It was restarted and has lost its memory; it may join again.
     #[error("restarted")]
@@ -165,7 +167,9 @@ const fn eviction_text(why: Eviction) -> &'static str {
         Eviction::Left => "this member has left",
         Eviction::Refused => "the group admits no late members",
         Eviction::PathTooSmall => "datagrams as long as the group's do not reach this member",
-        Eviction::AcceptsNothing => "this member accepted no packet for too long",
+        Eviction::AcceptsNothing => {
+            "this member accepted no packet for too long: if data goes on streams, a firewall may let no TCP pass between the hosts (transport=packets needs UDP alone)"
+        }
         Eviction::Full => "the group admits no further members: it has as many as it may have",
         Eviction::Closing => "the group admits no further members: the root is closing it",
         Eviction::StateLost => "the root evicted this member, since it had lost what it had accepted",
