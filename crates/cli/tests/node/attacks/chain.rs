@@ -7,8 +7,8 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use treecast_node::{
-    Authentication, EngineChoice, Group, GroupId, GroupSettings, Keyed, Node, NodeError, NodeSettings, Offload,
-    Scheme, TreeScheme,
+    Authentication, EngineChoice, Group, GroupId, GroupSettings, Keyed, Node, NodeError, NodeSettings,
+    Offload, Scheme, TreeScheme,
 };
 
 use super::hosts::Hosts;
