@@ -233,7 +233,7 @@ impl Setup {
 ///
 /// >>> result = load(Fabric("icpp98"), "tree-worm", load=0.02, degree=3, cycles=100_000)
 /// >>> result
-/// <LoadResult complete: tree-worm, offload host, degree 3, applied load 0.02, mean latency 8492.9 cycles>
+/// <LoadResult complete: tree-worm, offload host, degree 3, applied load 0.02, mean latency 8530.6 cycles>
 /// >>> result.status, result.multicasts_measured, round(result.accepted_load, 3)
 /// ('complete', 271, 0.065)
 #[pyclass(frozen, eq, extends = Setup, module = "treecast")]

@@ -70,8 +70,8 @@ def sweep(
     >>> for row in table:
     ...     print(row["scheme"], row["seed"], row["latency_cycles"])
     binomial 0 17325
-    binomial 1 17319
-    binomial 2 17319
+    binomial 1 17322
+    binomial 2 17322
     tree-worm 0 4350
     tree-worm 1 4350
     tree-worm 2 4350

@@ -29,11 +29,14 @@ fn simulated_latencies_match_those_computed_by_hand() {
 fn ties_and_chains_have_the_latencies_of_the_text() {
     let twelve = |scheme| latency(&format!("--fabric star:12 --scheme {scheme} --offload nic"));
     assert_eq!(["k-binomial", "k-binomial:k=2", "k-binomial:k=3"].map(twelve), ["10722", "10722", "9590"]);
-    // Each further member of a chain adds two overheads and the wire, and at first what its packets wait.
-    let chain = |hosts: u64| {
+    let chain = |hosts: u64, processors| {
         let text = format!("--fabric star:{hosts} --scheme k-binomial:k=1 --offload nic --message 2048");
-        latency(&text).parse::<u64>().unwrap()
+        let latency = latency(&format!("{text} --set nic_processors={processors}"));
+        latency.parse::<u64>().unwrap()
     };
-    assert_eq!(chain(3), 36_458);
-    assert_eq!([4, 5, 6, 7, 8].map(|hosts| chain(hosts) - chain(hosts - 1)), [8132, 4132, 3132, 2132, 2132]);
+    let added =
+        |processors| [4, 5, 6, 7, 8].map(|hosts| chain(hosts, processors) - chain(hosts - 1, processors));
+    assert_eq!((chain(3, "per-direction"), added("per-direction")), (21_458, [2132; 5]));
+    // Each further member adds two overheads and the wire, and at first what its packets wait.
+    assert_eq!((chain(3, "shared"), added("shared")), (36_458, [8132, 4132, 3132, 2132, 2132]));
 }

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use treecast_terms::{NameAndOptions, SpecError};
 
 use crate::error::FabricError;
-use crate::generate::{GridShape, Irregular, fat_tree, grid, irregular, leaf_spine, star};
+use crate::generate::{GridShape, Irregular, LinkDensity, fat_tree, grid, irregular, leaf_spine, star};
 use crate::ids::SwitchId;
 use crate::routing::{DimensionOrder, Routing, ShortestPath, Ties, UpDown, VirtualChannels};
 use crate::topology::Topology;
@@ -239,15 +239,27 @@ impl TryFrom<&NameAndOptions> for FabricSpec {
         const COUNT: &str = "a whole number";
         match spec.name() {
             "icpp98" | "irregular" => {
-                spec.only(&["switches", "ports", "hosts", "connectivity", "seed"])?;
+                spec.only(&["switches", "ports", "hosts", "connectivity", "links_per_switch", "seed"])?;
                 let base = Irregular::default();
+                let connectivity = spec.value("connectivity", "a share from 0 to 1")?;
+                let per_switch = spec.value("links_per_switch", "a number of links")?;
+                let links = match (connectivity, per_switch) {
+                    (Some(_), Some(_)) => {
+                        return Err(SpecError::BadValue {
+                            key: "links_per_switch".into(),
+                            value: spec.get("links_per_switch").unwrap_or_default().into(),
+                            expected: "either connectivity or links_per_switch".into(),
+                        });
+                    }
+                    (Some(share), None) => LinkDensity::Connectivity(share),
+                    (None, Some(links)) => LinkDensity::PerSwitch(links),
+                    (None, None) => base.links,
+                };
                 Ok(Self::Irregular(Irregular {
                     switches: spec.value("switches", COUNT)?.unwrap_or(base.switches),
                     ports: spec.value("ports", COUNT)?.unwrap_or(base.ports),
                     hosts: spec.value("hosts", COUNT)?.unwrap_or(base.hosts),
-                    connectivity: spec
-                        .value("connectivity", "a share from 0 to 1")?
-                        .unwrap_or(base.connectivity),
+                    links,
                     seed: spec.value("seed", COUNT)?.unwrap_or(base.seed),
                 }))
             }
@@ -307,9 +319,9 @@ fn unknown(what: &'static str, given: &str, known: &[&str]) -> SpecError {
 impl fmt::Display for FabricSpec {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            Self::Irregular(Irregular { switches, ports, hosts, connectivity, seed }) => write!(
+            Self::Irregular(Irregular { switches, ports, hosts, links, seed }) => write!(
                 formatter,
-                "irregular:switches={switches},ports={ports},hosts={hosts},connectivity={connectivity},seed={seed}"
+                "irregular:switches={switches},ports={ports},hosts={hosts},{links},seed={seed}"
             ),
             Self::Star(hosts) => write!(formatter, "star:{hosts}"),
             Self::Grid(shape, k, n) => formatter.write_str(&shape.spec(k, n)),
@@ -329,6 +341,7 @@ mod tests {
     fn a_spec_reads_back_as_it_prints() {
         for text in [
             "irregular:switches=16,ports=8,hosts=32,connectivity=0.75,seed=3",
+            "irregular:switches=16,ports=8,hosts=32,links_per_switch=1.25,seed=3",
             "star:16",
             "torus:k=4,n=2,uni",
             "torus:k=4,n=3",

@@ -26,7 +26,7 @@ impl Topology {
     /// ```
     /// let spec: treecast_fabric::FabricSpec = "icpp98".parse()?;
     /// let summary = spec.topology()?.summary();
-    /// assert_eq!(summary.to_string(), "32 hosts, 8 switches, 12 links between switches (2 parallel)");
+    /// assert_eq!(summary.to_string(), "32 hosts, 8 switches, 10 links between switches (1 parallel)");
     /// # Ok::<(), treecast_fabric::FabricError>(())
     /// ```
     pub fn summary(&self) -> Summary {

@@ -54,6 +54,11 @@ impl Plan {
         Steps::of(self).sent
     }
 
+    /// Steps until the last destination has the first packet: rounds in which each holder sends at most one worm.
+    pub fn phases(&self) -> u32 {
+        Steps::of(self).phases()
+    }
+
     /// Analyses the plan for a message of `packets` packets.
     ///
     /// Two worms may be in flight together unless the plan orders them: the same sender sends one before the other, or,
@@ -100,7 +105,7 @@ impl Plan {
         Ok(Analysis {
             steps: steps.with_packets(u64::from(packets)),
             depth: steps.depth.iter().copied().max().unwrap_or(0),
-            phases: steps.received.iter().copied().max().unwrap_or(0),
+            phases: steps.phases(),
             worms: self.worms.len() as u32,
             max_fan_out: self.worms.iter().map(|worm| worm.index + 1).max().unwrap_or(0),
             link_visits,
@@ -155,6 +160,10 @@ impl Steps {
             }
         }
         steps
+    }
+
+    fn phases(&self) -> u32 {
+        self.received.iter().copied().max().unwrap_or(0)
     }
 
     /// The spacing of packets at a member is the largest fan-out above it: there each packet takes one step per child, and

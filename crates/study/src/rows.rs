@@ -150,11 +150,12 @@ const INPUTS: [(&str, Cells); 31] = [
 ];
 
 /// The columns behind the parameters.
-const OUTPUTS: [(&str, Cells); 18] = [
+const OUTPUTS: [(&str, Cells); 19] = [
     ("status", Text(|row| Some(row.measured.status.name().into()))),
     ("latency_cycles", Whole(|row| Some(row.multicast()?.latency?.0))),
     ("latency_ns", Real(|row| Some(row.spec.setup().parameters()?.nanoseconds(row.multicast()?.latency?)))),
     ("worms", Whole(|row| Some(row.multicast()?.worms.into()))),
+    ("phases", Whole(|row| Some(row.multicast()?.phases.into()))),
     ("cpu_busy_cycles", Whole(|row| Some(row.multicast()?.cpu_busy.0))),
     ("accepted_load", Real(|row| row.load()?.accepted_load)),
     ("multicasts_measured", Whole(|row| Some(row.load()?.multicasts_measured))),

@@ -234,6 +234,7 @@ impl<'a> RunSpec<'a> {
             destinations: group.destinations().to_vec(),
             latency: outcome.latency,
             worms: outcome.worms,
+            phases: plan.phases(),
             cpu_busy: outcome.cpu_busy.iter().copied().sum::<Cycles>(),
         });
         Ok((outcome.status, quantities))

@@ -359,7 +359,7 @@ fn settings_go_with_x() {
     let made = |run: &RunSpec| (run.fabric().to_string(), run.setup().destinations);
     let runs = spec(&study).runs(false);
     let fabric = |hosts: u32| {
-        format!("irregular:switches={},ports=6,hosts={hosts},connectivity=0.75,seed=1", hosts / 4)
+        format!("irregular:switches={},ports=6,hosts={hosts},links_per_switch=1.25,seed=1", hosts / 4)
     };
     assert_eq!(made(&runs[0]), (fabric(8), 4));
     assert_eq!(made(&runs[2]), (fabric(64), 32));

@@ -206,7 +206,7 @@ fn a_figure_is_the_cross_product_of_all_that_it_lists() {
     let parameters = last.setup().parameters().unwrap();
     assert_eq!((last.setup().message.0, parameters.nic_send_overhead.0), (512, 500));
     assert_eq!(parameters.host_receive_overhead.0, 1000);
-    assert!(last.fabric().to_string().ends_with("connectivity=0.75,seed=3"));
+    assert!(last.fabric().to_string().ends_with("links_per_switch=1.25,seed=3"));
     let full = "  treecast paper run small latency\n    72 runs: x = 1, 4, 7; topologies with seeds 1 to 3; 2 random groups";
     assert!(spec.describe().contains(full), "{}", spec.describe());
     assert!(study.describe().contains("  latency  Latency (72 runs)"), "{}", study.describe());
@@ -473,7 +473,7 @@ fn a_run_that_is_not_possible_says_which_and_why() {
     assert_eq!(
         error.to_string(),
         "small latency, panel 'short', series tree, destinations 1, \
-         irregular:switches=4,ports=4,hosts=8,connectivity=0.75,seed=1, group 0: \
+         irregular:switches=4,ports=4,hosts=8,links_per_switch=1.25,seed=1, group 0: \
          scheme u-torus needs a torus; this fabric is a network of switches"
     );
 }

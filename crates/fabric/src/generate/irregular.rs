@@ -1,5 +1,7 @@
 //! Random irregular networks of switches, as in the studies of the 1990s.
 
+use std::fmt;
+
 use rand::RngExt;
 use rand_pcg::Pcg64;
 
@@ -19,17 +21,59 @@ pub struct Irregular {
     pub ports: u32,
     /// Hosts, spread evenly: host h is attached to switch `h * switches / hosts`.
     pub hosts: u32,
-    /// The share, 0 to 1, of the ports without hosts that carry links between switches. A spanning tree is always present,
-    /// whatever the share.
-    pub connectivity: f64,
+    /// The links between switches. A spanning tree is always present, however few they are.
+    pub links: LinkDensity,
     /// The seed of the links.
     pub seed: u64,
 }
 
+/// How many links a random network has between its switches.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum LinkDensity {
+    /// The share, 0 to 1, of the ports without hosts that carry them (`connectivity`).
+    Connectivity(f64),
+    /// So many for each switch, rounded down for all (`links_per_switch`).
+    PerSwitch(f64),
+}
+
+impl LinkDensity {
+    /// The number of links of a network, were there ports enough.
+    fn count(self, switches: u32, ports: u32, hosts: u32) -> u64 {
+        let free = u64::from(switches) * u64::from(ports) - u64::from(hosts);
+        match self {
+            Self::Connectivity(share) => (free as f64 * share / 2.0) as u64,
+            Self::PerSwitch(links) => (f64::from(switches) * links) as u64,
+        }
+    }
+
+    /// # Errors
+    /// [`FabricError::OutOfRange`].
+    fn check(self) -> Result<(), FabricError> {
+        let (key, value, max) = match self {
+            Self::Connectivity(share) => ("connectivity", share, 1.0),
+            Self::PerSwitch(links) => ("links_per_switch", links, f64::from(PORTS_PER_SWITCH_MAX) / 2.0),
+        };
+        if (0.0..=max).contains(&value) {
+            return Ok(());
+        }
+        Err(FabricError::OutOfRange { key, value: value.to_string(), expected: format!("0 to {max}") })
+    }
+}
+
+impl fmt::Display for LinkDensity {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Connectivity(share) => write!(formatter, "connectivity={share}"),
+            Self::PerSwitch(links) => write!(formatter, "links_per_switch={links}"),
+        }
+    }
+}
+
 impl Default for Irregular {
-    /// The default system of the ICPP'98 study: 8 switches with 8 ports, 32 hosts; three quarters of the free ports used.
+    /// The default system of the ICPP'98 study: 8 switches with 8 ports, 32 hosts. With 1.25 links for each switch the networks
+    /// of the study carry as much unicast traffic as it says, which [`LinkDensity::Connectivity`] meets for one of them only.
     fn default() -> Self {
-        Self { switches: 8, ports: 8, hosts: 32, connectivity: 0.75, seed: 1 }
+        Self { switches: 8, ports: 8, hosts: 32, links: LinkDensity::PerSwitch(1.25), seed: 1 }
     }
 }
 
@@ -37,20 +81,17 @@ impl Default for Irregular {
 ///
 /// The tree takes the switches in random order and links each to a random one before it that has a free port (switches
 /// with only one free port come last, so that the tree can always be completed). Extra links join two random free ports of
-/// different switches, so parallel links occur, until the share of used ports is reached or there is no such pair.
+/// different switches, so parallel links occur, until there are as many links as wanted or there is no such pair.
 /// Hosts take the lower ports.
 ///
 /// # Errors
 /// [`FabricError::OutOfRange`], or [`FabricError::MoreHostsThanPorts`] if the hosts leave too few ports for a tree.
 pub fn irregular(parameters: Irregular) -> Result<Topology, FabricError> {
-    let Irregular { switches, ports, hosts, connectivity, seed } = parameters;
+    let Irregular { switches, ports, hosts, links: density, seed } = parameters;
     check_range("switches", switches, 1, Topology::SWITCHES_MAX)?;
-    check_range("ports", ports, 1, 1 << 16)?;
+    check_range("ports", ports, 1, PORTS_PER_SWITCH_MAX)?;
     check_range("hosts", hosts, 1, Topology::HOSTS_MAX)?;
-    if !(0.0..=1.0).contains(&connectivity) {
-        let value = connectivity.to_string();
-        return Err(FabricError::OutOfRange { key: "connectivity", value, expected: "0 to 1".into() });
-    }
+    density.check()?;
     if u64::from(switches) * u64::from(ports) > PORTS_MAX {
         let expected = format!("switches times ports is at most {PORTS_MAX}");
         return Err(FabricError::OutOfRange { key: "ports", value: ports.to_string(), expected });
@@ -80,11 +121,11 @@ pub fn irregular(parameters: Irregular) -> Result<Topology, FabricError> {
     }
     let mut links = Links { builder, next_port, ports, random: Pcg64::new(u128::from(seed), LINK_STREAM) };
     links.spanning_tree()?;
-    let target =
-        ((u64::from(switches) * u64::from(ports) - u64::from(hosts)) as f64 * connectivity / 2.0) as u64;
-    links.extra(target.saturating_sub(u64::from(switches) - 1))?;
+    links.extra(density.count(switches, ports, hosts).saturating_sub(u64::from(switches) - 1))?;
     links.builder.build()
 }
+
+const PORTS_PER_SWITCH_MAX: u32 = 1 << 16;
 
 /// The most ports of all switches in total.
 const PORTS_MAX: u64 = 1 << 24;
@@ -172,7 +213,7 @@ mod tests {
         assert_eq!(topology.host_count(), 32);
         assert_eq!(topology.switch_count(), 8);
         assert!(topology.switches().all(|switch| topology.hosts_of(switch).len() == 4));
-        assert_eq!(topology.switch_link_count(), 24);
+        assert_eq!(topology.switch_link_count(), 20);
     }
 
     #[test]
@@ -185,7 +226,8 @@ mod tests {
     #[test]
     fn connectivity_runs_from_a_tree_to_all_ports() {
         let links = |connectivity| {
-            irregular(Irregular { connectivity, ..Irregular::default() }).unwrap().switch_link_count() / 2
+            let links = LinkDensity::Connectivity(connectivity);
+            irregular(Irregular { links, ..Irregular::default() }).unwrap().switch_link_count() / 2
         };
         assert_eq!(links(0.0), 7);
         assert_eq!(links(0.5), 8);
@@ -193,9 +235,27 @@ mod tests {
     }
 
     #[test]
+    fn links_are_counted_for_each_switch() {
+        let links = |switches, links| {
+            let links = LinkDensity::PerSwitch(links);
+            irregular(Irregular { switches, links, ..Irregular::default() })
+                .map(|network| network.switch_link_count() / 2)
+        };
+        assert_eq!(links(8, 0.0).unwrap(), 7);
+        assert_eq!(links(8, 1.25).unwrap(), 10);
+        assert_eq!(links(16, 1.25).unwrap(), 20);
+        // There are 32 ports without hosts.
+        assert_eq!(links(8, 4.0).unwrap(), 16);
+        assert_eq!(links(8, 100.0).unwrap(), 16);
+        let error = links(8, -1.0).unwrap_err().to_string();
+        assert_eq!(error, "links_per_switch=-1 is out of range: 0 to 32768");
+    }
+
+    #[test]
     fn the_tightest_fit_still_makes_a_tree() {
         for seed in 0..50 {
-            let tight = Irregular { switches: 5, ports: 3, hosts: 7, connectivity: 1.0, seed };
+            let tight =
+                Irregular { switches: 5, ports: 3, hosts: 7, links: LinkDensity::Connectivity(1.0), seed };
             assert_eq!(irregular(tight).unwrap().switch_link_count(), 8);
         }
     }

@@ -8,7 +8,7 @@ mod leaf_spine;
 pub use fat_tree::fat_tree;
 pub(crate) use grid::recognise;
 pub use grid::{GridShape, grid};
-pub use irregular::{Irregular, irregular};
+pub use irregular::{Irregular, LinkDensity, irregular};
 pub use leaf_spine::leaf_spine;
 
 use crate::error::FabricError;

@@ -1,18 +1,19 @@
 //! Random fabrics for the property tests.
 
 use proptest::prelude::*;
-use treecast_fabric::generate::{GridShape, Irregular, fat_tree, grid, irregular, leaf_spine};
+use treecast_fabric::generate::{GridShape, Irregular, LinkDensity, fat_tree, grid, irregular, leaf_spine};
 use treecast_fabric::{FabricError, Topology};
 
 /// A valid irregular fabric: 1 to 24 switches with 3 to 12 ports.
 pub fn irregular_fabric() -> impl Strategy<Value = Topology> {
     let numbers = (1..=24_u32, 3..=12_u32, 1..=60_u32, 0.0..=1.0_f64, any::<u64>());
     numbers.prop_filter_map("fewer ports than hosts", |(switches, ports, hosts, connectivity, seed)| {
-        match irregular(Irregular { switches, ports, hosts, connectivity, seed }) {
+        let links = LinkDensity::Connectivity(connectivity);
+        match irregular(Irregular { switches, ports, hosts, links, seed }) {
             Ok(topology) => Some(topology),
             Err(FabricError::MoreHostsThanPorts { hosts_max, .. }) => {
                 let hosts = u32::try_from(hosts_max).ok()?;
-                irregular(Irregular { switches, ports, hosts, connectivity, seed }).ok()
+                irregular(Irregular { switches, ports, hosts, links, seed }).ok()
             }
             Err(error) => panic!("{error}"),
         }
