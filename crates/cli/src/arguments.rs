@@ -80,7 +80,7 @@ pub struct FabricArguments {
     /// inventory of hosts and racks)
     ///
     /// Names: icpp98, star:16, fat-tree:k=8, leaf-spine:leaves=8,spines=4,hosts=64, mesh:k=4,n=2, torus:k=4,n=2,uni,
-    /// irregular:switches=16,ports=8,hosts=32,links_per_switch=1.25,seed=3
+    /// irregular:switches=16,ports=8,hosts=32,seed=3
     #[arg(long, value_name = "SPEC")]
     pub fabric: Option<String>,
 
