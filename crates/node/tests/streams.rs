@@ -3,12 +3,12 @@
 mod common;
 
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
 
 use common::{TIMEOUT, check_all, groups, message, settings};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketType, bind, socket};
+use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
 use treecast_node::{
     Authentication, Group, GroupId, GroupSettings, Integrity, Node, NodeError, NodeSettings, Offload, Scheme,
     Transport, TreeScheme,
@@ -168,6 +168,31 @@ fn the_children_of_a_relay_that_dies_get_everything_once() {
 }
 
 #[test]
+fn hosts_without_members_cannot_connect() {
+    let nodes = nodes(2);
+    let groups = groups(&nodes, &chain(&nodes));
+    groups[0].send(b"the port is open").unwrap();
+    groups[0].flush(TIMEOUT).unwrap();
+    let address = nodes[0].address();
+    let mut strangers: Vec<TcpStream> = (0..100)
+        .map(|_| {
+            let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+            bind(&socket, &"127.0.0.9:0".parse::<SocketAddr>().unwrap()).unwrap();
+            connect(&socket, &address).unwrap();
+            socket.into()
+        })
+        .collect();
+    for stranger in &mut strangers {
+        stranger.set_read_timeout(TIMEOUT).unwrap();
+        assert_eq!(stranger.read(&mut [0; 1]).unwrap_or(0), 0, "a stranger gets no challenge");
+    }
+    groups[0].send(b"still here").unwrap();
+    groups[0].flush(TIMEOUT).unwrap();
+    assert_eq!(groups[1].receive(TIMEOUT).unwrap().unwrap(), b"the port is open");
+    assert_eq!(groups[1].receive(TIMEOUT).unwrap().unwrap(), b"still here");
+}
+
+#[test]
 fn strangers_at_the_port_are_answered_by_a_challenge_and_nothing_else() {
     let nodes = nodes(3);
     let groups = groups(&nodes, &chain(&nodes));
@@ -175,7 +200,7 @@ fn strangers_at_the_port_are_answered_by_a_challenge_and_nothing_else() {
     groups[0].send(b"the port is open").unwrap();
     groups[0].flush(TIMEOUT).unwrap();
     let address = nodes[0].address();
-    let connect = || {
+    let open = || {
         let stranger = TcpStream::connect(address).unwrap();
         stranger.set_read_timeout(TIMEOUT).unwrap();
         stranger
@@ -186,7 +211,7 @@ fn strangers_at_the_port_are_answered_by_a_challenge_and_nothing_else() {
         challenge
     };
     // Another challenge for each, and an answer that is no packet ends the connection.
-    let (mut one, mut other) = (connect(), connect());
+    let (mut one, mut other) = (open(), open());
     assert_ne!(challenge(&mut one), challenge(&mut other));
     one.write_all(&[7; 64]).unwrap();
     assert_eq!(one.read(&mut [0; 1]).unwrap_or(0), 0);
@@ -195,7 +220,7 @@ fn strangers_at_the_port_are_answered_by_a_challenge_and_nothing_else() {
     assert_eq!(other.read(&mut [0; 1]).unwrap_or(0), 0);
     assert!(began.elapsed() < Duration::from_secs(10));
     // Many of them at once do not keep the group from going on.
-    let crowd: Vec<TcpStream> = (0..100).map(|_| connect()).collect();
+    let crowd: Vec<TcpStream> = (0..100).map(|_| open()).collect();
     groups[0].send(b"still here").unwrap();
     groups[0].flush(TIMEOUT).unwrap();
     drop(crowd);

@@ -3,7 +3,7 @@
 #![expect(unsafe_code, reason = "the kernel reads and writes slots in place")]
 
 use std::cell::Cell;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use treecast_proto::{
     Event, GroupId, Input, MemberId, Nanoseconds, Output, Sequence, StreamChange, TransmitPayload,
@@ -134,7 +134,8 @@ impl Engine {
             // Whatever else is ready is so at the next call too.
             return progress;
         }
-        let ready = self.streams.ready(clock::now());
+        let Self { core, streams, .. } = self;
+        let ready = streams.ready(clock::now(), |host| core.has_child_at(host));
         let is_empty = ready.is_empty();
         for ready in ready {
             let now = clock::now();
@@ -251,6 +252,13 @@ impl Slots for FreeSlots<'_> {
 }
 
 impl Core {
+    /// Whether a host has a child of this node, in a group with streams.
+    fn has_child_at(&self, host: IpAddr) -> bool {
+        let is_there = |child: &SocketAddr| child.ip().to_canonical() == host;
+        let mut groups = self.by_streams.iter().filter_map(|&group| self.protocol.neighbours(group));
+        groups.any(|(_, children)| children.iter().any(is_there))
+    }
+
     /// Takes a packet that a group's parent has sent on its stream; false if it is none that a
     /// parent sends.
     fn take_record(

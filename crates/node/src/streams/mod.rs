@@ -6,7 +6,8 @@
 //! non-blocking, and one epoll instance tells which of them are ready.
 //!
 //! # Bounds
-//! At most [`GUESTS_MAX`] connections wait for the first packet of their host, each for
+//! Only hosts that have children of this node may connect, so that others cannot take the places of
+//! members. At most [`GUESTS_MAX`] connections wait for the first packet of their host, each for
 //! [`GUEST_TIMEOUT`] and [`HEADER_BYTES`] bytes. What a parent could not write stays in the slots, and
 //! takes only a [`Queued`] for each packet, of which there are fewer than slots.
 
@@ -261,8 +262,8 @@ impl Streams {
         (is_open && parents.next().is_none()).then_some((stream, group))
     }
 
-    /// What is ready: each is to be dealt with before the next call.
-    pub fn ready(&mut self, now: Nanoseconds) -> Vec<Ready> {
+    /// What is ready: each is to be dealt with before the next call. A connection of a host from which none is awaited is closed at once.
+    pub fn ready(&mut self, now: Nanoseconds, is_awaited: impl Fn(IpAddr) -> bool) -> Vec<Ready> {
         let empty = epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) };
         let mut events = [empty; EVENTS_MAX];
         let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -270,7 +271,7 @@ impl Streams {
         let mut ready = Vec::new();
         for event in &events[..count] {
             match event.data.u64() {
-                LISTENER => self.accept(now),
+                LISTENER => self.accept(now, &is_awaited),
                 stream => ready.extend(self.look_at(stream, event.flags)),
             }
         }
@@ -325,10 +326,14 @@ impl Streams {
         }
     }
 
-    fn accept(&mut self, now: Nanoseconds) {
+    fn accept(&mut self, now: Nanoseconds, is_awaited: impl Fn(IpAddr) -> bool) {
         for _ in 0..ACCEPTED_MAX {
             let Port::Listening(listener) = &self.port else { return };
             let Ok((socket, peer)) = listener.accept() else { return };
+            if !is_awaited(peer.ip().to_canonical()) {
+                tracing::debug!(%peer, "no stream is awaited from this host");
+                continue;
+            }
             if let Err(error) = self.welcome(now, socket, peer) {
                 tracing::debug!(%peer, %error, "cannot take a stream");
             }
