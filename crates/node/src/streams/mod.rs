@@ -16,23 +16,22 @@
 mod incoming;
 mod options;
 mod outgoing;
+mod port;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::io;
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::{io, mem};
 
 use rustix::event::epoll;
 use rustix::io::Errno;
-use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, connect, listen, recv, send,
-    socket_with, sockopt,
-};
+use rustix::net::{RecvFlags, SendFlags, bind, connect, recv, send, sockopt};
 use rustix::time::Timespec;
 use treecast_proto::{Challenge, GroupId, MemberId, Nanoseconds, Sequence};
 use treecast_wire::HEADER_BYTES;
 
 use crate::random;
+use port::Port;
 
 pub use incoming::{Incoming, Read, Received, Slots};
 pub use outgoing::{Outgoing, Queued, Written};
@@ -43,8 +42,9 @@ pub struct Streams {
     /// The address of the node's UDP socket.
     address: SocketAddr,
     epoll: OwnedFd,
-    port: Port,
-    /// When the port is tried again, which another process has.
+    /// None: another process has it.
+    port: Option<Port>,
+    /// When the port is tried again.
     listen_at: Nanoseconds,
     opened: u64,
     connections: BTreeMap<u64, Connection>,
@@ -54,16 +54,6 @@ pub struct Streams {
     dial_at: BTreeMap<GroupId, Nanoseconds>,
     /// Children with packets that are not written yet.
     unwritten: VecDeque<u64>,
-}
-
-/// The node's TCP port.
-#[derive(Debug)]
-enum Port {
-    /// Another process has it.
-    Taken,
-    /// This socket keeps it from others, the system too, which may give it to a connection.
-    Reserved(OwnedFd),
-    Listening(TcpListener),
 }
 
 #[derive(Debug)]
@@ -102,9 +92,6 @@ pub const GUEST_TIMEOUT: Nanoseconds = Nanoseconds::from_ms(2_000);
 /// How long a child waits before it connects again, and a parent before it tries its port again.
 const RETRY_INTERVAL: Nanoseconds = Nanoseconds::from_ms(20);
 
-/// The most connections that wait to be accepted.
-const BACKLOG: i32 = 128;
-
 /// The most connections that are accepted at a time.
 const ACCEPTED_MAX: usize = 16;
 
@@ -130,12 +117,13 @@ pub enum Ready {
 }
 
 impl Streams {
-    /// No connections, of a node with this UDP address. Its TCP port of the same number is reserved, if no other process has it.
+    /// No connections, of a node with this UDP address. Its TCP port of the same number is
+    /// reserved, if no other process has it.
     pub fn new(address: SocketAddr) -> io::Result<Self> {
         Ok(Self {
             address,
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
-            port: reserve(address).map_or(Port::Taken, Port::Reserved),
+            port: Port::reserve(address).ok(),
             listen_at: Nanoseconds::ZERO,
             opened: LISTENER,
             connections: BTreeMap::new(),
@@ -148,33 +136,28 @@ impl Streams {
 
     /// Whether the node has its TCP port.
     pub const fn has_port(&self) -> bool {
-        !matches!(self.port, Port::Taken)
+        self.port.is_some()
     }
 
     /// Whether there are connections, or there may be.
     pub fn is_used(&self) -> bool {
-        matches!(self.port, Port::Listening(_)) || !self.connections.is_empty()
+        self.port.as_ref().is_some_and(Port::is_listening) || !self.connections.is_empty()
     }
 
     /// Listens for children from now on, or tries to.
     pub fn listen(&mut self, now: Nanoseconds) {
-        let socket = match mem::replace(&mut self.port, Port::Taken) {
-            Port::Listening(listener) => {
-                self.port = Port::Listening(listener);
-                return;
-            }
-            Port::Taken if now < self.listen_at => return,
-            Port::Taken => reserve(self.address),
-            Port::Reserved(socket) => Ok(socket),
-        };
-        let open = |socket| {
-            listen(&socket, BACKLOG)?;
+        let is_over = self.port.as_ref().is_some_and(Port::is_listening);
+        if is_over || self.port.is_none() && now < self.listen_at {
+            return;
+        }
+        let open = |port: Port| {
+            let port = port.listen()?;
             let data = epoll::EventData::new_u64(LISTENER);
-            epoll::add(&self.epoll, &socket, data, epoll::EventFlags::IN)?;
-            Ok(socket)
+            epoll::add(&self.epoll, &port, data, epoll::EventFlags::IN)?;
+            Ok(port)
         };
-        match socket.and_then(open) {
-            Ok(socket) => self.port = Port::Listening(socket.into()),
+        match self.port.take().map_or_else(|| Port::reserve(self.address), Ok).and_then(open) {
+            Ok(port) => self.port = Some(port),
             Err(error) => {
                 if self.listen_at == Nanoseconds::ZERO {
                     tracing::warn!(%error, address = %self.address, "cannot listen for the streams of children: trying again");
@@ -211,7 +194,7 @@ impl Streams {
     }
 
     fn connect(&self, parent: SocketAddr) -> io::Result<OwnedFd> {
-        let socket = open(parent)?;
+        let socket = port::open(parent)?;
         // The parent knows this node by its address.
         if !self.address.ip().is_unspecified() {
             bind(&socket, &SocketAddr::new(self.address.ip(), 0))?;
@@ -246,7 +229,7 @@ impl Streams {
             .dial_at
             .iter()
             .filter(|(group, _)| !self.parents.contains_key(group) && is_dialing_due(**group));
-        let is_awaited = matches!(self.port, Port::Taken) && self.listen_at > Nanoseconds::ZERO;
+        let is_awaited = self.port.is_none() && self.listen_at > Nanoseconds::ZERO;
         let listening = is_awaited.then_some(self.listen_at);
         guests.chain(unconnected.map(|(_, &at)| at)).chain(listening).min()
     }
@@ -262,7 +245,8 @@ impl Streams {
         (is_open && parents.next().is_none()).then_some((stream, group))
     }
 
-    /// What is ready: each is to be dealt with before the next call. A connection of a host from which none is awaited is closed at once.
+    /// What is ready: each is to be dealt with before the next call. A connection of a host from
+    /// which none is awaited is closed at once.
     pub fn ready(&mut self, now: Nanoseconds, is_awaited: impl Fn(IpAddr) -> bool) -> Vec<Ready> {
         let empty = epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) };
         let mut events = [empty; EVENTS_MAX];
@@ -328,8 +312,7 @@ impl Streams {
 
     fn accept(&mut self, now: Nanoseconds, is_awaited: impl Fn(IpAddr) -> bool) {
         for _ in 0..ACCEPTED_MAX {
-            let Port::Listening(listener) = &self.port else { return };
-            let Ok((socket, peer)) = listener.accept() else { return };
+            let Some((socket, peer)) = self.port.as_ref().and_then(Port::accept) else { return };
             if !is_awaited(peer.ip().to_canonical()) {
                 tracing::debug!(%peer, "no stream is awaited from this host");
                 continue;
@@ -504,20 +487,6 @@ impl Streams {
             self.parents.retain(|_, known| *known != stream);
         }
     }
-}
-
-/// A non-blocking socket for this address, or for a peer there.
-fn open(address: SocketAddr) -> Result<OwnedFd, Errno> {
-    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-    socket_with(family, SocketType::STREAM, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC, None)
-}
-
-/// Binds a socket to the address, also where connections of an earlier node have not quite ended (RFC 9293, TIME-WAIT).
-fn reserve(address: SocketAddr) -> Result<OwnedFd, Errno> {
-    let socket = open(address)?;
-    sockopt::set_socket_reuseaddr(&socket, true)?;
-    bind(&socket, &address)?;
-    Ok(socket)
 }
 
 impl AsFd for Streams {
