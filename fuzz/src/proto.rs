@@ -1,5 +1,5 @@
-//! The protocol with a script of arbitrary steps: three nodes, a network that the script controls, and forged packets, in
-//! datagrams and on streams.
+//! The protocol with a script of arbitrary steps: three nodes, a network that the script controls,
+//! and forged packets, in datagrams and on streams.
 //!
 //! A (0) is the root, B (1) its child, C (2) a child of B; D (3) is no member: the script forges its packets.
 
@@ -107,7 +107,8 @@ enum Step {
         bytes: [u8; 12],
         length: u8,
     },
-    /// A node opens its stream to its parent; its first packet may be changed, or come from another host.
+    /// A node opens its stream to its parent; its first packet may be changed, or come from another
+    /// host.
     Attach {
         node: u8,
         from: Option<u8>,
@@ -471,7 +472,8 @@ impl Trial {
         }
     }
 
-    /// A node opens its stream to its parent, with its first packet changed at a place, from a host.
+    /// A node opens its stream to its parent, with its first packet changed at a place, from a
+    /// host.
     fn attach(&mut self, node: usize, from: usize, place: u8, change: u8) {
         let Some(parent) = self.nodes[node].stream_parent(GROUP).and_then(number_of) else { return };
         let challenge = Challenge([self.lives[node]; Challenge::BYTES]);

@@ -13,10 +13,12 @@ use crate::table::{Table, numbers, optional_numbers, texts};
 
 /// A network: hosts, switches, the directed links between them, and the routing.
 ///
-/// `spec` names a generator: `icpp98`, `star:16`, `torus:k=4,n=2`, `torus:k=4,n=2,uni`, `mesh:k=4,n=2`,
-/// `fat-tree:k=8`, `irregular:switches=16,ports=8,hosts=32,links_per_switch=1.25,seed=3`. `routing` is `auto` (dimension order
-/// on tori and meshes, up*/down* elsewhere), `up-down`, `up-down:root=3`, `dimension-order` or
-/// `dimension-order:channels=none`. `Fabric.read` reads a file, `Fabric.from_networkx` a graph.
+/// `spec` names a generator: `icpp98`, `star:16`, `torus:k=4,n=2`, `torus:k=4,n=2,uni`,
+/// `mesh:k=4,n=2`, `fat-tree:k=8`,
+/// `irregular:switches=16,ports=8,hosts=32,links_per_switch=1.25,seed=3`. `routing` is `auto`
+/// (dimension order on tori and meshes, up*/down* elsewhere), `up-down`, `up-down:root=3`,
+/// `dimension-order` or `dimension-order:channels=none`. `Fabric.read` reads a file,
+/// `Fabric.from_networkx` a graph.
 ///
 /// A fabric is immutable. Two are equal if they have the same links, ports and names, and the same requested routing.
 ///

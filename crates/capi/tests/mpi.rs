@@ -181,8 +181,8 @@ fn broadcast_in(lab: &Lab, mpi: Mpi, ranks: u32, environment: &[(&str, &str)], p
     Ran { output, taken }
 }
 
-/// A place to run a program: the ranks of an MPI keep all processors busy while they wait for each other, so that more programs
-/// at a time take longer than one after the other.
+/// A place to run a program: the ranks of an MPI keep all processors busy while they wait for each
+/// other, so that more programs at a time take longer than one after the other.
 struct Place;
 
 static PLACES: (Mutex<u32>, Condvar) = (Mutex::new(2), Condvar::new());

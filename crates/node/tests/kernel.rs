@@ -15,7 +15,7 @@ use common::{TIMEOUT, check_all, groups, message, settings};
 use network::{in_own_network, run};
 use treecast_node::{
     Daemon, Ending, EngineChoice, Group, GroupId, GroupSettings, HookTrouble, KernelCounters, Nanoseconds,
-    Node, NodeError, NodeSettings, Offload, Policy, RunningEngine, Scheme, TreeScheme,
+    Node, NodeError, NodeSettings, Offload, Policy, RunningEngine, Scheme, Transport, TreeScheme,
 };
 
 fn node(address: &str, groups_max: usize) -> Node {
@@ -528,11 +528,13 @@ fn datagrams_that_are_too_long_end_their_own_group_only() {
             let bind = "127.0.0.1:0".parse().unwrap();
             let open = |_| Node::open(&NodeSettings { bind, engine, ..NodeSettings::default() }).unwrap();
             let nodes: Vec<Node> = (0..3).map(open).collect();
-            let long = groups(&nodes, &GroupSettings { mtu_bytes: Some(1_500), ..binomial(&nodes) });
-            let fits = groups(
-                &nodes,
-                &GroupSettings { group: GroupId(2), mtu_bytes: Some(1_400), ..binomial(&nodes) },
-            );
+            let of_mtu = |mtu_bytes| GroupSettings {
+                mtu_bytes: Some(mtu_bytes),
+                transport: Some(Transport::Packets),
+                ..binomial(&nodes)
+            };
+            let long = groups(&nodes, &of_mtu(1_500));
+            let fits = groups(&nodes, &GroupSettings { group: GroupId(2), ..of_mtu(1_400) });
             // Packets that are short enough pass.
             run("ip link set lo mtu 1400");
             exchange(&long, 5, 1_000);

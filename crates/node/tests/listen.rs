@@ -63,6 +63,19 @@ fn listen(listener: Listener, settings: GroupSettings) -> (Joining, mpsc::Receiv
     (thread::spawn(listen), reported)
 }
 
+#[test]
+fn the_data_of_hosts_that_join_goes_on_streams() {
+    let listener = bind(2);
+    let place = listener.address();
+    let (root, _) = listen(listener, settings());
+    let joined = join(options(place, "n1"));
+    let ((_one, root), (_other, joined)) = (root.join().unwrap().unwrap(), joined.join().unwrap().unwrap());
+    root.send(b"hello").unwrap();
+    assert_eq!(joined.receive(TIMEOUT).unwrap().unwrap(), b"hello");
+    // The packets of short messages are as long on streams, whatever the MTU is.
+    assert_eq!((root.packet_bytes(), joined.packet_bytes()), (Some(2_048), Some(2_048)));
+}
+
 /// Waits until the root prints a line with this part.
 fn wait_for(reported: &mpsc::Receiver<String>, part: &str) -> String {
     let until = Instant::now() + Duration::from_secs(20);

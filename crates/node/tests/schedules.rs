@@ -1,4 +1,5 @@
-//! Model checking of the data that threads share (loom): `make schedules` runs it with the feature `loom`.
+//! Model checking of the data that threads share (loom): `make schedules` runs it with the feature
+//! `loom`.
 
 use treecast_node::models;
 

@@ -25,7 +25,8 @@ pub struct Analysis {
     pub steps: u64,
     /// The number of worms on the longest path of the tree, from the root to a destination.
     pub depth: u32,
-    /// Steps until the last destination has the first packet: rounds in which each holder sends at most one worm.
+    /// Steps until the last destination has the first packet: rounds in which each holder sends at
+    /// most one worm.
     pub phases: u32,
     /// The number of worms.
     pub worms: u32,
@@ -54,7 +55,8 @@ impl Plan {
         Steps::of(self).sent
     }
 
-    /// Steps until the last destination has the first packet: rounds in which each holder sends at most one worm.
+    /// Steps until the last destination has the first packet: rounds in which each holder sends at
+    /// most one worm.
     pub fn phases(&self) -> u32 {
         Steps::of(self).phases()
     }

@@ -54,7 +54,8 @@ pub struct Multicast {
     pub latency: Option<Cycles>,
     /// The number of injected worms.
     pub worms: u32,
-    /// The rounds of the plan, in each of which each holder sends at most one worm ([`treecast_plan::Analysis`]).
+    /// The rounds of the plan, in each of which each holder sends at most one worm
+    /// ([`treecast_plan::Analysis`]).
     pub phases: u32,
     /// CPU cycles of all hosts on sending and receiving.
     pub cpu_busy: Cycles,

@@ -277,7 +277,8 @@ fn settings(arguments: &Arguments, to: Destination) -> anyhow::Result<CopySettin
         1 => hosts(arguments, &to)?,
         _ => bail!("the hosts are given twice: with --hosts-file or --slurm the destination is :PATH"),
     };
-    // On links that lose packets, datagrams are several times as fast, and on others as fast (docs/cp.md).
+    // On links that lose packets, datagrams are several times as fast, and on others as fast
+    // (docs/protocol.md, "Data on streams").
     let mut group = GroupSettings { transport: Some(Transport::Packets), ..GroupSettings::new(Vec::new()) };
     for setting in &arguments.set {
         for key in setting.split_whitespace().filter_map(|setting| setting.split('=').next()) {

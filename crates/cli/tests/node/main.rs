@@ -398,7 +398,7 @@ fn the_mtu_of_the_network_is_found_out() {
     };
     // 1,188 bytes of payload in a packet, and 8,908; and the closing packet.
     for (mtu, packets) in [("1280", 86), ("9000", 13)] {
-        let (status, stdout, stderr) = run(mtu, "");
+        let (status, stdout, stderr) = run(mtu, "--set transport=packets");
         if stderr.contains("does not allow a lab") || stderr.contains("a lab needs the tool") {
             let _ = std::io::stderr().write_all(format!("skipped: {stderr}").as_bytes());
             return;
@@ -407,8 +407,12 @@ fn the_mtu_of_the_network_is_found_out() {
         assert!(stdout.contains("n1: 100000"), "{stdout}");
         let sent = format!("n0: treecast: packets: 0 received, {packets} sent");
         assert!(stderr.contains(&sent), "{stderr}");
-        assert!(stderr.contains(&format!("; MTU {mtu} bytes")), "{stderr}");
+        assert!(stderr.contains(&format!("; MTU {mtu} bytes; transport packets")), "{stderr}");
     }
+    // Streams, the default, do not depend on it.
+    let (status, stdout, stderr) = run("1280", "");
+    assert_eq!(status, Some(0), "{stderr}");
+    assert!(stdout.contains("n1: 100000") && stderr.contains("; transport stream"), "{stderr}");
     // The root does not wait for another member, and both name the one whose path does not carry such datagrams.
     let (status, _, stderr) = run("1280", "--set mtu_bytes=1500 --wait 1000000");
     assert_ne!(status, Some(0));

@@ -32,7 +32,7 @@ pub struct Irregular {
 pub enum LinkDensity {
     /// The share, 0 to 1, of the ports without hosts that carry them (`connectivity`).
     Connectivity(f64),
-    /// So many for each switch, rounded down for all (`links_per_switch`).
+    /// This number for each switch (`links_per_switch`). Their sum is rounded down.
     PerSwitch(f64),
 }
 
@@ -70,8 +70,9 @@ impl fmt::Display for LinkDensity {
 }
 
 impl Default for Irregular {
-    /// The default system of the ICPP'98 study: 8 switches with 8 ports, 32 hosts. With 1.25 links for each switch the networks
-    /// of the study carry as much unicast traffic as it says, which [`LinkDensity::Connectivity`] meets for one of them only.
+    /// The default system of the ICPP'98 study: 8 switches with 8 ports, 32 hosts. With 1.25 links
+    /// for each switch the networks of the study carry as much unicast traffic as it says, which
+    /// [`LinkDensity::Connectivity`] meets for one of them only.
     fn default() -> Self {
         Self { switches: 8, ports: 8, hosts: 32, links: LinkDensity::PerSwitch(1.25), seed: 1 }
     }
@@ -79,10 +80,11 @@ impl Default for Irregular {
 
 /// A random irregular network: a random spanning tree of switches, then random extra links.
 ///
-/// The tree takes the switches in random order and links each to a random one before it that has a free port (switches
-/// with only one free port come last, so that the tree can always be completed). Extra links join two random free ports of
-/// different switches, so parallel links occur, until there are as many links as wanted or there is no such pair.
-/// Hosts take the lower ports.
+/// The tree takes the switches in random order and links each to a random one before it that has a
+/// free port (switches with only one free port come last, so that the tree can always be
+/// completed). Extra links join two random free ports of different switches, so parallel links
+/// occur, until the network has its number of links or no such pair is left. Hosts take the lower
+/// ports.
 ///
 /// # Errors
 /// [`FabricError::OutOfRange`], or [`FabricError::MoreHostsThanPorts`] if the hosts leave too few ports for a tree.

@@ -17,7 +17,6 @@ pub(crate) struct GroupConfig {
     settings: GroupSettings,
     root: SocketAddr,
     hosts: Hosts,
-    speaks_of_datagrams: bool,
     datagram_payload_bytes_max: u16,
     key: GroupKey,
     session: SessionId,
@@ -33,7 +32,6 @@ impl GroupConfig {
     /// # Errors
     /// [`NodeError::Members`], [`NodeError::Refused`], [`NodeError::NoToken`], [`NodeError::System`].
     pub fn new(settings: GroupSettings) -> Result<Self, NodeError> {
-        let speaks_of_datagrams = settings.mtu_bytes.is_some() || settings.slots.is_some();
         let found = || path_mtu::mtu_bytes_of(path_mtu::path_mtus(settings.members.iter()));
         let mtu_bytes = Some(settings.mtu_bytes.unwrap_or_else(found));
         let settings = GroupSettings { mtu_bytes, ..settings };
@@ -61,7 +59,6 @@ impl GroupConfig {
             settings,
             root,
             hosts,
-            speaks_of_datagrams,
             datagram_payload_bytes_max,
             key,
             session,
@@ -77,12 +74,13 @@ impl GroupConfig {
         Self { session, ..self }
     }
 
-    /// The same with the transport that fits the engine, if the settings leave it open: streams if it has them, unless switches forward,
-    /// the program says when each packet is forwarded, or the settings speak of datagrams, by their length or number.
+    /// The same with the transport that fits the engine, if the settings leave it open: streams if
+    /// the engine has them, unless switches forward, the program says when each packet is
+    /// forwarded, or the settings have a number of slots, which counts datagrams.
     pub fn for_engine(self, has_streams: bool) -> Self {
-        let Self { settings, speaks_of_datagrams, .. } = &self;
-        let is_in_packets = !has_streams || *speaks_of_datagrams || settings.offload != Some(Offload::Nic);
-        let fitting = if is_in_packets { Transport::Packets } else { Transport::Streams };
+        let GroupSettings { slots, offload, .. } = &self.settings;
+        let fits = has_streams && slots.is_none() && *offload == Some(Offload::Nic);
+        let fitting = if fits { Transport::Streams } else { Transport::Packets };
         let transport = Some(self.settings.transport.unwrap_or(fitting));
         Self { settings: GroupSettings { transport, ..self.settings }, ..self }
     }
@@ -137,7 +135,8 @@ impl GroupConfig {
         }
     }
 
-    /// What carries data along the tree: what the settings say, or else datagrams until [`GroupConfig::for_engine`] has chosen.
+    /// What carries data along the tree: what the settings say, or else datagrams until
+    /// [`GroupConfig::for_engine`] has chosen.
     pub fn transport(&self) -> Transport {
         self.settings.transport.unwrap_or_default()
     }
@@ -336,8 +335,8 @@ const LONG_MESSAGE_BYTES: u64 = 512 << 10;
 const LONG_SLOTS: u32 = 1_024;
 const SHORT_SLOTS: u32 = 512;
 
-/// The longest payload of a packet on a stream, in bytes, and the number of slots: for short messages as many as with datagrams, for long
-/// ones fewer and longer. Both take one mebibyte.
+/// The longest payload of a packet on a stream, in bytes, and the number of slots: for short
+/// messages as many as with datagrams, for long ones fewer and longer. Both take one mebibyte.
 const SHORT_STREAM_SLOTS: (u16, u32) = (2 << 10, 512);
 const LONG_STREAM_SLOTS: (u16, u32) = (16 << 10, 64);
 
@@ -424,12 +423,11 @@ mod tests {
             let settings = GroupSettings { offload: Some(offload), ..settings(4) };
             assert_eq!(transport(settings, true), Transport::Packets);
         }
-        for settings in [
-            GroupSettings { slots: Some(512), ..settings(4) },
-            GroupSettings { mtu_bytes: Some(1_500), ..settings(4) },
-        ] {
-            assert_eq!(transport(settings, true), Transport::Packets);
-        }
+        let with_slots = GroupSettings { slots: Some(512), ..settings(4) };
+        assert_eq!(transport(with_slots, true), Transport::Packets);
+        // Where hosts join, the root has found out the MTU before.
+        let with_mtu = GroupSettings { mtu_bytes: Some(1_500), ..settings(4) };
+        assert_eq!(transport(with_mtu, true), Transport::Streams);
         for given in [Transport::Packets, Transport::Streams] {
             let settings = GroupSettings { transport: Some(given), ..settings(4) };
             assert_eq!(transport(settings.clone(), false), given);

@@ -149,7 +149,8 @@ impl Node {
         let settings = config.settings();
         check_paths(settings, Some(own))?;
         if own == settings.root {
-            return self.create_group(measure::with_lambda(self, config)?);
+            let config = config.for_engine(self.backend.has_streams());
+            return self.create_group(&measure::with_lambda(self, config)?);
         }
         let probes = measure::join_probes(self, settings, own)?;
         Ok(self.join_group(settings, Some(own))?.with_probes(probes))
@@ -164,14 +165,13 @@ impl Node {
         self.join_group(settings, None)
     }
 
-    pub(crate) fn create_group(&self, config: GroupConfig) -> Result<Group, NodeError> {
-        let config = config.for_engine(self.backend.has_streams());
+    pub(crate) fn create_group(&self, config: &GroupConfig) -> Result<Group, NodeError> {
         let settings = config.settings();
         let hosts = config.hosts();
         let plan = tree::plan_of(hosts, settings, self.backend.has_kernel())?;
         let children = tree::children(plan.as_deref(), hosts);
         let shared_group = self.shared_group(settings, hosts, Some(settings.root))?;
-        let socket = self.backend.create_group(&config, children, &shared_group)?;
+        let socket = self.backend.create_group(config, children, &shared_group)?;
         let sender_config = SenderConfig {
             offload: config.offload().clone(),
             transport: config.transport(),

@@ -3,21 +3,17 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use treecast_proto::{Ending, Input, Nanoseconds, Transport, is_forward_due};
+use treecast_proto::{Ending, Input, Transport, is_forward_due};
 use treecast_wire::MESSAGE_BYTES_MAX;
 
 use super::group::{Group, Role};
 use super::sender::Sender;
+use crate::NodeError;
 use crate::engine::root_socket::{RootSocket, Sending};
 use crate::wait::leader_followers::Lead;
-use crate::{NodeError, clock};
 
 /// The engine starts to send a long message after this many packets.
 const PACKETS_PER_SEND: u32 = 32;
-
-/// A message follows another if the application needs less than this time between its calls. It is shorter than what the node's thread
-/// needs to wake up.
-const BACK_TO_BACK: Nanoseconds = Nanoseconds::from_us(5);
 
 /// What a call has sent of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -101,7 +97,7 @@ impl Group {
             return Ok(Sent { bytes: 0, is_last: false });
         }
         if sender.writer.room() == 0 {
-            self.pass_to_engine(sender);
+            self.pass_to_engine(sender, false);
             self.wait_for_room(sender, timeout, lead)?;
         } else {
             // With the kernel's packet path there may always be free slots. A thread that never waits does not poll the socket, so the
@@ -120,15 +116,17 @@ impl Group {
                 self.forward(offload, end);
             }
             if is_last && message_bytes == length as u64 {
-                self.pass_short_message(sender);
+                let follows = sender.follows_short_message();
+                self.pass_to_engine(sender, follows);
+                sender.end_short_message();
             } else if is_last || end.0.is_multiple_of(PACKETS_PER_SEND) {
-                self.pass_to_engine(sender);
+                self.pass_to_engine(sender, false);
             }
             if is_last {
                 return self.check().map(|()| Sent { bytes: bytes.len(), is_last });
             }
         }
-        self.pass_to_engine(sender);
+        self.pass_to_engine(sender, false);
         self.check().map(|()| Sent { bytes: bytes.len() - rest.len(), is_last: false })
     }
 
@@ -145,9 +143,11 @@ impl Group {
         waited
     }
 
-    /// Passes the written packets to the kernel's packet path, where that forwards, and else to the engine; and wakes the other processes
-    /// of this host that read them.
-    fn pass_to_engine(&self, sender: &mut Sender) {
+    /// Passes the written packets to the kernel's packet path, where that forwards, and else to the
+    /// engine; and wakes the other processes of this host that read them. Of messages that follow
+    /// one another the node's own thread sends many in one system call, while the application goes
+    /// on.
+    fn pass_to_engine(&self, sender: &mut Sender, follows: bool) {
         let written = sender.writer.written();
         if let Some(readers) = sender.writer.readers() {
             readers.notify();
@@ -161,27 +161,12 @@ impl Group {
         match sender.socket.as_mut().map_or(Sending::Refused, |socket| socket.send(written)) {
             Sending::Sent | Sending::Delegated { is_new: false } => {}
             Sending::Delegated { is_new: true } => self.wake_engine_thread(),
+            Sending::Refused if follows => {
+                self.shared_group.mark_progress();
+                self.wake_engine_thread();
+            }
             Sending::Refused => self.wake_engine(),
         }
-    }
-
-    /// The same for a message of one packet. On streams the node's own thread sends those that follow one another, many in one system
-    /// call, while the application goes on.
-    fn pass_short_message(&self, sender: &mut Sender) {
-        if sender.transport == Transport::Packets || self.has_one_host() {
-            return self.pass_to_engine(sender);
-        }
-        if clock::now().since(sender.sent_at) < BACK_TO_BACK {
-            sender.passed = sender.writer.written();
-            if let Some(readers) = sender.writer.readers() {
-                readers.notify();
-            }
-            self.shared_group.mark_progress();
-            self.wake_engine_thread();
-        } else {
-            self.pass_to_engine(sender);
-        }
-        sender.sent_at = clock::now();
     }
 
     /// Waits until each member that is not lost has all sent messages.

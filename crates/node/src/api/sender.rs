@@ -4,9 +4,13 @@ use treecast_proto::{Nanoseconds, Offload, Piece, Refused, Sequence, Transport};
 use treecast_wire::Keys;
 
 use super::offload::ChosenOffload;
-use crate::NodeError;
 use crate::engine::root_socket::RootSocket;
 use crate::memory::ring::RingWriter;
+use crate::{NodeError, clock};
+
+/// A message follows another if the application needs less than this time between its calls. The
+/// node's thread needs longer to wake up.
+const BACK_TO_BACK: Nanoseconds = Nanoseconds::from_us(5);
 
 /// What a root needs to send, beside the ring.
 #[derive(Debug)]
@@ -36,8 +40,8 @@ pub(super) struct Sender {
     pub(super) forwarded: Sequence,
     /// The first packet that the engine may not know of.
     pub(super) passed: Sequence,
-    /// When the last short message was passed to the engine, on streams.
-    pub(super) sent_at: Nanoseconds,
+    /// When the last call for a message of one packet ended, on streams.
+    sent_at: Nanoseconds,
     keys: Keys,
     /// The way into the kernel's packet path, where that forwards.
     pub(super) socket: Option<RootSocket>,
@@ -61,6 +65,19 @@ impl Sender {
             sent_at,
             keys,
             socket,
+        }
+    }
+
+    /// Whether a message of one packet follows another on streams. Datagrams are batched by the
+    /// engine.
+    pub fn follows_short_message(&self) -> bool {
+        self.transport == Transport::Streams && clock::now().since(self.sent_at) < BACK_TO_BACK
+    }
+
+    /// A message of one packet has been passed to the engine.
+    pub fn end_short_message(&mut self) {
+        if self.transport == Transport::Streams {
+            self.sent_at = clock::now();
         }
     }
 

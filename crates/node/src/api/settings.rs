@@ -103,7 +103,8 @@ pub struct GroupSettings {
     pub authentication: Option<Authentication>,
     /// When members verify the CRCs of payloads.
     pub integrity: Integrity,
-    /// What carries data along the tree; none: streams where nodes forward in user space, and else packets.
+    /// What carries data along the tree; none: streams where nodes forward in user space, and else
+    /// packets.
     pub transport: Option<Transport>,
     /// The scheme of the tree; none: one for the length of messages, unless a plan is given.
     pub scheme: Option<Scheme>,

@@ -82,7 +82,8 @@ pub(crate) trait Backend: fmt::Debug + Send + Sync {
     /// Whether groups run in the kernel's packet path.
     fn has_kernel(&self) -> bool;
 
-    /// Whether groups of this root send on streams unless the settings say otherwise: in user space, where the node has its TCP port.
+    /// Whether groups of this root send on streams unless the settings say otherwise: in user
+    /// space, where the node has its TCP port.
     fn has_streams(&self) -> bool;
 
     /// Runs on the node's own thread until the node is closed.

@@ -46,7 +46,8 @@ pub(crate) struct EngineHandle {
     address: SocketAddr,
 }
 
-/// How often another port is tried, where the system chooses it and has given the TCP port of the same number to a connection.
+/// How many ports are tried, where the system chooses them: it may have given the TCP port of the
+/// same number to a connection.
 const PORTS_MAX: u32 = 16;
 
 /// Binds the sockets of a node. Without its TCP port it can be in groups that send datagrams.
@@ -62,6 +63,10 @@ fn bind(settings: &NodeSettings, lanes: usize) -> io::Result<(Datagrams, Streams
             break;
         }
         bound = once()?;
+    }
+    if !bound.1.has_port() {
+        let address = bound.0.address();
+        tracing::info!(%address, "another process has this port for TCP: the groups of this root send datagrams");
     }
     Ok(bound)
 }

@@ -84,8 +84,8 @@ pub(crate) fn with_lambda(node: &Node, config: GroupConfig) -> Result<GroupConfi
         return Ok(config);
     }
     let [pair, all] = probe_groups(settings);
-    let pair = node.create_group(GroupConfig::new(pair)?)?;
-    let all = node.create_group(GroupConfig::new(all)?)?;
+    let pair = node.create_group(&GroupConfig::new(pair)?)?;
+    let all = node.create_group(&GroupConfig::new(all)?)?;
     let scheme = match lambda(&pair, &all, settings) {
         Ok(lambda) => {
             tracing::info!(lambda, "the postal tree's lambda has been measured");

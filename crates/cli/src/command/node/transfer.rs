@@ -147,7 +147,9 @@ fn report_ready(group: &Group) {
         },
     };
     let mtu = settings.mtu_bytes.filter(|_| group.is_root()).map(|bytes| format!("; MTU {bytes} bytes"));
-    let role = role + &mtu.unwrap_or_default();
+    let transport = settings.transport.filter(|_| group.is_root());
+    let transport = transport.map(|transport| format!("; transport {transport}"));
+    let role = role + &mtu.unwrap_or_default() + &transport.unwrap_or_default();
     print_message(&format!("ready: member {member} of {}; {role}", settings.members.len()));
 }
 
