@@ -34,6 +34,12 @@ impl Flow {
             child.on_heard(now);
             return true;
         }
+        if !child.is_established && ack.next.is_before(child.state.stable) {
+            // It was restarted before it was a child of this node, and joined with the number that it had: its packets are freed.
+            child.on_heard(now);
+            child.has_lost_state = true;
+            return true;
+        }
         // It may have more than this node has sent it: packets that it holds from an earlier parent count once a gap is filled.
         let least =
             if child.is_established { child.state.sent - ACK_LAG_PACKETS_MAX } else { child.state.stable };
