@@ -485,7 +485,7 @@ impl Group {
             && table.is_closed()
             && flow.is_finished()
         {
-            table.close_for_readers(now);
+            table.close_for_readers();
         }
         while self.apply_table_change(now) {}
         let (Role::Root(table), Some(flow)) = (&mut self.role, &mut self.flow) else { return None };

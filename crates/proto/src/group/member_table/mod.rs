@@ -245,7 +245,7 @@ impl MemberTable {
             && self.evictions.is_empty()
             && self.hellos.is_empty()
             && self.losses.is_empty()
-            && !self.shared.is_waiting()
+            && !self.shared.are_awaited()
     }
 
     /// Whether this is the number of a member.

@@ -1,7 +1,8 @@
 //! The processes that share the nodes of members: the root's table of those that have come, and of those that are lost.
 //!
-//! A node says which of its processes are there in its table acknowledgments, and the root asks by sending the table again: until all have
-//! come, and once more when the group is closed, so that its user learns whom it has not reached.
+//! A node says which of its processes are there in its table acknowledgments, and the root asks by sending the table again, until all have
+//! come. When the group is closed, the root asks by a new epoch, so that its user learns whom it has not reached: an acknowledgment of an
+//! earlier epoch that was long on its way is no answer.
 
 use treecast_wire::{MemberId, ReaderSet, Readers};
 
@@ -19,8 +20,8 @@ pub(super) struct SharedNodes {
     are_awaited: bool,
     /// Until when they are awaited.
     until: Nanoseconds,
-    /// Whether the group is closed, and all nodes are asked once more.
-    is_closing: bool,
+    /// Once the group is closed: the epoch whose acknowledgments say who is there.
+    closing_epoch: Option<u32>,
     ask_at: Nanoseconds,
 }
 
@@ -34,8 +35,6 @@ struct SharedNode {
     lost: ReaderSet,
     /// All of them.
     all: ReaderSet,
-    /// Whether it has answered since the group is closed.
-    has_answered: bool,
 }
 
 impl SharedNodes {
@@ -45,16 +44,11 @@ impl SharedNodes {
     pub fn new(readers: &[(MemberId, u32)], until: Nanoseconds, now: Nanoseconds) -> Self {
         let node = |&(member, count): &(MemberId, u32)| {
             let all = ReaderSet::first(count);
-            SharedNode { member, awaited: all, lost: ReaderSet::default(), all, has_answered: false }
+            SharedNode { member, awaited: all, lost: ReaderSet::default(), all }
         };
         let nodes: Vec<SharedNode> = readers.iter().map(node).collect();
         let are_awaited = !nodes.is_empty();
-        Self { nodes, are_awaited, until, is_closing: false, ask_at: now + ASK_INTERVAL }
-    }
-
-    /// Whether processes are awaited, or the answers of nodes after the close.
-    pub const fn is_waiting(&self) -> bool {
-        self.are_awaited || self.is_closing
+        Self { nodes, are_awaited, until, closing_epoch: None, ask_at: now + ASK_INTERVAL }
     }
 
     pub const fn are_awaited(&self) -> bool {
@@ -63,8 +57,7 @@ impl SharedNodes {
 
     /// When the root asks next, or waits no more.
     pub fn timeout(&self) -> Option<Nanoseconds> {
-        let until = self.are_awaited.then_some(self.until);
-        self.is_waiting().then_some(self.ask_at).into_iter().chain(until).min()
+        self.are_awaited.then(|| self.ask_at.min(self.until))
     }
 }
 
@@ -90,7 +83,6 @@ impl MemberTable {
         node.awaited = node.awaited.and(&readers.awaited);
         let lost = readers.lost.and(&node.all).without(&node.lost);
         node.lost = node.lost.or(&lost);
-        node.has_answered = true;
         let loss = |reader| Loss { member, reader: Some(reader), why: MemberLoss::Left };
         self.losses.extend(lost.iter().map(loss));
         self.count_awaited();
@@ -116,9 +108,9 @@ impl MemberTable {
         }
         self.shared.nodes = nodes;
         self.count_awaited();
-        if self.shared.is_waiting() && self.shared.ask_at <= now {
+        if self.shared.are_awaited && self.shared.ask_at <= now {
             self.shared.ask_at = now + ASK_INTERVAL;
-            let is_asked = |node: &&SharedNode| !node.awaited.is_empty() || !node.has_answered;
+            let is_asked = |node: &&SharedNode| !node.awaited.is_empty();
             let asked: Vec<MemberId> =
                 self.shared.nodes.iter().filter(is_asked).map(|node| node.member).collect();
             for member in asked {
@@ -136,21 +128,19 @@ impl MemberTable {
     }
 
     /// The group is closed, and all members have everything: their nodes are asked once more which processes are there.
-    pub fn close_for_readers(&mut self, now: Nanoseconds) {
-        if self.shared.is_closing || self.shared.nodes.is_empty() {
-            return;
-        }
-        self.shared.is_closing = true;
-        self.shared.ask_at = now;
-        for node in &mut self.shared.nodes {
-            // The root's own node says at once what changes.
-            node.has_answered = node.member == self.root;
+    pub fn close_for_readers(&mut self) {
+        if self.shared.closing_epoch.is_none() && !self.shared.nodes.is_empty() {
+            self.shared.closing_epoch = Some(self.epoch + 1);
+            self.has_changed = true;
         }
     }
 
     /// After that: whether the processes of all nodes are there or lost.
     pub fn is_closed_for_readers(&self) -> bool {
-        let mut nodes = self.shared.nodes.iter().filter(|node| self.has(node.member));
-        nodes.all(|node| node.has_answered && node.awaited.is_empty())
+        let has_answered = |node: &SharedNode| {
+            let answered = self.record(node.member).acked_epoch;
+            self.shared.closing_epoch.is_none_or(|asked| asked <= answered) && node.awaited.is_empty()
+        };
+        self.shared.nodes.iter().filter(|node| self.has(node.member)).all(has_answered)
     }
 }
