@@ -17,7 +17,7 @@ use crate::{Ending, Nanoseconds, Settings, Transmit};
 #[derive(Debug, Clone)]
 pub(super) struct Membership {
     root: SocketAddr,
-    /// The root's number, once it has sent a table.
+    /// The root's number, once it has welcomed this member.
     root_member: Option<MemberId>,
     handshake: MemberHandshake,
     root_heard_at: Nanoseconds,
@@ -256,7 +256,7 @@ impl Membership {
         self.is_root(from) && self.root_member == Some(member)
     }
 
-    /// The root has sent a table under this number.
+    /// The root has sent its welcome, or a table, under this number.
     pub const fn set_root_member(&mut self, member: MemberId) {
         self.root_member = Some(member);
     }

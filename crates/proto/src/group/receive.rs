@@ -156,6 +156,12 @@ impl Group {
                     self.counters_mut().stale += 1;
                 }
             }
+            (None, Role::Member(membership)) if membership.is_root_member(sender, from) => {
+                // It waits for its place.
+                if !membership.is_from_root_now(now, timestamp) {
+                    self.counters_mut().stale += 1;
+                }
+            }
             _ => self.count_unknown_sender(),
         }
     }
@@ -272,6 +278,7 @@ impl Group {
             (Role::Member(membership), step) if membership.is_root(from) => {
                 match membership.handle_handshake(now, self.header.session(), step, nonce) {
                     Some(HandshakeStep::Begins(session)) => {
+                        membership.set_root_member(packet.header.sender);
                         self.header.set_session(session, Authentication::Header);
                     }
                     Some(HandshakeStep::RootRestarted) if self.flow.is_none() => {

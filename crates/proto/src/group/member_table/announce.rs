@@ -25,6 +25,9 @@ impl MemberTable {
             let to = self.invitations.pop()?;
             return Some(header.handshake(now, to, Nonce(0), &Handshake::Invite(header.session()?)));
         }
+        if let Some(to) = self.waiting.pop() {
+            return Some(header.probe(now, to, Sequence(0)));
+        }
         while let Some(member) = self.tasks.first_due(now) {
             let transmit = self.poll_member(now, member, header);
             self.schedule(member);

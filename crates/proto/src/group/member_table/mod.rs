@@ -61,6 +61,8 @@ pub(super) struct MemberTable {
     invitations: Vec<SocketAddr>,
     /// Hellos that are to be answered: one for each address.
     hellos: Vec<(SocketAddr, Nonce)>,
+    /// Hosts that wait for a place, to be told by a probe that the root is there: each once.
+    waiting: Vec<SocketAddr>,
     stage: Stage,
     /// When the last time in which this node did not run has ended, and how long it was.
     pause: Option<(Nanoseconds, Nanoseconds)>,
@@ -192,6 +194,7 @@ impl MemberTable {
             evictions: Vec::new(),
             invitations: Vec::new(),
             hellos: Vec::new(),
+            waiting: Vec::new(),
             stage: Stage::Open,
             pause: None,
         };
@@ -244,6 +247,7 @@ impl MemberTable {
             && self.tasks.next_time().is_none()
             && self.evictions.is_empty()
             && self.hellos.is_empty()
+            && self.waiting.is_empty()
             && self.losses.is_empty()
             && !self.shared.are_awaited()
     }
@@ -422,6 +426,7 @@ impl MemberTable {
             if newcomer.sent_at < sender.sent_at {
                 (newcomer.nonce, newcomer.sent_at) = (nonce, sender.sent_at);
             }
+            self.let_wait(from);
             return;
         }
         if let Some(member) = self.find(from) {
@@ -448,10 +453,20 @@ impl MemberTable {
         };
         if let Some(why) = refusal {
             self.evictions.push((from, nonce, why));
-        } else if self.newcomer.is_none() && self.is_ready {
-            self.newcomer = Some(Newcomer { address: from, nonce, sent_at: sender.sent_at, place: None });
+            return;
         }
-        // Otherwise it joins again.
+        if self.newcomer.is_none() && self.is_ready {
+            self.newcomer = Some(Newcomer { address: from, nonce, sent_at: sender.sent_at, place: None });
+        } else {
+            self.let_wait(from);
+        }
+    }
+
+    /// A host that waits for a place joins again and again, and is told that the root is there.
+    fn let_wait(&mut self, host: SocketAddr) {
+        if self.waiting.len() < CreateGroup::MEMBERS_MAX && !self.waiting.contains(&host) {
+            self.waiting.push(host);
+        }
     }
 
     /// A member asks to leave, be it that it does not know its number yet; false if the sender was never one.
