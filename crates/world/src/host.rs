@@ -266,8 +266,18 @@ impl Host {
 
     fn ask_to_join(&mut self, now: Nanoseconds, group: u32, scenario: &Scenario) -> Result<(), String> {
         let (key, root) = (group_key(scenario, group), address(scenario.root_host(group)));
-        let (now, seed) = (self.time(now), self.random.random());
-        self.ask(now, Input::JoinGroup { group: GroupId(group), key, root, seed }, &[])
+        let (time, seed) = (self.time(now), self.random.random());
+        self.ask(time, Input::JoinGroup { group: GroupId(group), key, root, seed }, &[])?;
+        self.tell_readers(now, group, scenario)
+    }
+
+    /// Tells the node which processes share it, if the group goes on here.
+    pub fn tell_readers(&mut self, now: Nanoseconds, group: u32, scenario: &Scenario) -> Result<(), String> {
+        let goes_on = self.groups.get(&group).is_some_and(|application| application.ended.is_none());
+        match scenario.readers(group, self.number, now).filter(|_| goes_on) {
+            Some(readers) => self.ask(self.time(now), Input::Readers { group: GroupId(group), readers }, &[]),
+            None => Ok(()),
+        }
     }
 
     /// Joins again after the session has ended without its root; returns whether it does.
@@ -327,12 +337,13 @@ impl Host {
                 multicast: (setting.offload == Offload::Switch).then(|| multicast_address(group)),
                 start: setting.start,
                 admits: setting.admits,
-                readers: Vec::new(),
+                readers: setting.shared_nodes(),
                 members_max: CreateGroup::MEMBERS_MAX,
                 bytes_per_s_max: setting.bytes_per_s_max,
             }));
-            let now = self.time(now);
-            self.ask(now, input, &[])?;
+            let time = self.time(now);
+            self.ask(time, input, &[])?;
+            self.tell_readers(now, group, scenario)?;
         } else {
             self.ask_to_join(now, group, scenario)?;
         }
@@ -551,13 +562,17 @@ impl Host {
                     oracle.place(self.reader(group.0), session, member);
                 }
             }
-            Event::Ready { .. } | Event::Joined { .. } | Event::Attached { .. } => {}
+            Event::Ready { group } => oracle.ready(scenario, self.life, group.0)?,
+            Event::Joined { .. } | Event::Attached { .. } => {}
             Event::Stalled { group } => {
                 self.stalled.insert(group.0);
             }
             Event::Detached { group, child } => self.detached.push((group.0, child)),
-            Event::MemberLost { group, member, loss, .. } => {
+            Event::MemberLost { group, member, reader: None, loss } => {
                 oracle.lose(scenario, self.life, group.0, member, loss)?;
+            }
+            Event::MemberLost { group, member, reader: Some(process), loss } => {
+                oracle.lose_process(scenario, self.life, group.0, (member, process), loss)?;
             }
             Event::Ended { group, ending } => {
                 let (id, setting) = (self.reader(group.0), &scenario.groups[group.0 as usize]);
@@ -687,7 +702,7 @@ impl Host {
         now: Nanoseconds,
         group: u32,
         scenario: &Scenario,
-        oracle: &Oracle,
+        oracle: &mut Oracle,
     ) -> Result<(), String> {
         let time = self.time(now);
         let id = GroupId(group);
@@ -702,6 +717,7 @@ impl Host {
                 break;
             }
             let Some(&message_length) = messages.get(application.message as usize) else {
+                oracle.close(group, life);
                 return self.ask(time, Input::Close { group: id }, &[]);
             };
             let (message, offset) = (application.message, application.offset);

@@ -496,6 +496,12 @@ impl World {
                     return self.drain(host);
                 }
             }
+            Fault::Come { host, group, .. } | Fault::Kill { host, group, .. } => {
+                if self.hosts[host].is_up() {
+                    self.hosts[host].tell_readers(self.now, group, &self.scenario)?;
+                    return self.drain(host);
+                }
+            }
             Fault::Leave { host, group } => {
                 if !self.hosts[host].is_up() {
                     return Ok(());

@@ -7,6 +7,8 @@
 //! - A group ends at a member as closed only after the member has read all messages, and otherwise only for a reason that lies in the
 //!   past: a loss that the root has reported, a fault, or the root's restart.
 //! - A group that the root closes ends as closed at every member that is not lost.
+//! - A group is ready when the processes that share nodes have come or are lost. A process is lost if it is killed, or if its root has not
+//!   heard of it in the join timeout; of one that is killed before the root closes the group, the root hears before the end.
 //!
 //! Nothing of that is promised for a group after attackers with its token have sent a member an authentic forgery, but an end. All other
 //! groups of the world, and this one before, are checked.
@@ -18,7 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use treecast_proto::{Ending, MemberId, MemberLoss, Nanoseconds, Piece};
 use treecast_wire::Eviction;
 
-use crate::scenario::Scenario;
+use crate::scenario::{Fault, Scenario};
 
 /// What all members have read, and how they ended.
 #[derive(Debug, Clone)]
@@ -29,6 +31,10 @@ pub struct Oracle {
     readers: BTreeMap<ReaderId, Reader>,
     /// When the root created each session of a group.
     sessions: BTreeMap<(u32, u32), Nanoseconds>,
+    /// When the root's application closed each session of a group.
+    closes: BTreeMap<(u32, u32), Nanoseconds>,
+    /// The processes that roots have reported as lost, by group, session, member number and process.
+    lost_processes: BTreeSet<(u32, u32, MemberId, u32)>,
     /// The sessions of groups that have ended as closed at their roots.
     closed: BTreeSet<(u32, u32)>,
     /// The hosts that had a place, by group, session and member number.
@@ -94,6 +100,8 @@ impl Oracle {
             now: Nanoseconds::ZERO,
             readers: BTreeMap::new(),
             sessions: BTreeMap::new(),
+            closes: BTreeMap::new(),
+            lost_processes: BTreeSet::new(),
             closed: BTreeSet::new(),
             hosts: BTreeMap::new(),
             lost: BTreeSet::new(),
@@ -238,6 +246,86 @@ impl Oracle {
         ))
     }
 
+    /// A root's application closes a session.
+    pub fn close(&mut self, group: u32, session: u32) {
+        self.closes.entry((group, session)).or_insert(self.now);
+    }
+
+    /// The processes that share the nodes of members that a root has not reported as lost: their hosts, and what tells them apart.
+    fn processes(
+        &self,
+        scenario: &Scenario,
+        group: u32,
+        session: u32,
+    ) -> impl Iterator<Item = (usize, MemberId, u32)> {
+        let setting = &scenario.groups[group as usize];
+        let nodes = setting.shared_nodes().into_iter();
+        let nodes = nodes.filter(move |&(member, _)| !self.lost.contains(&(group, session, member)));
+        nodes.flat_map(|(member, count)| {
+            let host = setting.hosts[member.index()];
+            (0..count).map(move |process| (host, member, process))
+        })
+    }
+
+    /// A root reports that a group is ready.
+    pub fn ready(&self, scenario: &Scenario, session: u32, group: u32) -> Result<(), String> {
+        let is_awaited = |&(host, member, process): &(usize, MemberId, u32)| {
+            !scenario.has_happened(Fault::Come { host, group, process }, self.now)
+                && !self.lost_processes.contains(&(group, session, member, process))
+        };
+        match self.processes(scenario, group, session).find(is_awaited) {
+            Some((host, _, process)) if !self.is_misled(group) => {
+                Err(format!("group {group} is ready before process {process} of host {host} has come"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// A root reports a process that shares a member's node as lost. There must be a reason.
+    pub fn lose_process(
+        &mut self,
+        scenario: &Scenario,
+        session: u32,
+        group: u32,
+        (member, process): (MemberId, u32),
+        loss: MemberLoss,
+    ) -> Result<(), String> {
+        let is_new = self.lost_processes.insert((group, session, member, process));
+        let host = scenario.groups[group as usize].hosts[member.index()];
+        let (root, began_at) = (scenario.root_host(group), self.sessions[&(group, session)]);
+        let within = began_at..=self.now;
+        let has_reason = match loss {
+            MemberLoss::Left => scenario.has_happened(Fault::Kill { host, group, process }, self.now),
+            MemberLoss::Unreachable(span) => {
+                let has_come = scenario.has_happened(Fault::Come { host, group, process }, began_at + span);
+                !has_come
+                    || self.retired.contains(&(group, host))
+                    || scenario.may_separate(root, host, &within)
+                    || scenario.may_silence(root, &within)
+            }
+            _ => false,
+        };
+        if (is_new && has_reason) || self.is_misled(group) {
+            return Ok(());
+        }
+        Err(format!("group {group} has lost process {process} of host {host} for no reason: {loss}"))
+    }
+
+    /// A root has closed a session: it knows of the processes that were killed before its application closed the group.
+    fn check_processes(&self, scenario: &Scenario, group: u32, session: u32) -> Result<(), String> {
+        let closed_at = self.closes.get(&(group, session)).copied().unwrap_or_default();
+        let is_unknown = |&(host, member, process): &(usize, MemberId, u32)| {
+            scenario.has_happened(Fault::Kill { host, group, process }, closed_at)
+                && !self.lost_processes.contains(&(group, session, member, process))
+        };
+        match self.processes(scenario, group, session).find(is_unknown) {
+            Some((host, _, process)) if !self.is_misled(group) => Err(format!(
+                "the root of group {group} does not know that process {process} of host {host} was killed"
+            )),
+            _ => Ok(()),
+        }
+    }
+
     /// A group has ended at a host: as closed if the host has read everything, and otherwise for a reason.
     pub fn end(&mut self, scenario: &Scenario, ended: &EndedReader, ending: Ending) -> Result<(), String> {
         let EndedReader { id, session, has_left, .. } = *ended;
@@ -248,6 +336,9 @@ impl Oracle {
         let reader = *reader;
         if is_root && let Some(session) = session {
             self.closed.insert((group, session));
+            if ending == Ending::Closed {
+                self.check_processes(scenario, group, session)?;
+            }
         }
         let has_reason = match ending {
             Ending::Closed => is_root || reader.has_all(scenario, ended),
@@ -374,7 +465,7 @@ mod tests {
     use treecast_proto::PayloadChecksum;
 
     use super::*;
-    use crate::scenario::{Attacks, Fault};
+    use crate::scenario::Attacks;
 
     /// A scenario with attackers that have the token, these faults, and a member beside the root of group 0; that member's number and host.
     fn scenario(faults: impl Fn(usize) -> Vec<(Nanoseconds, Fault)>) -> (Scenario, MemberId, usize) {

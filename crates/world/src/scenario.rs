@@ -3,7 +3,9 @@
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
-use treecast_proto::{Authentication, MemberId, Nanoseconds, Offload, Sequence, Transport};
+use treecast_proto::{
+    Authentication, MemberId, Nanoseconds, Offload, ReaderSet, Readers, Sequence, Transport,
+};
 
 /// A cluster, its traffic and its faults.
 #[derive(Debug, Clone)]
@@ -42,6 +44,8 @@ pub struct GroupScenario {
     pub read_pause_max: Nanoseconds,
     pub read_packets_max: u32,
     pub waiting: Waiting,
+    /// How many processes share the node of each initial member: 2 or more; 0: its application is not told apart from its node.
+    pub processes: Vec<u32>,
     /// Whether a root that is restarted creates the group again, and members of the old session join again.
     pub is_repeated: bool,
     /// Whether the messages of every session have the same lengths.
@@ -151,6 +155,10 @@ pub enum Fault {
     Leave { host: usize, group: u32 },
     /// A host that is not a member asks to join.
     Join { host: usize, group: u32 },
+    /// A process that shares a member's node comes.
+    Come { host: usize, group: u32, process: u32 },
+    /// Such a process is killed.
+    Kill { host: usize, group: u32, process: u32 },
 }
 
 impl Fault {
@@ -190,7 +198,58 @@ impl Scenario {
         scenario.take_streams();
         scenario.shrink_paths();
         scenario.take_variants();
+        scenario.take_processes();
         scenario
+    }
+
+    /// In some worlds several processes share nodes; they come sooner or later, and a few never, or are killed. A stream of its own draws
+    /// that, so that it changes nothing else.
+    fn take_processes(&mut self) {
+        let mut random = Pcg64::seed_from_u64(self.seed ^ 0x7072_6f63_6573_7300);
+        if random.random_bool(0.7) {
+            return;
+        }
+        for (group, setting) in (0..).zip(&mut self.groups) {
+            for (&host, count) in setting.hosts.iter().zip(&mut setting.processes) {
+                if random.random_bool(0.6) {
+                    continue;
+                }
+                *count = random.random_range(2..=4);
+                for process in 0..*count {
+                    let latest_us = 10_u64.pow(random.random_range(1..=6));
+                    let come_at = Nanoseconds::from_us(random.random_range(0..=latest_us));
+                    let kill_at = come_at + Nanoseconds::from_us(random.random_range(0..=500_000));
+                    if random.random_bool(0.97) {
+                        self.faults.push((come_at, Fault::Come { host, group, process }));
+                        if random.random_bool(0.2) {
+                            self.faults.push((kill_at, Fault::Kill { host, group, process }));
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// The processes that share the node of an initial member, at a time; `None` if none do.
+    pub fn readers(&self, group: u32, host: usize, now: Nanoseconds) -> Option<Readers> {
+        let setting = &self.groups[group as usize];
+        let member = setting.hosts.iter().position(|&member| member == host)?;
+        let count = setting.processes[member];
+        let mut readers = Readers { awaited: ReaderSet::first(count), lost: ReaderSet::default() };
+        for process in 0..count {
+            if self.has_happened(Fault::Come { host, group, process }, now) {
+                readers.awaited.remove(process);
+            }
+            if self.has_happened(Fault::Kill { host, group, process }, now) {
+                readers.lost.insert(process);
+            }
+        }
+        (count > 0).then_some(readers)
+    }
+
+    /// Whether there was this fault by that time.
+    pub fn has_happened(&self, fault: Fault, by: Nanoseconds) -> bool {
+        self.faults.iter().any(|&(at, other)| other == fault && at <= by)
     }
 
     /// What codes cover and how applications wait, of some groups; from a stream of its own, so that it changes nothing else.
@@ -356,6 +415,11 @@ impl Scenario {
 }
 
 impl GroupScenario {
+    /// The members whose nodes several processes share, and their number.
+    pub fn shared_nodes(&self) -> Vec<(MemberId, u32)> {
+        (0..).map(MemberId).zip(self.processes.iter().copied()).filter(|&(_, count)| count > 0).collect()
+    }
+
     fn random(random: &mut Pcg64, hosts: usize) -> Self {
         let mut members: Vec<usize> = (0..hosts).collect();
         for place in (1..hosts).rev() {
@@ -380,6 +444,7 @@ impl GroupScenario {
         let start =
             if random.random_bool(0.5) { u32::MAX - random.random_range(0..200) } else { random.random() };
         Self {
+            processes: vec![0; members.len()],
             hosts: members,
             root,
             children,
