@@ -9,7 +9,7 @@ export PROPTEST_RNG_SEED ?= 1
 PURE_CRATES := -p treecast-terms -p treecast-fabric -p treecast-plan -p treecast-sim -p treecast-model -p treecast-wire -p treecast-proto -p treecast-world
 TREECAST := target/debug/treecast
 
-.PHONY: demo demonstration quick release mpi install docs packages wheel packages-set-up packages-test test checks set-up format lint pure unit schedules python python-tests bench bench-peers bench-anchors instructions explore equality worlds neighbours bpf fuzz corpora clean
+.PHONY: demo demonstration quick release mpi install docs packages wheel packages-set-up packages-test test checks set-up compiled format lint pure unit schedules python python-tests bench bench-peers bench-anchors instructions explore equality worlds neighbours bpf fuzz corpora clean
 
 demo:
 	cargo build --package treecast-cli
@@ -161,7 +161,13 @@ checks: export RUSTC_WORKSPACE_WRAPPER = clippy-driver
 checks: export CLIPPY_ARGS = -Dwarnings
 # Many tests wait: for timeouts, and for the hosts of labs.
 checks: export RUST_TEST_THREADS ?= 4
-checks: set-up format pure unit schedules demonstration instructions python
+checks: set-up format pure
+	@$(MAKE) --no-print-directory -j2 compiled $(shell $(CAN_MAKE_VENVS) && echo $(VENV)/ready)
+	@$(MAKE) --no-print-directory unit schedules demonstration instructions python
+
+# All that the tests need, in one build, while the Python environment is made.
+compiled:
+	cargo build --quiet --profile test --workspace --all-targets
 
 # Chromium opens the charts' page in a test, python3-venv isolates the dependencies of the Python tests, iproute2 creates the
 # networks of labs, pkg-config finds the C library, Open MPI and MPICH run the programs of the shim's tests, clang compiles the BPF
@@ -217,8 +223,7 @@ schedules:
 # library is that of the workspace's build; maturin would compile all crates again, with other features.
 VENV := target/python
 SITE = $(shell $(VENV)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
-python:
-	cargo build --profile test --workspace --all-targets
+python: compiled
 	@if $(CAN_MAKE_VENVS); then $(MAKE) --no-print-directory $(VENV)/ready python-tests; \
 	else echo "skipped: no Python 3.11 with venv, so the Python package is compiled by clippy alone"; fi
 
