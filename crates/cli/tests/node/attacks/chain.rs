@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -20,6 +21,9 @@ pub const LEAF: usize = 2;
 pub const STRANGER: usize = 3;
 
 pub const TOKEN: &str = "3f6c2b8f0d5e4a7196b1c8e2d4f7a05b";
+
+/// The number of slots of each member.
+pub const SLOTS: usize = 64;
 
 /// Longer than any timeout of the protocol: a call that takes longer hangs.
 const FOREVER: Duration = Duration::from_secs(20);
@@ -73,7 +77,7 @@ impl World {
             group: GroupId(group),
             token: TOKEN.into(),
             scheme: Some(Scheme::tree(TreeScheme::Serial)),
-            slots: Some(64),
+            slots: Some(SLOTS as u32),
             mtu_bytes: Some(1_280),
             offload: Some(self.setting.offload),
             authentication: Some(self.setting.authentication),
@@ -115,6 +119,8 @@ pub struct Chain {
 struct Member {
     thread: JoinHandle<Outcome>,
     received: Receiver<String>,
+    /// The number of lines after which it rests.
+    rests_after: Arc<AtomicUsize>,
 }
 
 /// How a group has ended at a member.
@@ -165,13 +171,15 @@ impl Chain {
         for host in [RELAY, LEAF] {
             let (sender, received) = channel();
             let (world, entered) = (Arc::clone(world), entered.clone());
+            let rests_after = Arc::new(AtomicUsize::new(usize::MAX));
+            let of_member = Arc::clone(&rests_after);
             let thread = thread::spawn(move || {
                 world.hosts.enter(host);
                 let group = world.group(host, number);
                 entered.send(Arc::clone(&group)).unwrap();
-                receive(&group, &sender).unwrap_or_else(Outcome::from)
+                receive(&group, &of_member, &sender).unwrap_or_else(Outcome::from)
             });
-            members.push(Member { thread, received });
+            members.push(Member { thread, received, rests_after });
             groups.push(has_entered.recv().unwrap());
         }
         Self {
@@ -234,6 +242,17 @@ impl Chain {
         self.world.hosts.run_on(host, || group.abort());
     }
 
+    /// From now on a member rests once it has received this number of lines.
+    pub fn rest_after(&self, host: usize, lines: usize) {
+        self.members[host - RELAY].rests_after.store(lines, Ordering::SeqCst);
+    }
+
+    /// Waits until a member has received all lines that were sent after this one, and returns them.
+    pub fn take_lines_after(&self, host: usize, line: usize) -> Vec<String> {
+        let received = &self.members[host - RELAY].received;
+        (line..self.sent.len()).map(|_| received.recv_timeout(FOREVER).unwrap()).collect()
+    }
+
     /// Closes the group once the lines are sent; does not wait.
     pub fn close(&mut self) {
         self.lines = None;
@@ -264,10 +283,23 @@ fn send(group: &Group, lines: &Receiver<String>) -> Result<Outcome, NodeError> {
     Ok(Outcome::Closed(lost.into_iter().map(|lost| lost.member).collect()))
 }
 
-fn receive(group: &Group, lines: &Sender<String>) -> Result<Outcome, NodeError> {
-    while let Some(line) = group.receive(Some(FOREVER))? {
+fn receive(group: &Group, rests_after: &AtomicUsize, lines: &Sender<String>) -> Result<Outcome, NodeError> {
+    for received in 0.. {
+        while received >= rests_after.load(Ordering::SeqCst) {
+            thread::sleep(Duration::from_millis(1));
+        }
+        let Some(line) = group.receive(Some(FOREVER))? else { break };
         // The test may have failed.
         let _ = lines.send(String::from_utf8_lossy(&line).into_owned());
     }
     Ok(Outcome::Closed(Vec::new()))
+}
+
+impl Drop for Chain {
+    /// A test that fails does not leave a member at rest.
+    fn drop(&mut self) {
+        for member in &self.members {
+            member.rests_after.store(usize::MAX, Ordering::SeqCst);
+        }
+    }
 }
