@@ -167,7 +167,7 @@ checks: set-up format pure
 
 # All that the tests need, in one build, while the Python environment is made.
 compiled:
-	cargo build --quiet --profile test --workspace --all-targets
+	cargo build --profile test --workspace --all-targets
 
 # Chromium opens the charts' page in a test, python3-venv isolates the dependencies of the Python tests, iproute2 creates the
 # networks of labs, pkg-config finds the C library, Open MPI and MPICH run the programs of the shim's tests, clang compiles the BPF

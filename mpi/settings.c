@@ -116,8 +116,9 @@ static void read_all(void)
     values.interface = variable("TREECAST_MPI_INTERFACE");
     add(values.node, sizeof values.node, "engine=", "TREECAST_MPI_ENGINE", NULL);
     add(values.node, sizeof values.node, "spin_us=", "TREECAST_MPI_SPIN_US", "auto");
-    /* A node that is taken for dead ends the program: ranks that wait by spinning may keep it from running for a second. */
-    add(values.node, sizeof values.node, "peer_timeout_ms=", "TREECAST_MPI_PEER_TIMEOUT_MS", "2000");
+    /* A node that is taken for dead ends the program. A rank that a debugger stops is silent and lives; of one that has died, the launcher
+     * knows at once. */
+    add(values.node, sizeof values.node, "peer_timeout_ms=", "TREECAST_MPI_PEER_TIMEOUT_MS", "120000");
     add(values.node, sizeof values.node, "", "TREECAST_MPI_NODE", NULL);
     add(values.group, sizeof values.group, "scheme=", "TREECAST_MPI_SCHEME", NULL);
     add(values.group, sizeof values.group, "offload=", "TREECAST_MPI_OFFLOAD", "auto");

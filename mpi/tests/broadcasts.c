@@ -462,6 +462,33 @@ static void killed_rank(void)
     }
 }
 
+/* A rank is stopped for six seconds, as by a debugger, once in the middle of a tree and once at its root: nothing is lost. */
+static void stopped_rank(void)
+{
+    enum { ROUNDS = 400 };
+    char bytes[3000];
+    int round;
+
+    for (round = 0; round < ROUNDS; round++) {
+        if (round == 200)
+            MPI_Barrier(MPI_COMM_WORLD);
+        if ((round == 100 && world_rank == 1) || (round == 300 && world_rank == 0)) {
+            pid_t self = getpid();
+
+            if (fork() == 0) {
+                sleep(6);
+                kill(self, SIGCONT);
+                _exit(0);
+            }
+            raise(SIGSTOP);
+        }
+        memset(bytes, world_rank ? 0 : round, sizeof bytes);
+        MPI_Bcast(bytes, sizeof bytes, MPI_BYTE, 0, MPI_COMM_WORLD);
+        expect(bytes[0] == (char)round && bytes[sizeof bytes - 1] == (char)round, "a broadcast around a stop");
+    }
+    broadcasts += ROUNDS;
+}
+
 static const struct {
     const char *name;
     void (*run)(void);
@@ -470,7 +497,7 @@ static const struct {
     {"sizes", sizes},             {"communicators", communicators},  {"many", many_communicators},
     {"back-to-back", back_to_back}, {"nonblocking", nonblocking},    {"progress", progress},
     {"late", late_ranks},         {"truncation", truncation},        {"threads", threads},
-    {"killed", killed_rank},
+    {"killed", killed_rank},      {"stopped", stopped_rank},
 };
 
 static void end(int signal)
