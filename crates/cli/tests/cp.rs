@@ -33,7 +33,7 @@ impl Hosts {
         }
         let script = format!(
             "#!/bin/sh\nhost=$1; shift; command=$*\ncd '{}'/\"$host\" || {{ echo \"no route to $host\" >&2; exit 255; }}\n\
-             export SSH_CONNECTION='127.0.0.1 1 127.0.0.1 2'\n{prologue}\nexec sh -c \"$command\"\n",
+             export SSH_CONNECTION='127.0.0.1 1 127.0.0.1 2' HOME=\"$PWD\"\n{prologue}\nexec sh -c \"$command\"\n",
             directory.path().display()
         );
         let shell = directory.path().join("shell");
@@ -135,7 +135,7 @@ fn assert_same_tree(one: &Path, other: &Path) {
 fn a_tree_is_the_same_on_all_hosts() {
     let hosts = Hosts::new(&["a", "b", "c"]);
     make_tree(&hosts.path("data"));
-    let said = hosts.cp_right(&["-r", "-p", "data/", "a,b,c:"]);
+    let said = hosts.cp_right(&["-a", "data/", "a,b,c:"]);
     assert!(said.contains("5 files, 3.00 MB, to 3 hosts in "), "{said}");
     for host in ["a", "b", "c"] {
         let copied = hosts.path(host).join("data");
@@ -168,6 +168,15 @@ fn names_at_the_destination_are_as_of_cp() {
     );
     hosts.cp_right(&["-r", "data/sub", "a,b:there/renamed"]);
     assert!(hosts.path("b/there/renamed/run me").exists());
+    // Home directories.
+    hosts.cp_right(&["data/empty", "a,b:~"]);
+    hosts.cp_right(&["data/empty", "a,b:~/renamed"]);
+    assert!(hosts.path("a/empty").exists() && hosts.path("b/renamed").exists());
+    let (status, said) = hosts.cp(&["data/empty", "a,b:~nobody-has-this/"]);
+    assert!(
+        status == 5 && said.contains("b: ~nobody-has-this: there is no user nobody-has-this here"),
+        "{said}"
+    );
     // Not the same on all hosts, or not possible.
     fs::remove_dir_all(hosts.path("b/there")).unwrap();
     let (status, said) = hosts.cp(&["data/long", "a,b:there"]);

@@ -1,5 +1,7 @@
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
+
+use nix::unistd::User;
 
 use crate::CopyError;
 
@@ -17,7 +19,8 @@ use crate::CopyError;
 pub struct Destination {
     /// Such as `node[01-16]` or `admin@n1,n2`; empty if they are given in another way.
     pub hosts: String,
-    /// Relative to the directory in which the remote shell starts, the home directory with ssh. Empty: that directory.
+    /// Relative to the directory in which the remote shell starts, the home directory with ssh. Empty: that directory. `~` and `~user`
+    /// at its beginning are home directories on the host.
     pub path: PathBuf,
     /// Whether the text says that the path is a directory, by a slash at its end or by being empty.
     pub is_directory: bool,
@@ -39,9 +42,33 @@ impl FromStr for Destination {
         });
         let colon = colon.ok_or_else(|| CopyError::NoDestination(text.into()))?;
         let path = &text[colon + 1..];
-        let is_directory = path.is_empty() || path.ends_with('/') || path == "." || path.ends_with("/.");
+        let is_home = path.starts_with('~') && !path.contains('/');
+        let is_directory =
+            path.is_empty() || path.ends_with('/') || path == "." || path.ends_with("/.") || is_home;
         Ok(Self { hosts: text[..colon].into(), path: path.into(), is_directory })
     }
+}
+
+/// A destination's path on this host: with home directories in place of `~` and `~user`, and `.` in place of nothing.
+///
+/// # Errors
+/// There is no such user here, or no home directory.
+pub(crate) fn path_here(path: &Path) -> Result<PathBuf, String> {
+    let mut components = path.components();
+    let first = components.next().map(|first| first.as_os_str().to_string_lossy());
+    let home = match first.as_deref() {
+        None => return Ok(".".into()),
+        Some("~") => std::env::home_dir().ok_or("~: there is no home directory here")?,
+        Some(first) => match first.strip_prefix('~') {
+            None => return Ok(path.into()),
+            Some(name) => {
+                let user = User::from_name(name).map_err(|error| format!("~{name}: {error}"))?;
+                let user = user.ok_or_else(|| format!("~{name}: there is no user {name} here"))?;
+                user.dir
+            }
+        },
+    };
+    Ok(home.join(components.as_path()))
 }
 
 #[cfg(test)]
@@ -59,7 +86,25 @@ mod tests {
         assert_eq!(parsed("[fd00::1]:/x/"), ("[fd00::1]".into(), "/x/".into(), true));
         assert_eq!(parsed(":"), (String::new(), String::new(), true));
         assert_eq!(parsed("n1:dir/."), ("n1".into(), "dir/.".into(), true));
+        assert_eq!(parsed("n1:~"), ("n1".into(), "~".into(), true));
+        assert_eq!(parsed("n1:~/new"), ("n1".into(), "~/new".into(), false));
         assert!(matches!("file".parse::<Destination>(), Err(CopyError::NoDestination(_))));
         assert!("[a:b".parse::<Destination>().is_err());
+    }
+
+    #[test]
+    fn a_tilde_is_a_home_directory_on_the_host() {
+        let here = |path: &str| path_here(Path::new(path));
+        let home = std::env::home_dir().unwrap();
+        assert_eq!(here(""), Ok(".".into()));
+        assert_eq!(here("~/a/b"), Ok(home.join("a/b")));
+        assert_eq!(here("~"), Ok(home));
+        assert_eq!(here("~root/x"), Ok("/root/x".into()));
+        assert_eq!(here("a/~"), Ok("a/~".into()));
+        assert_eq!(here("./~"), Ok("./~".into()));
+        assert_eq!(
+            here("~nobody-has-this/x"),
+            Err("~nobody-has-this: there is no user nobody-has-this here".into())
+        );
     }
 }

@@ -12,6 +12,7 @@ use std::time::Duration;
 use treecast_node::{Group, GroupId, GroupSettings, Node};
 
 use crate::control::{HELLO, Request, Response, Writing, node_settings};
+use crate::destination::path_here;
 use crate::sources::described;
 use crate::stopper::Stopper;
 use crate::stream::{Hash, StreamDigest};
@@ -62,8 +63,7 @@ fn take_part(
 ) -> Result<Response, String> {
     let (destination, writing, node) = match request(&mut input)? {
         Request::Open { root, destination, writing } => {
-            let destination =
-                if destination.as_os_str().is_empty() { PathBuf::from(".") } else { destination };
+            let destination = path_here(&destination)?;
             let node = Node::open(&node_settings(address_towards(root)?)).map_err(text)?;
             let is_directory = look_at(&destination)?;
             let opened = Response::Opened { address: node.address(), is_directory };

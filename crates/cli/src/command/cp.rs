@@ -40,7 +40,8 @@ sent once, down a tree of the hosts or by multicast.
 
 PATH is as for cp: in a directory files keep their names; another path is the new name of
 a single source. With a slash at its end it is a directory, which is created if it is
-missing. A relative path begins where the remote shell does, in the home directory.
+missing. A relative path begins where the remote shell does, in the home directory; ~ and
+~user are home directories on the host.
 A file has another name until it is complete and its BLAKE3 hash is right:
 .NAME.ID.treecast-part in the same directory, with an ID that no other copy has.
 
@@ -63,6 +64,10 @@ pub struct Arguments {
     /// Keep modes, times of modification and, as root on the hosts, owners
     #[arg(short, long)]
     preserve: bool,
+
+    /// As -r and -p
+    #[arg(short, long)]
+    archive: bool,
 
     /// Keep extended attributes
     #[arg(long)]
@@ -211,7 +216,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     let to: Destination = to.to_str().context("the destination is not valid UTF-8")?.parse()?;
     let settings = settings(arguments, to)?;
     let of_sources = SourceSettings {
-        is_recursive: arguments.recursive,
+        is_recursive: arguments.recursive || arguments.archive,
         exclude: arguments.exclude.clone(),
         attributes: arguments.xattrs,
     };
@@ -296,7 +301,7 @@ fn settings(arguments: &Arguments, to: Destination) -> anyhow::Result<CopySettin
         to,
         into: None,
         writing: Writing {
-            preserves: arguments.preserve,
+            preserves: arguments.preserve || arguments.archive,
             existing: arguments.existing,
             keeps_parts: arguments.resume,
         },
