@@ -31,6 +31,7 @@ pub fn failed(error: NodeError) -> PyErr {
         NodeError::Bind { source, .. } | NodeError::System { source, .. } => {
             PyOSError::new_err((source.raw_os_error(), sentence))
         }
+        NodeError::NoFreePort { .. } => PyOSError::new_err((libc::EADDRINUSE, sentence)),
         _ => TreecastError::new_err(sentence),
     }
 }

@@ -26,7 +26,8 @@ use crate::plan::Plan;
 /// `address` has. The default, all IPv4 addresses and a free port, is sufficient for `listen` and `join`. `engine` is the packet engine:
 /// `user`, a thread of this process; `ebpf`, the kernel's packet path; `auto`, the daemon with the socket path `socket`, if there is one,
 /// and otherwise a thread; docs/node.md describes the daemon. Processes of one user on this host that give the same text as `share` share
-/// one node, which the first of them opens. `buffer_bytes` is the requested size of the socket buffers, which the system
+/// one node, which the first of them opens. `ports`, such as `7000-7099`, are those of which the node takes the first free one if the
+/// address has none. `buffer_bytes` is the requested size of the socket buffers, which the system
 /// may limit. A waiting thread spins for `spin_us` microseconds before it sleeps, and yields the processor after each
 /// check: lower latency for more CPU time; None lets the node decide, by how long recent waits were.
 /// `peer_timeout_ms` is how long a silent neighbour is waited for, `join_timeout_ms` how long a member may take to join.
@@ -61,11 +62,11 @@ static NODES: Mutex<Vec<Weak<Open>>> = Mutex::new(Vec::new());
 impl Node {
     #[new]
     #[pyo3(signature = (
-        bind = "0.0.0.0:0", *, engine = "auto", socket = None, share = None, buffer_bytes = Whole(4 << 20), spin_us = Some(Whole(0)),
-        peer_timeout_ms = Whole(800), join_timeout_ms = Whole(10_000)
+        bind = "0.0.0.0:0", *, engine = "auto", socket = None, share = None, ports = "any", buffer_bytes = Whole(4 << 20),
+        spin_us = Some(Whole(0)), peer_timeout_ms = Whole(800), join_timeout_ms = Whole(10_000)
     ))]
     #[pyo3(
-        text_signature = "(bind='0.0.0.0:0', *, engine='auto', socket=None, share=None, buffer_bytes=4194304, spin_us=0, peer_timeout_ms=800, join_timeout_ms=10000)"
+        text_signature = "(bind='0.0.0.0:0', *, engine='auto', socket=None, share=None, ports='any', buffer_bytes=4194304, spin_us=0, peer_timeout_ms=800, join_timeout_ms=10000)"
     )]
     #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn new(
@@ -74,6 +75,7 @@ impl Node {
         engine: &str,
         socket: Option<PathBuf>,
         share: Option<String>,
+        ports: &str,
         buffer_bytes: Whole<u32>,
         spin_us: Option<Whole<u32>>,
         peer_timeout_ms: Whole<u32>,
@@ -82,6 +84,7 @@ impl Node {
         let mut settings =
             NodeSettings { bind: address_of(py, bind)?, socket, share, ..NodeSettings::default() };
         settings.set_key("engine", engine).map_err(refused)?;
+        settings.set_key("ports", ports).map_err(refused)?;
         for (key, value) in [
             ("buffer_bytes", Some(buffer_bytes)),
             ("spin_us", spin_us),

@@ -240,6 +240,7 @@ class Node:
         engine: str = "auto",
         socket: str | PathLike[str] | None = None,
         share: str | None = None,
+        ports: str = "any",
         buffer_bytes: SupportsIndex = 4194304,
         spin_us: SupportsIndex | None = 0,
         peer_timeout_ms: SupportsIndex = 800,

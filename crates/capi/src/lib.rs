@@ -88,6 +88,7 @@ impl From<NodeError> for Failure {
             | NodeError::Corrupt { .. }
             | NodeError::NodeClosed => TC_ENDED,
             NodeError::Bind { .. }
+            | NodeError::NoFreePort { .. }
             | NodeError::System { .. }
             | NodeError::Kernel(_)
             | NodeError::DatagramTooLong { .. } => TC_SYSTEM_ERROR,
@@ -96,6 +97,7 @@ impl From<NodeError> for Failure {
             | NodeError::File { .. }
             | NodeError::NotOnFabric { .. }
             | NodeError::NoSuchEngine(_)
+            | NodeError::NoPortRange(_)
             | NodeError::Daemon(_)
             | NodeError::Policy(_)
             | NodeError::Members(_)

@@ -135,7 +135,7 @@ fn assert_same_tree(one: &Path, other: &Path) {
 fn a_tree_is_the_same_on_all_hosts() {
     let hosts = Hosts::new(&["a", "b", "c"]);
     make_tree(&hosts.path("data"));
-    let said = hosts.cp_right(&["-a", "data/", "a,b,c:"]);
+    let said = hosts.cp_right(&["-a", "--ports", "41000-41099", "data/", "a,b,c:"]);
     assert!(said.contains("5 files, 3.00 MB, to 3 hosts in "), "{said}");
     for host in ["a", "b", "c"] {
         let copied = hosts.path(host).join("data");

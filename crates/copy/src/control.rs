@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
-use treecast_node::{Nanoseconds, NodeSettings};
+use treecast_node::{Nanoseconds, NodeSettings, PortRange};
 
 use crate::stream::Hash;
 
@@ -18,6 +18,8 @@ pub(crate) enum Request {
     Open {
         /// The address of the host that copies; without one it is that of the remote shell's client.
         root: Option<IpAddr>,
+        /// The ports of which its node takes one; without them the system chooses.
+        ports: Option<PortRange>,
         destination: PathBuf,
         writing: Writing,
     },
@@ -40,8 +42,9 @@ pub(crate) enum Request {
 const PEER_TIMEOUT_MS: u64 = 30_000;
 
 /// The settings of the nodes of a copy.
-pub(crate) fn node_settings(address: IpAddr) -> NodeSettings {
-    let mut settings = NodeSettings { bind: SocketAddr::new(address, 0), ..NodeSettings::default() };
+pub(crate) fn node_settings(address: IpAddr, ports: Option<PortRange>) -> NodeSettings {
+    let bind = SocketAddr::new(address, 0);
+    let mut settings = NodeSettings { bind, ports, ..NodeSettings::default() };
     settings.protocol.peer_timeout = Nanoseconds::from_ms(PEER_TIMEOUT_MS);
     settings
 }

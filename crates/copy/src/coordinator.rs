@@ -10,7 +10,9 @@ use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use treecast_node::{Group, GroupId, GroupSettings, Lost, MemberLoss, Node, NodeError, draw_token};
+use treecast_node::{
+    Group, GroupId, GroupSettings, Lost, MemberLoss, Node, NodeError, PortRange, draw_token,
+};
 use treecast_remote::{RemoteShell, Responses};
 
 use crate::chunks::Compared;
@@ -47,6 +49,8 @@ pub struct CopySettings {
     pub program: PathBuf,
     /// This host's address towards the others; without one that by which packets to the first of them go.
     pub bind: Option<IpAddr>,
+    /// The ports of which each host takes the first free one; without them the system chooses.
+    pub ports: Option<PortRange>,
     /// The group's settings; members, token and expected length are the copy's own.
     pub group: GroupSettings,
 }
@@ -267,7 +271,7 @@ impl Copy {
         }
         let root = settings.bind.or_else(|| address_towards(names.first()?));
         let (destination, writing) = (settings.to.path.clone(), settings.writing.clone());
-        let open = Request::Open { root, destination, writing };
+        let open = Request::Open { root, ports: settings.ports, destination, writing };
         let CopySettings { shell, program, start_timeout: timeout, .. } = settings;
         let starts = Starts { shell, program, open, timeout: *timeout };
         let started = start_all(names, &starts, stopper, &mut |awaited, failed| {
@@ -362,7 +366,7 @@ impl Copy {
         settings: &CopySettings,
         into: bool,
     ) -> Result<(Node, Arc<Group>), CopyError> {
-        let node = Node::open(&node_settings(self.own))?;
+        let node = Node::open(&node_settings(self.own, settings.ports))?;
         let mut members = vec![node.address()];
         for host in &mut self.hosts {
             if let Some(worker) = &host.worker {

@@ -62,9 +62,9 @@ fn take_part(
     stopper: &Stopper,
 ) -> Result<Response, String> {
     let (destination, writing, node) = match request(&mut input)? {
-        Request::Open { root, destination, writing } => {
+        Request::Open { root, ports, destination, writing } => {
             let destination = path_here(&destination)?;
-            let node = Node::open(&node_settings(address_towards(root)?)).map_err(text)?;
+            let node = Node::open(&node_settings(address_towards(root)?, ports)).map_err(text)?;
             let is_directory = look_at(&destination)?;
             let opened = Response::Opened { address: node.address(), is_directory };
             respond(&opened).map_err(|error| described(&error))?;
@@ -290,10 +290,10 @@ mod tests {
         };
         let root = Ipv4Addr::LOCALHOST.into();
         let (destination, writing) = (destination.to_path_buf(), Writing::default());
-        send(&Request::Open { root: Some(root), destination, writing });
+        send(&Request::Open { root: Some(root), ports: None, destination, writing });
         assert!(matches!(next(), Response::Hello(_)));
         let Response::Opened { address, .. } = next() else { panic!("it has opened its node") };
-        let node = Node::open(&node_settings(root)).unwrap();
+        let node = Node::open(&node_settings(root, None)).unwrap();
         let (members, token) = (vec![node.address(), address], draw_token().unwrap());
         send(&Request::Receive {
             members: members.clone(),

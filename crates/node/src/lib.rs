@@ -46,7 +46,7 @@ pub use api::offload::OffloadStatus;
 pub use api::owned::Owned;
 pub use api::receive::{Part, Room};
 pub use api::send::Sent;
-pub use api::settings::{EngineChoice, GroupSettings, NodeSettings};
+pub use api::settings::{EngineChoice, GroupSettings, NodeSettings, PortRange};
 pub use daemon::{Daemon, DaemonCounters, Policy, SOCKET, SOCKET_VARIABLE, Stopper, socket_path};
 pub use engine::backend::RunningEngine;
 pub use random::draw_token;

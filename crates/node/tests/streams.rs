@@ -195,6 +195,32 @@ fn hosts_without_members_cannot_connect() {
 }
 
 #[test]
+fn nodes_take_the_free_ports_of_a_range() {
+    let open = || {
+        let bind = "127.9.9.9:0".parse().unwrap();
+        Node::open(&NodeSettings {
+            bind,
+            ports: Some("7000-7003".parse().unwrap()),
+            ..NodeSettings::default()
+        })
+    };
+    // Others have the first port for UDP, and the second one for TCP.
+    let _datagrams = UdpSocket::bind("127.9.9.9:7000").unwrap();
+    let listener = TcpListener::bind("127.9.9.9:7001").unwrap();
+    let nodes = [open().unwrap(), open().unwrap()];
+    assert_eq!(nodes.each_ref().map(|node| node.address().port()), [7_002, 7_003]);
+    let groups = groups(&nodes, &chain(&nodes));
+    groups[0].send(b"by a stream").unwrap();
+    assert_eq!(groups[1].receive(TIMEOUT).unwrap().unwrap(), b"by a stream");
+    // One without its TCP port is better than none.
+    let without_tcp = open().unwrap();
+    assert_eq!(without_tcp.address().port(), 7_001);
+    drop(listener);
+    let error = open().unwrap_err().to_string();
+    assert_eq!(error, "cannot listen at 127.9.9.9: no port of 7000-7003 is free there");
+}
+
+#[test]
 fn strangers_at_the_port_are_answered_by_a_challenge_and_nothing_else() {
     let nodes = nodes(3);
     let groups = groups(&nodes, &chain(&nodes));

@@ -14,7 +14,7 @@ use treecast_copy::{
     CopyError, CopySettings, Destination, Existing, HELLO, HostReport, Outcome, Progress, Report,
     SourceSettings, Sources, Stopper, Writing, copy,
 };
-use treecast_node::{GroupSettings, Transport};
+use treecast_node::{GroupSettings, PortRange, Transport};
 use treecast_remote::RemoteShell;
 use treecast_terms::{Keyed, parse_rate};
 
@@ -126,6 +126,11 @@ pub struct Arguments {
     /// first of them]
     #[arg(long, value_name = "IP")]
     bind: Option<IpAddr>,
+
+    /// The ports that a firewall between the hosts lets pass, such as 7000-7099: each host takes the
+    /// first free one, for UDP
+    #[arg(long, value_name = "RANGE")]
+    ports: Option<PortRange>,
 
     /// Send no faster than this, such as 200mbit
     #[arg(long, value_name = "RATE", value_parser = parse_rate, allow_negative_numbers = true)]
@@ -311,6 +316,7 @@ fn settings(arguments: &Arguments, to: Destination) -> anyhow::Result<CopySettin
         start_timeout: Duration::from_secs(arguments.connect_timeout.into()),
         program: std::env::current_exe().context("this command has no path")?,
         bind: arguments.bind,
+        ports: arguments.ports,
         group,
     })
 }

@@ -9,7 +9,7 @@ use treecast_fabric::FabricError;
 use treecast_plan::PlanError;
 use treecast_proto::{Ending, GroupId, MemberLoss, Refused};
 
-use crate::JoinStatus;
+use crate::{JoinStatus, PortRange};
 
 /// An error of a node or a group.
 #[derive(Debug, Error)]
@@ -23,6 +23,17 @@ pub enum NodeError {
         source: io::Error,
         /// Whether the node was to be shared with other processes, which would have it already.
         is_shared: bool,
+    },
+    /// Text that is no range of ports.
+    #[error("invalid ports {0}: expected a range such as 7000-7099")]
+    NoPortRange(String),
+    /// All ports of a range are taken.
+    #[error("cannot listen at {}: no port of {ports} is free there", .bind.ip())]
+    NoFreePort {
+        /// The address to bind.
+        bind: SocketAddr,
+        /// The ports that were tried.
+        ports: PortRange,
     },
     /// An unknown engine.
     #[error("invalid engine {0}: expected auto, user or ebpf")]

@@ -62,6 +62,16 @@ const NODE_KEYS: &[Key<NodeSettings>] = &[
         },
     },
     Key {
+        name: "ports",
+        expected: "any, or a range of ports such as 7000-7099",
+        about: "ports of which the node takes the first free one, where its address has none",
+        get: |settings| settings.ports.map_or_else(|| "any".into(), |ports| ports.to_string().into()),
+        set: |settings, text| {
+            settings.ports = if text == "any" { None } else { Some(text.parse().ok()?) };
+            Some(())
+        },
+    },
+    Key {
         name: "buffer_bytes",
         expected: "a number of bytes from 4096 to 2^30",
         about: "size of the socket's buffers, within the system's bounds",
@@ -293,17 +303,19 @@ mod tests {
     fn settings_of_a_node_are_parsed_as_they_are_formatted() {
         let mut settings = NodeSettings::default();
         settings
-            .set_all("engine=user socket=/tmp/s share=job buffer_bytes=65536 spin_us=20 peer_timeout_ms=400 join_timeout_ms=3000")
+            .set_all("engine=user socket=/tmp/s share=job ports=7000-7099 buffer_bytes=65536 spin_us=20 peer_timeout_ms=400 join_timeout_ms=3000")
             .unwrap();
         let written: Vec<String> = settings.values().map(|(key, value)| format!("{key}={value}")).collect();
         assert_eq!(
             written.join(" "),
-            "engine=user socket=/tmp/s share=job buffer_bytes=65536 spin_us=20 peer_timeout_ms=400 join_timeout_ms=3000"
+            "engine=user socket=/tmp/s share=job ports=7000-7099 buffer_bytes=65536 spin_us=20 peer_timeout_ms=400 join_timeout_ms=3000"
         );
         assert_eq!(settings.protocol.keepalive, Nanoseconds::from_ms(50));
         for wrong in [
             "engine=steam",
             "buffer_bytes=1",
+            "ports=0",
+            "ports=7099-7000",
             "spin_us=-1",
             "peer_timeout_ms=1",
             "join_timeout_ms=never",

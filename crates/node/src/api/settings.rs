@@ -2,11 +2,13 @@
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use treecast_fabric::Fabric;
 use treecast_plan::{Plan, Scheme};
 use treecast_proto::{Authentication, GroupId, Integrity, Offload, Transport};
@@ -47,11 +49,69 @@ impl FromStr for EngineChoice {
     }
 }
 
+/// Ports that a firewall lets pass.
+///
+/// ```
+/// use treecast_node::PortRange;
+///
+/// let ports: PortRange = "7000-7099".parse()?;
+/// assert_eq!(ports.numbers(), 7_000..=7_099);
+/// assert!("7099-7000".parse::<PortRange>().is_err());
+/// # Ok::<(), treecast_node::NodeError>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub struct PortRange {
+    first: u16,
+    last: u16,
+}
+
+impl PortRange {
+    /// The ports, from the first to the last.
+    pub const fn numbers(self) -> RangeInclusive<u16> {
+        self.first..=self.last
+    }
+}
+
+impl fmt::Display for PortRange {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}-{}", self.first, self.last)
+    }
+}
+
+/// A port, or two with a hyphen between them; none is 0.
+impl FromStr for PortRange {
+    type Err = NodeError;
+
+    fn from_str(text: &str) -> Result<Self, NodeError> {
+        let (first, last) = text.split_once('-').unwrap_or((text, text));
+        let ports = first.parse().ok().zip(last.parse().ok()).map(|(first, last)| Self { first, last });
+        let is_range = |ports: &Self| 0 < ports.first && ports.first <= ports.last;
+        ports.filter(is_range).ok_or_else(|| NodeError::NoPortRange(text.into()))
+    }
+}
+
+impl From<PortRange> for String {
+    fn from(ports: PortRange) -> Self {
+        ports.to_string()
+    }
+}
+
+impl TryFrom<String> for PortRange {
+    type Error = NodeError;
+
+    fn try_from(text: String) -> Result<Self, NodeError> {
+        text.parse()
+    }
+}
+
 /// The settings of a node.
 #[derive(Debug, Clone)]
 pub struct NodeSettings {
-    /// The UDP address at which it listens; with port 0 the system chooses a port.
+    /// The UDP address at which it listens; with port 0 one of `ports`.
     pub bind: SocketAddr,
+    /// The ports of which the node takes the first free one, for UDP and for TCP; none: the system chooses a port.
+    pub ports: Option<PortRange>,
     /// The packet engine.
     pub engine: EngineChoice,
     /// The path of the daemon's socket; none: that of the variable `TREECAST_SOCKET`, or [`crate::SOCKET`].
@@ -72,6 +132,7 @@ impl Default for NodeSettings {
     fn default() -> Self {
         Self {
             bind: SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0),
+            ports: None,
             engine: EngineChoice::Auto,
             socket: None,
             share: None,

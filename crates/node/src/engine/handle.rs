@@ -48,27 +48,42 @@ pub(crate) struct EngineHandle {
 
 /// How many ports are tried, where the system chooses them: it may have given the TCP port of the
 /// same number to a connection.
-const PORTS_MAX: u32 = 16;
+const PORTS_MAX: usize = 16;
 
 /// Binds the sockets of a node. Without its TCP port it can be in groups that send datagrams.
-fn bind(settings: &NodeSettings, lanes: usize) -> io::Result<(Datagrams, Streams)> {
-    let once = || {
-        let datagrams = Datagrams::bind(settings.bind, settings.buffer_bytes, lanes)?;
+fn bind(settings: &NodeSettings, lanes: usize) -> Result<(Datagrams, Streams), NodeError> {
+    let to = settings.bind;
+    let is_shared = settings.share.is_some();
+    let error = |source| NodeError::Bind { address: to, source, is_shared };
+    let at = |port| {
+        let datagrams = Datagrams::bind(SocketAddr::new(to.ip(), port), settings.buffer_bytes, lanes)?;
         let streams = Streams::new(datagrams.address())?;
         Ok::<_, io::Error>((datagrams, streams))
     };
-    let mut bound = once()?;
-    for _ in 1..PORTS_MAX {
-        if bound.1.has_port() || settings.bind.port() != 0 {
-            break;
+    let ports = settings.ports.filter(|_| to.port() == 0);
+    let candidates: Vec<u16> = match ports {
+        Some(ports) => ports.numbers().collect(),
+        None if to.port() == 0 => vec![0; PORTS_MAX],
+        None => vec![to.port()],
+    };
+    let mut without_tcp = None;
+    for port in candidates {
+        match at(port) {
+            Ok(bound) if bound.1.has_port() => return Ok(bound),
+            Ok(bound) => without_tcp = Some(bound),
+            Err(taken) if ports.is_some() && taken.kind() == io::ErrorKind::AddrInUse => {}
+            Err(source) => return Err(error(source)),
         }
-        bound = once()?;
     }
-    if !bound.1.has_port() {
-        let address = bound.0.address();
-        tracing::info!(%address, "another process has this port for TCP: the groups of this root send datagrams");
+    match (without_tcp, ports) {
+        (Some(bound), _) => {
+            let address = bound.0.address();
+            tracing::info!(%address, "another process has this port for TCP: the groups of this root send datagrams");
+            Ok(bound)
+        }
+        (None, Some(ports)) => Err(NodeError::NoFreePort { bind: to, ports }),
+        (None, None) => Err(error(io::ErrorKind::AddrInUse.into())),
     }
-    Ok(bound)
 }
 
 /// Where a step looks for what has come: each is a system call or two.
@@ -109,9 +124,7 @@ const STREAMS: u64 = 5;
 impl EngineHandle {
     /// Opens an engine whose socket has this number of lanes: one, or several if it serves several users.
     pub fn open(settings: &NodeSettings, lanes: usize) -> Result<Self, NodeError> {
-        let is_shared = settings.share.is_some();
-        let bind_error = |source| NodeError::Bind { address: settings.bind, source, is_shared };
-        let (mut datagrams, streams) = bind(settings, lanes).map_err(bind_error)?;
+        let (mut datagrams, streams) = bind(settings, lanes)?;
         let address = datagrams.address();
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         let timer = rustix::time::timerfd_create(TimerfdClockId::Monotonic, flags)

@@ -150,6 +150,7 @@ fn open(arguments: &Arguments, bind: SocketAddr) -> Result<Node, NodeError> {
 pub fn node_settings(arguments: &Arguments, bind: SocketAddr) -> NodeSettings {
     let mut settings = NodeSettings {
         bind: arguments.bind.unwrap_or(bind),
+        ports: arguments.ports,
         engine: arguments.engine.unwrap_or_default(),
         socket: arguments.socket.clone(),
         share: arguments.share.clone(),

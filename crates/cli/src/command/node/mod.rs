@@ -13,6 +13,7 @@ use anyhow::{Context, bail};
 use clap::{ArgGroup, Args};
 use treecast_node::{
     AbortReason, Ending, EngineChoice, Eviction, Group, GroupSettings, Node, NodeError, NodeSettings, PORT,
+    PortRange,
 };
 use treecast_terms::{Key, Keyed};
 
@@ -82,6 +83,11 @@ pub struct Arguments {
     /// in the file that belongs to this machine.
     #[arg(long, value_name = "ADDRESS")]
     bind: Option<SocketAddr>,
+
+    /// The ports that a firewall lets pass, such as 7000-7099: the node takes the first free one, if its
+    /// address has none
+    #[arg(long, value_name = "RANGE")]
+    ports: Option<PortRange>,
 
     /// With --join: the member number to request [default: any]
     ///
