@@ -9,8 +9,8 @@ struct lengths {
     uint64_t min, max;
 };
 
-/* Where the median of the last delivery was earlier than with Open MPI 4.1 over TCP: docs/mpi.md, "Figures". With the user engine it was
- * at no length. */
+/* The lengths whose median last delivery was earlier than Open MPI 4.1's over TCP: docs/mpi.md, "Figures".
+ * The user engine has none: an empty range. */
 static const struct lengths FASTER[ENGINES] = {
     [ENGINE_USER] = {1, 0},
     [ENGINE_EBPF] = {16 << 10, 64 << 10},

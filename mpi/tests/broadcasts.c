@@ -462,7 +462,7 @@ static void killed_rank(void)
     }
 }
 
-/* A rank is stopped for six seconds, as by a debugger, once in the middle of a tree and once at its root: nothing is lost. */
+/* A rank is stopped for six seconds, as by a debugger: first a member, then the root. Nothing is lost. */
 static void stopped_rank(void)
 {
     enum { ROUNDS = 400 };

@@ -26,8 +26,8 @@ use crate::plan::Plan;
 /// `address` has. The default, all IPv4 addresses and a free port, is sufficient for `listen` and `join`. `engine` is the packet engine:
 /// `user`, a thread of this process; `ebpf`, the kernel's packet path; `auto`, the daemon with the socket path `socket`, if there is one,
 /// and otherwise a thread; docs/node.md describes the daemon. Processes of one user on this host that give the same text as `share` share
-/// one node, which the first of them opens. `ports`, such as `7000-7099`, are those of which the node takes the first free one if the
-/// address has none. `buffer_bytes` is the requested size of the socket buffers, which the system
+/// one node, which the first of them opens. If the address has no port, the node takes the first free one
+/// of `ports`, such as `7000-7099`. `buffer_bytes` is the requested size of the socket buffers, which the system
 /// may limit. A waiting thread spins for `spin_us` microseconds before it sleeps, and yields the processor after each
 /// check: lower latency for more CPU time; None lets the node decide, by how long recent waits were.
 /// `peer_timeout_ms` is how long a silent neighbour is waited for, `join_timeout_ms` how long a member may take to join.

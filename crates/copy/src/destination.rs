@@ -19,8 +19,8 @@ use crate::CopyError;
 pub struct Destination {
     /// Such as `node[01-16]` or `admin@n1,n2`; empty if they are given in another way.
     pub hosts: String,
-    /// Relative to the directory in which the remote shell starts, the home directory with ssh. Empty: that directory. `~` and `~user`
-    /// at its beginning are home directories on the host.
+    /// Relative to the directory in which the remote shell starts, the home directory with ssh.
+    /// Empty: that directory. A leading `~` or `~user` is a home directory on the host.
     pub path: PathBuf,
     /// Whether the text says that the path is a directory, by a slash at its end or by being empty.
     pub is_directory: bool,
@@ -49,21 +49,22 @@ impl FromStr for Destination {
     }
 }
 
-/// A destination's path on this host: with home directories in place of `~` and `~user`, and `.` in place of nothing.
+/// Returns a destination's path on this host: a leading `~` or `~user` is replaced by the home directory,
+/// and an empty path by `.`.
 ///
 /// # Errors
-/// There is no such user here, or no home directory.
+/// The user is unknown on this host, or the home directory of `~` is.
 pub(crate) fn path_here(path: &Path) -> Result<PathBuf, String> {
     let mut components = path.components();
     let first = components.next().map(|first| first.as_os_str().to_string_lossy());
     let home = match first.as_deref() {
         None => return Ok(".".into()),
-        Some("~") => std::env::home_dir().ok_or("~: there is no home directory here")?,
+        Some("~") => std::env::home_dir().ok_or("~: the home directory is unknown here")?,
         Some(first) => match first.strip_prefix('~') {
             None => return Ok(path.into()),
             Some(name) => {
                 let user = User::from_name(name).map_err(|error| format!("~{name}: {error}"))?;
-                let user = user.ok_or_else(|| format!("~{name}: there is no user {name} here"))?;
+                let user = user.ok_or_else(|| format!("~{name}: unknown user {name}"))?;
                 user.dir
             }
         },
@@ -102,9 +103,6 @@ mod tests {
         assert_eq!(here("~root/x"), Ok("/root/x".into()));
         assert_eq!(here("a/~"), Ok("a/~".into()));
         assert_eq!(here("./~"), Ok("./~".into()));
-        assert_eq!(
-            here("~nobody-has-this/x"),
-            Err("~nobody-has-this: there is no user nobody-has-this here".into())
-        );
+        assert_eq!(here("~nobody-has-this/x"), Err("~nobody-has-this: unknown user nobody-has-this".into()));
     }
 }

@@ -7,8 +7,9 @@
 //! - A group ends at a member as closed only after the member has read all messages, and otherwise only for a reason that lies in the
 //!   past: a loss that the root has reported, a fault, or the root's restart.
 //! - A group that the root closes ends as closed at every member that is not lost.
-//! - A group is ready when the processes that share nodes have come or are lost. A process is lost if it is killed, or if its root has not
-//!   heard of it in the join timeout; of one that is killed before the root closes the group, the root hears before the end.
+//! - A group is ready when all processes that share nodes have come or are lost. A process is lost only
+//!   if it is killed, or if its root has not learned of it within the join timeout. The root learns of
+//!   each process that is killed before the root closes the group.
 //!
 //! Nothing of that is promised for a group after attackers with its token have sent a member an authentic forgery, but an end. All other
 //! groups of the world, and this one before, are checked.
@@ -33,7 +34,7 @@ pub struct Oracle {
     sessions: BTreeMap<(u32, u32), Nanoseconds>,
     /// When the root's application closed each session of a group.
     closes: BTreeMap<(u32, u32), Nanoseconds>,
-    /// The processes that roots have reported as lost, by group, session, member number and process.
+    /// Processes that roots have reported as lost: group, session, member number, process.
     lost_processes: BTreeSet<(u32, u32, MemberId, u32)>,
     /// The sessions of groups that have ended as closed at their roots.
     closed: BTreeSet<(u32, u32)>,
@@ -251,7 +252,7 @@ impl Oracle {
         self.closes.entry((group, session)).or_insert(self.now);
     }
 
-    /// The processes that share the nodes of members that a root has not reported as lost: their hosts, and what tells them apart.
+    /// Processes that share the nodes of members that are not lost: host, member number, process.
     fn processes(
         &self,
         scenario: &Scenario,
@@ -311,7 +312,8 @@ impl Oracle {
         Err(format!("group {group} has lost process {process} of host {host} for no reason: {loss}"))
     }
 
-    /// A root has closed a session: it knows of the processes that were killed before its application closed the group.
+    /// Checks at the end of a closed session that the root knows of each process that was killed before
+    /// its application closed the group.
     fn check_processes(&self, scenario: &Scenario, group: u32, session: u32) -> Result<(), String> {
         let closed_at = self.closes.get(&(group, session)).copied().unwrap_or_default();
         let is_unknown = |&(host, member, process): &(usize, MemberId, u32)| {

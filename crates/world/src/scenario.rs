@@ -44,7 +44,7 @@ pub struct GroupScenario {
     pub read_pause_max: Nanoseconds,
     pub read_packets_max: u32,
     pub waiting: Waiting,
-    /// How many processes share the node of each initial member: 2 or more; 0: its application is not told apart from its node.
+    /// The number of processes that share the node of each initial member: 0 (not shared), or 2 to 4.
     pub processes: Vec<u32>,
     /// Whether a root that is restarted creates the group again, and members of the old session join again.
     pub is_repeated: bool,
@@ -202,8 +202,8 @@ impl Scenario {
         scenario
     }
 
-    /// In some worlds several processes share nodes; they come sooner or later, and a few never, or are killed. A stream of its own draws
-    /// that, so that it changes nothing else.
+    /// In some worlds several processes share nodes. They come early or late, some are killed, and a few
+    /// never come. A random stream of its own decides that, so that it changes nothing else.
     fn take_processes(&mut self) {
         let mut random = Pcg64::seed_from_u64(self.seed ^ 0x7072_6f63_6573_7300);
         if random.random_bool(0.7) {

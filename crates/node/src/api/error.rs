@@ -24,7 +24,7 @@ pub enum NodeError {
         /// Whether the node was to be shared with other processes, which would have it already.
         is_shared: bool,
     },
-    /// Text that is no range of ports.
+    /// An invalid range of ports.
     #[error("invalid ports {0}: expected a range such as 7000-7099")]
     NoPortRange(String),
     /// All ports of a range are taken.

@@ -110,7 +110,8 @@ impl TryFrom<String> for PortRange {
 pub struct NodeSettings {
     /// The UDP address at which it listens; with port 0 one of `ports`.
     pub bind: SocketAddr,
-    /// The ports of which the node takes the first free one, for UDP and for TCP; none: the system chooses a port.
+    /// The node takes the first of these ports that is free for UDP and TCP, or else for UDP; none: the
+    /// system chooses a port.
     pub ports: Option<PortRange>,
     /// The packet engine.
     pub engine: EngineChoice,

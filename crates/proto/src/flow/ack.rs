@@ -35,7 +35,8 @@ impl Flow {
             return true;
         }
         if !child.is_established && ack.next.is_before(child.state.stable) {
-            // It was restarted before it was a child of this node, and joined with the number that it had: its packets are freed.
+            // It was restarted before it became a child of this node, and joined under its old number.
+            // This node has freed the packets that it lacks.
             child.on_heard(now);
             child.has_lost_state = true;
             return true;

@@ -331,8 +331,8 @@ fn a_payload_that_no_checksum_of_the_network_protects_is_never_passed_on() {
     });
 }
 
-/// The same, while the leaf's reader rests until its parent has other packets in its slots. In the kernel's packet path nobody is left who
-/// could repair the payload: the reader's group ends, and the others go on.
+/// The leaf does not read the corrupt packet before its parent has reused the packet's slot. With the
+/// kernel engine nobody can repair the payload then: the leaf's group ends, and the other members go on.
 #[test]
 fn a_corrupt_payload_that_the_parent_has_no_more_ends_its_reader_alone() {
     with_both_engines(|engine| {

@@ -61,7 +61,7 @@ pub(super) struct MemberTable {
     invitations: Vec<SocketAddr>,
     /// Hellos that are to be answered: one for each address.
     hellos: Vec<(SocketAddr, Nonce)>,
-    /// Hosts that wait for a place, to be told by a probe that the root is there: each once.
+    /// Hosts that wait for a place and are to be probed: each once.
     waiting: Vec<SocketAddr>,
     stage: Stage,
     /// When the last time in which this node did not run has ended, and how long it was.
@@ -426,7 +426,7 @@ impl MemberTable {
             if newcomer.sent_at < sender.sent_at {
                 (newcomer.nonce, newcomer.sent_at) = (nonce, sender.sent_at);
             }
-            self.let_wait(from);
+            self.probe_waiting(from);
             return;
         }
         if let Some(member) = self.find(from) {
@@ -458,12 +458,12 @@ impl MemberTable {
         if self.newcomer.is_none() && self.is_ready {
             self.newcomer = Some(Newcomer { address: from, nonce, sent_at: sender.sent_at, place: None });
         } else {
-            self.let_wait(from);
+            self.probe_waiting(from);
         }
     }
 
-    /// A host that waits for a place joins again and again, and is told that the root is there.
-    fn let_wait(&mut self, host: SocketAddr) {
+    /// Has a host that waits for a place probed, so that it knows that the root is there.
+    fn probe_waiting(&mut self, host: SocketAddr) {
         if self.waiting.len() < CreateGroup::MEMBERS_MAX && !self.waiting.contains(&host) {
             self.waiting.push(host);
         }

@@ -1,8 +1,9 @@
-//! The processes that share the nodes of members: the root's table of those that have come, and of those that are lost.
+//! Processes that share a member's node: the root's table of those that have come, and of those that are
+//! lost.
 //!
-//! A node says which of its processes are there in its table acknowledgments, and the root asks by sending the table again, until all have
-//! come. When the group is closed, the root asks by a new epoch, so that its user learns whom it has not reached: an acknowledgment of an
-//! earlier epoch that was long on its way is no answer.
+//! A node reports its processes in its table acknowledgments. The root asks by sending the table again
+//! until all have come. When the group is closed, the root starts a new epoch, and only acknowledgments of
+//! that epoch count as answers: an earlier one may have been sent before a process was lost.
 
 use treecast_wire::{MemberId, ReaderSet, Readers};
 
