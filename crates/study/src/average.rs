@@ -8,7 +8,7 @@ use treecast_sim::Status;
 use crate::figure::{Best, Curve, Figure, Missing, Panel, Point};
 use crate::measure::{Measure, Unit};
 use crate::run::{Kind, Row};
-use crate::spec::FigureSpec;
+use crate::spec::{FigureSpec, MeasuredSpec};
 
 /// Under load, one run in this number may be left out of a point: the test for saturation has false positives.
 const LEFT_OUT_PARTS: usize = 10;
@@ -23,6 +23,9 @@ impl FigureSpec {
     pub fn figure(&self, rows: &[Row]) -> Figure {
         let rows: Vec<&Row> = rows.iter().filter(|row| row.spec.figure.name == self.name).collect();
         let mut curves = self.curves(&rows);
+        for (panel, curves) in curves.iter_mut().enumerate() {
+            curves.extend(self.measured_curves(panel));
+        }
         if let Some(base) = self.relative_to {
             for panel in &mut curves {
                 relate(panel, &self.series[base].name);
@@ -73,6 +76,21 @@ impl FigureSpec {
             panels[panel].push(curve);
         }
         panels
+    }
+
+    /// What others measured for a panel.
+    fn measured_curves(&self, panel_index: usize) -> impl Iterator<Item = Curve> {
+        let of_panel = &self.panels[panel_index].measured;
+        let point = |&[x, y]: &[f64; 2]| Point { x, mean: y, low: y, high: y, runs: 0 };
+        self.measured.iter().filter_map(move |MeasuredSpec { name, description }| {
+            Some(Curve {
+                name: name.clone(),
+                description: description.clone(),
+                row: None,
+                points: of_panel.get(name)?.iter().map(point).collect(),
+                missing: Vec::new(),
+            })
+        })
     }
 
     /// Adds the point of the runs at one x, or the reason why there is none.

@@ -161,7 +161,7 @@ pub struct Point {
     pub low: f64,
     /// The high end of the spread over topologies.
     pub high: f64,
-    /// The number of runs.
+    /// The number of runs; 0 if others measured it.
     pub runs: usize,
 }
 
@@ -255,6 +255,11 @@ impl Panel {
 }
 
 impl Curve {
+    /// Whether others measured it, without runs of ours.
+    pub(crate) fn is_measured_by_others(&self) -> bool {
+        !self.points.is_empty() && self.points.iter().all(|point| point.runs == 0)
+    }
+
     /// Its point at `x`.
     pub(crate) fn at(&self, x: f64) -> Option<&Point> {
         self.points.iter().find(|point| point.x.total_cmp(&x).is_eq())

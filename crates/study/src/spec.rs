@@ -1,5 +1,6 @@
 //! A study: its figures, and the cross-product of each.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::OnceLock;
 
@@ -130,6 +131,8 @@ pub struct FigureSpec {
     pub(crate) y: Option<Vary>,
     pub(crate) panels: Vec<PanelSpec>,
     pub(crate) series: Vec<SeriesSpec>,
+    /// What others measured, one curve each.
+    pub(crate) measured: Vec<MeasuredSpec>,
     pub(crate) full: Sweep,
     pub(crate) quick: Sweep,
 }
@@ -174,6 +177,8 @@ pub struct PanelSpec {
     pub settings: Settings,
     /// What goes with x in it: each setting takes x times its factor.
     pub with: Factors,
+    /// What others measured for it: points x, y by the name of their curve.
+    pub measured: BTreeMap<String, Vec<[f64; 2]>>,
 }
 
 impl PanelSpec {
@@ -182,6 +187,15 @@ impl PanelSpec {
         let set = joined(&self.settings);
         if set.is_empty() { going.trim_start_matches(", and ").to_owned() } else { set + &going }
     }
+}
+
+/// A curve that others measured: its points are in the panels.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MeasuredSpec {
+    /// Its short name.
+    pub name: String,
+    /// Who measured what.
+    pub description: String,
 }
 
 /// A series: one curve in every panel.
@@ -240,6 +254,7 @@ impl SeriesSpec {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Sweep {
     pub points: Vec<Point>,
+    /// Along x; empty where each panel has the x of its measured points.
     pub values: Vec<f64>,
     /// Along y, in a map of winners.
     pub y_values: Vec<f64>,
@@ -290,7 +305,12 @@ impl Sweep {
         };
         let set =
             if self.settings.is_empty() { String::new() } else { format!("; {}", joined(&self.settings)) };
-        format!("{runs} runs: x = {};{y} {topologies}; {groups} on each{set}", listed(&self.values))
+        let x = if self.values.is_empty() {
+            "those of the measured points".to_owned()
+        } else {
+            listed(&self.values)
+        };
+        format!("{runs} runs: x = {x};{y} {topologies}; {groups} on each{set}")
     }
 }
 
@@ -349,6 +369,10 @@ impl FigureSpec {
         }
         let series = self.series.iter().map(|series| (series.name.as_str(), series.describe()));
         parts.push("Series, one curve in every panel:\n".to_owned() + &list(series));
+        if !self.measured.is_empty() {
+            let measured = self.measured.iter().map(|curve| (curve.name.as_str(), curve.description.clone()));
+            parts.push("Measured by others:\n".to_owned() + &list(measured));
+        }
         parts.push(paragraph(LABELS));
         let commands = [(false, &self.full), (true, &self.quick)].map(|(quick, sweep)| {
             format!("  {}\n{}", self.command(quick), indented("    ", &sweep.describe()))

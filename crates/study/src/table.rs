@@ -129,8 +129,11 @@ impl Cells<'_> {
         format!("{mean} ±{} {mark}", number(spread, self.decimals))
     }
 
-    /// The best mean at `x`.
+    /// The best mean at `x`, unless the row only compares runs with what others measured.
     fn best(&self, x: f64) -> Option<f64> {
+        if has_others_only(self.panel) {
+            return None;
+        }
         let means = self.panel.curves.iter().filter_map(|curve| curve.at(x)).map(|point| point.mean);
         means.min_by(|&a, &b| self.best.compare(a, b))
     }
@@ -141,7 +144,15 @@ fn legend(figure: &Figure) -> String {
     let spread = figure.points().any(|point| spread(point) > 0.0);
     let spread = if spread { " ±farther end of the spread over topologies" } else { "" };
     let y_label = if figure.y_label.is_empty() { "value" } else { &figure.y_label };
-    format!("{y_label}: mean{spread}; *: {} of the row\n", figure.best.name())
+    let has_marks = !figure.panels.iter().all(has_others_only);
+    let best = if has_marks { format!("; *: {} of the row", figure.best.name()) } else { String::new() };
+    format!("{y_label}: mean{spread}{best}\n")
+}
+
+/// Whether one curve of runs stands beside curves that others measured: none of them is better.
+fn has_others_only(panel: &Panel) -> bool {
+    let measured = panel.curves.iter().filter(|curve| curve.is_measured_by_others()).count();
+    measured > 0 && panel.curves.len() == measured + 1
 }
 
 /// The distance from the mean to the farther end of the spread.

@@ -49,10 +49,10 @@ impl Cross<'_> {
         let [xs, ys] = values.map(|values| values.map_or(Ok(Vec::new()), |values| self.values(values)));
         let (xs, ys) = (xs?, ys?);
         let span = values[0].map(Spanned::span).unwrap_or_default();
+        let xs_of: Vec<Vec<f64>> = self.panels.iter().map(|panel| xs_of(&panel.spec, &xs)).collect();
         let factors = [
-            self.panels.len(),
             self.series.len(),
-            xs.len(),
+            xs_of.iter().map(Vec::len).sum(),
             ys.len().max(1),
             topologies.len().max(1),
             groups as usize,
@@ -71,7 +71,7 @@ impl Cross<'_> {
                 self.check_scheme(series_index, &draft)?;
                 let rows: Vec<Option<f64>> =
                     if ys.is_empty() { vec![None] } else { ys.iter().copied().map(Some).collect() };
-                for (y, x) in rows.iter().flat_map(|&y| xs.iter().map(move |&x| (y, x))) {
+                for (y, x) in rows.iter().flat_map(|&y| xs_of[panel_index].iter().map(move |&x| (y, x))) {
                     let setup = self.setup(draft.clone(), &panel.spec.with, x, y, topologies);
                     let setup = setup.map_err(|error| self.file.error(&span, error))?;
                     points.push(Point { panel_index, series_index, y, x, setup, digest: OnceLock::new() });
@@ -131,6 +131,17 @@ impl Cross<'_> {
             _ => Ok(setup),
         }
     }
+}
+
+/// The values of x in a panel: those given, otherwise those of its measured points, each once, in order.
+fn xs_of(panel: &PanelSpec, given: &[f64]) -> Vec<f64> {
+    if !given.is_empty() {
+        return given.to_vec();
+    }
+    let mut xs: Vec<f64> = panel.measured.values().flatten().map(|&[x, _]| x).collect();
+    xs.sort_by(f64::total_cmp);
+    xs.dedup();
+    xs
 }
 
 /// What a model measures besides the latency.

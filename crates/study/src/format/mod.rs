@@ -19,10 +19,14 @@ use crate::error::StudyError;
 use crate::measure::Measure;
 use crate::setup::GUESS_SHIFT;
 use crate::setup::{Draft, Testbed};
-use crate::spec::{FigureSpec, PanelSpec, SeriesSpec, Settings, Study, Vary};
+use crate::spec::{FigureSpec, MeasuredSpec, PanelSpec, SeriesSpec, Settings, Study, Vary};
 use cross::{Axes, Cross};
-use tables::{FigureFile, PanelTable, SeriesTable, StudyFile, Table, TestbedFile, VaryTable};
+use tables::{
+    FigureFile, MeasuredTable, PanelTable, SeriesTable, StudyFile, Table, TestbedFile, VALUES_MAX, VaryTable,
+};
 
+const NO_VALUES: &str =
+    "values are missing: an axis has values, or each panel has measured points whose x are taken";
 const STUDY_FILE: &str = "study.toml";
 /// What the names of files begin with that describe testbeds.
 const TESTBED_PREFIX: &str = "testbed-";
@@ -150,7 +154,12 @@ impl Base<'_> {
             return Err(file.error(&figure.series.span(), "a figure needs at least one series"));
         }
         distinct(file, "panel", panels.iter().map(|panel| (&panel.spec.label, &panel.span)))?;
-        distinct(file, "series", series.iter().map(|series| (&series.spec.name, &series.span)))?;
+        let measured: Vec<_> = figure.measured.iter().map(measured).collect();
+        let names = series.iter().map(|series| (&series.spec.name, &series.span));
+        distinct(file, "series", names.chain(measured.iter().map(|(curve, span)| (&curve.name, span))))?;
+        for panel in &figure.panels {
+            check_measured(file, panel.get_ref(), &measured)?;
+        }
         let measure = figure.measure.as_ref().map_or(Ok(Measure::default()), |text| file.parsed(text))?;
         let relative_to = figure.relative_to.as_ref().map(|name| {
             let found = series.iter().position(|series| series.spec.name == *name.get_ref());
@@ -165,7 +174,8 @@ impl Base<'_> {
             return Err(file.error(&span, "measure = 'winner' and the table [y] belong together"));
         }
         let y = figure.y.as_ref().map(Spanned::get_ref);
-        let (x_spec, y_spec) = (vary(&figure.x), y.map(vary));
+        let x = figure.x.get_ref();
+        let (x_spec, y_spec) = (vary(x), y.map(vary));
         let axes = Axes { x: &x_spec, y: y_spec.as_ref() };
         let schemes = figure.series.get_ref().iter().map(|series| series.get_ref().scheme.span()).collect();
         let cross = Cross { file, measure, axes, draft, panels, series, schemes };
@@ -177,13 +187,23 @@ impl Base<'_> {
             (None, Some(groups)) => count(self.file, groups)?,
             (None, None) => 1,
         };
-        let y_values = y.map(|y| &y.values);
+        let y_values = y.and_then(|y| y.values.as_ref());
+        let missing = match &figure.y {
+            _ if x.values.is_none() && cross.panels.iter().any(|panel| panel.spec.measured.is_empty()) => {
+                Some(figure.x.span())
+            }
+            Some(y) if y.get_ref().values.is_none() => Some(y.span()),
+            _ => None,
+        };
+        if let Some(span) = missing {
+            return Err(file.error(&span, NO_VALUES));
+        }
         let nothing = Table::new();
-        let full = cross.sweep([Some(&figure.x.values), y_values], &nothing, topologies, groups)?;
+        let full = cross.sweep([x.values.as_ref(), y_values], &nothing, topologies, groups)?;
         let quick = &figure.quick;
         let quick = cross.sweep(
             [
-                Some(quick.values.as_ref().unwrap_or(&figure.x.values)),
+                quick.values.as_ref().or(x.values.as_ref()),
                 quick.y_values.as_ref().filter(|_| y.is_some()).or(y_values),
             ],
             &quick.set,
@@ -209,6 +229,7 @@ impl Base<'_> {
             y: y_spec,
             panels,
             series,
+            measured: measured.into_iter().map(|(curve, _)| curve).collect(),
             full,
             quick,
         })
@@ -223,10 +244,42 @@ struct Layer<'a, T> {
 }
 
 fn panel(panel: &Spanned<PanelTable>) -> Layer<'_, PanelSpec> {
-    let PanelTable { label, set, with } = panel.get_ref();
+    let PanelTable { label, set, with, measured } = panel.get_ref();
     let with = with.iter().map(|(key, &factor)| (key.clone(), factor)).collect();
-    let spec = PanelSpec { label: label.clone(), settings: texts(set), with };
+    let measured = measured.iter().map(|(name, points)| (name.clone(), points.get_ref().clone())).collect();
+    let spec = PanelSpec { label: label.clone(), settings: texts(set), with, measured };
     Layer { spec, table: set, span: panel.span() }
+}
+
+fn measured(table: &Spanned<MeasuredTable>) -> (MeasuredSpec, Range<usize>) {
+    let MeasuredTable { name, description } = table.get_ref();
+    (MeasuredSpec { name: name.clone(), description: description.clone() }, table.span())
+}
+
+/// The points of a panel belong to curves that the figure names.
+fn check_measured(
+    file: &File,
+    panel: &PanelTable,
+    measured: &[(MeasuredSpec, Range<usize>)],
+) -> Result<(), StudyError> {
+    for (name, points) in &panel.measured {
+        if !measured.iter().any(|(curve, _)| curve.name == *name) {
+            let known = measured.iter().map(|(curve, _)| curve.name.clone()).collect();
+            let given = name.clone();
+            return Err(
+                file.error(&points.span(), SpecError::UnknownName { what: "measured curve", given, known })
+            );
+        }
+        let fits = |points: &[[f64; 2]]| {
+            (1..=VALUES_MAX).contains(&points.len())
+                && points.iter().flatten().all(|number| number.is_finite())
+        };
+        if !fits(points.get_ref()) {
+            let reason = format_args!("measured points are 1 to {VALUES_MAX} pairs of numbers, [x, y]");
+            return Err(file.error(&points.span(), reason));
+        }
+    }
+    Ok(())
 }
 
 fn series<'a>(file: &File, series: &'a Spanned<SeriesTable>) -> Result<Layer<'a, SeriesSpec>, StudyError> {

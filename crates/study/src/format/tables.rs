@@ -54,11 +54,13 @@ pub(super) struct FigureFile {
     pub columns: usize,
     #[serde(default)]
     pub set: Table,
-    pub x: VaryTable,
+    pub x: Spanned<VaryTable>,
     pub y: Option<Spanned<VaryTable>>,
     #[serde(default)]
     pub panels: Vec<Spanned<PanelTable>>,
     pub series: Spanned<Vec<Spanned<SeriesTable>>>,
+    #[serde(default)]
+    pub measured: Vec<Spanned<MeasuredTable>>,
     #[serde(default)]
     pub repeat: Repeat,
     #[serde(default)]
@@ -72,7 +74,7 @@ pub(super) struct VaryTable {
     #[serde(default)]
     pub with: BTreeMap<String, f64>,
     pub label: String,
-    pub values: Spanned<Values>,
+    pub values: Option<Spanned<Values>>,
     #[serde(default)]
     pub scale: Scale,
 }
@@ -85,6 +87,15 @@ pub(super) struct PanelTable {
     pub set: Table,
     #[serde(default)]
     pub with: BTreeMap<String, f64>,
+    #[serde(default)]
+    pub measured: BTreeMap<String, Spanned<Vec<[f64; 2]>>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct MeasuredTable {
+    pub name: String,
+    pub description: String,
 }
 
 #[derive(Deserialize)]
