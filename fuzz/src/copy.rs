@@ -7,7 +7,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use arbitrary::{Arbitrary, Unstructured};
-use treecast_copy::stream::{self as records, Hash, Record};
+use treecast_copy::stream::{self as records, Hash, Question, Record};
 use treecast_copy::{Attribute, Chunk, Entry, Existing, Kind, Writer, Writing};
 
 /// The content of the file outside of the destination, which stays as it is.
@@ -28,7 +28,12 @@ enum AnyRecord {
         chunks: Vec<u32>,
     },
     Asked {
-        chunks: u8,
+        is_about_entries: bool,
+        count: u8,
+    },
+    Listed(AnyEntry),
+    Passed {
+        entries: u8,
     },
     Entry(AnyEntry),
     Data {
@@ -110,11 +115,19 @@ pub fn stream(bytes: &[u8]) {
 pub fn writer(bytes: &[u8]) {
     let mut script = Unstructured::new(bytes);
     let Ok((preserves, existing)) = <(bool, u8)>::arbitrary(&mut script) else { return };
-    let existing = [Existing::Replace, Existing::Keep, Existing::Newer][usize::from(existing) % 3];
+    let (deletes, is_dry) = (existing & 64 != 0, existing & 128 != 0);
+    let existing =
+        [Existing::Replace, Existing::Keep, Existing::Newer, Existing::Changed][usize::from(existing) % 4];
     let directory = tempfile::tempdir().expect("there is room for a directory");
     let (inside, outside) = (directory.path().join("inside"), directory.path().join("outside"));
     prepare(&inside, &outside).expect("there is room for a few files");
-    let writing = Writing { preserves, existing, keeps_parts: false };
+    let writing = Writing {
+        preserves,
+        existing,
+        is_dry,
+        deletes_all_but: deletes.then(|| vec![NAMES[1].to_owned()]),
+        ..Writing::default()
+    };
     let mut writer = Writer::new(inside, true, writing).expect("the destination is there");
     let mut sender = Sender { outside: &outside, entries: 0, data: Vec::new(), end: 0 };
     while let Some(message) = sender.next_message(&mut script) {
@@ -177,7 +190,18 @@ impl Sender<'_> {
                 of: self.entry(of),
                 chunks: chunks.iter().copied().map(chunk).collect(),
             },
-            AnyRecord::Asked { chunks } => Record::Asked { chunks: (*chunks).into() },
+            AnyRecord::Asked { is_about_entries, count } => Record::Asked {
+                question: if *is_about_entries { Question::Entries } else { Question::Chunks },
+                count: (*count).into(),
+            },
+            AnyRecord::Listed(entry) => {
+                let hash = Some(hash(INSIDE.as_bytes())).filter(|_| entry.mode % 2 == 0);
+                Record::Listed { of: self.entry(entry), hash }
+            }
+            AnyRecord::Passed { entries } => {
+                self.entries = self.entries.wrapping_add((*entries).into());
+                Record::Passed { entries: (*entries).into() }
+            }
             AnyRecord::Entry(entry) => {
                 self.entries += 1;
                 (self.data, self.end) = (Vec::new(), 0);

@@ -57,6 +57,22 @@ impl Chunks {
     }
 }
 
+/// The hash of a file's contents, unless it is stopped meanwhile.
+pub(crate) fn hash_of(file: &File, stopper: &Stopper) -> io::Result<Hash> {
+    let mut hasher = blake3::Hasher::new();
+    let mut bytes = vec![0; CHUNK_BYTES[2]];
+    loop {
+        let length = ReadEach(file).read(&mut bytes)?;
+        if length == 0 {
+            return Ok(hasher.finalize().into());
+        }
+        if stopper.is_stopped() {
+            return Err(ErrorKind::Interrupted.into());
+        }
+        hasher.update(&bytes[..length]);
+    }
+}
+
 /// The library takes a reader of its own; signals do not interrupt it.
 struct ReadEach<'a>(&'a File);
 
@@ -90,6 +106,16 @@ impl KnownChunks {
 
     pub fn place(&self, chunk: &Chunk) -> Option<(usize, u64)> {
         self.places.get(&chunk.hash).copied()
+    }
+}
+
+/// The entries that some host lacks: all of them, until hosts were asked.
+#[derive(Debug, Default)]
+pub(crate) struct Lacking(pub Option<FixedBitSet>);
+
+impl Lacking {
+    pub fn has(&self, number: usize) -> bool {
+        self.0.as_ref().is_none_or(|lacking| lacking.contains(number))
     }
 }
 

@@ -57,6 +57,11 @@ pub struct Writing {
     pub preserves: bool,
     /// What happens to existing files.
     pub existing: Existing,
+    /// Whether what is in copied directories and not among the sources is deleted in the end: the patterns of what stays there, as
+    /// those of sources that are left out.
+    pub deletes_all_but: Option<Vec<String>>,
+    /// Whether nothing is changed: receivers say what they lack, and what they would delete.
+    pub is_dry: bool,
     /// Whether files that are not complete are kept under their other name when the copy fails.
     pub keeps_parts: bool,
 }
@@ -64,8 +69,10 @@ pub struct Writing {
 /// What happens to files that exist at the destination.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Existing {
-    /// They are replaced.
+    /// They are replaced if their length or time of modification is another one, or, where hashes are compared, their contents.
     #[default]
+    Changed,
+    /// They are replaced.
     Replace,
     /// They are kept as they are.
     Keep,
@@ -87,12 +94,15 @@ pub(crate) enum Response {
     },
     /// The number of bytes that have been written.
     Progress { bytes: u64 },
-    /// The chunks that are not here: ranges of their numbers, the first one and the one after the last.
+    /// The entries or chunks that are not here: ranges of their numbers, the first one and the one after the last.
     Lacking { ranges: Vec<(u32, u32)> },
     /// The last response.
     Done {
         files: u64,
         kept: u64,
+        deleted: u64,
+        /// The first of what would have been deleted, of a receiver that changes nothing.
+        deletions: Vec<String>,
         failures: Vec<String>,
         failure_count: u64,
         /// The digest of the stream that was received.

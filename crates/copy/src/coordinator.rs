@@ -1,6 +1,6 @@
 //! The host that copies.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::sync::mpsc::{
@@ -10,21 +10,23 @@ use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use fixedbitset::FixedBitSet;
 use treecast_node::{
     Group, GroupId, GroupSettings, Lost, MemberLoss, Node, NodeError, PortRange, draw_token,
 };
 use treecast_remote::{RemoteShell, Responses};
 
-use crate::chunks::Compared;
+use crate::chunks::{Compared, Lacking};
 use crate::compression::Compressor;
-use crate::control::{Request, Response, Writing, node_settings};
+use crate::control::{Existing, Request, Response, Writing, node_settings};
 use crate::receiver::local_address;
 use crate::sender::Sender;
+use crate::sources::Source;
 use crate::start::{Starts, start_all};
 use crate::stopper::Stopper;
 use crate::stream::StreamDigest;
 use crate::worker::Worker;
-use crate::{CopyError, Destination, HostReport, Outcome, Report, Sources};
+use crate::{CopyError, Destination, HostReport, Kind, Outcome, Planned, Report, Sources};
 
 /// How receivers are started, and how the group is made.
 #[derive(Debug, Clone)]
@@ -39,6 +41,8 @@ pub struct CopySettings {
     pub writing: Writing,
     /// Whether hosts are asked what they have, so that it is not sent: chunks of files that are replaced, and of parts.
     pub compares: bool,
+    /// Whether files are compared by the hashes of their contents, and not by their lengths and times of modification.
+    pub compares_hashes: bool,
     /// The level of zstd, one of [`LEVELS`](crate::LEVELS), if messages are compressed.
     pub compression: Option<i32>,
     /// What starts the receivers.
@@ -100,7 +104,7 @@ const LOST_SILENCE_MAX: Duration = Duration::from_secs(2);
 ///
 /// # Errors
 /// Nothing was copied: [`CopyError::SameHost`], [`CopyError::Hosts`], [`CopyError::Mixed`], [`CopyError::NoDirectory`],
-/// [`CopyError::Address`], [`CopyError::Node`], also if it was stopped.
+/// [`CopyError::InputName`], [`CopyError::Address`], [`CopyError::Node`], also if it was stopped.
 pub fn copy(
     sources: &Sources,
     settings: &CopySettings,
@@ -119,6 +123,7 @@ pub fn copy(
     left_out.extend(sent.left_out);
     Ok(Report {
         files: sent.files,
+        planned: sent.planned,
         left_out,
         bytes: sent.bytes,
         stream_bytes: copy.stream_bytes,
@@ -131,6 +136,7 @@ pub fn copy(
 #[derive(Default)]
 struct Sent {
     files: Vec<crate::CopiedFile>,
+    planned: Vec<Planned>,
     left_out: Vec<(PathBuf, String)>,
     bytes: u64,
 }
@@ -146,7 +152,7 @@ struct Host {
     heard: Instant,
     /// Why the group has lost it, if it has.
     lost: Option<String>,
-    /// The chunks that it lacks, once it has said so.
+    /// The entries or chunks that it lacks, once it has said so.
     lacking: Option<Vec<(u32, u32)>>,
     /// How it ended, once it has.
     report: Option<HostReport>,
@@ -180,14 +186,13 @@ impl Host {
         self.report.is_none() && self.lost.is_none()
     }
 
-    fn end(&mut self, outcome: Outcome, files: u64, kept: u64) {
-        if self.report.is_none() {
-            self.report = Some(HostReport { host: self.name.clone(), outcome, files, kept });
-        }
+    fn end(&mut self, report: HostReport) {
+        self.report.get_or_insert(report);
     }
 
     fn fail(&mut self, why: String) {
-        self.end(Outcome::Failed(why), 0, 0);
+        let host = self.name.clone();
+        self.end(HostReport { host, outcome: Outcome::Failed(why), ..HostReport::default() });
     }
 
     /// Closes the input of its receiver, which then ends.
@@ -201,6 +206,21 @@ impl Host {
         self.fail("it has not said how it ended".into());
         self.report.unwrap_or_else(|| unreachable!("it has just ended"))
     }
+}
+
+/// Ranges of numbers: the first one, and the one after the last.
+type Ranges = Vec<(u32, u32)>;
+
+/// All numbers below `count` that some host lacks.
+fn union(of_hosts: &[(usize, Ranges)], count: usize) -> FixedBitSet {
+    let mut lacking = FixedBitSet::with_capacity(count);
+    for &(first, end) in of_hosts.iter().flat_map(|(_, ranges)| ranges) {
+        let (first, end) = (first as usize, (end as usize).min(count));
+        if first < end {
+            lacking.insert_range(first..end);
+        }
+    }
+    lacking
 }
 
 /// What a thread hears of a host: a response, or the end of its output.
@@ -270,7 +290,11 @@ impl Copy {
             return Err(CopyError::SameHost(twice.clone()));
         }
         let root = settings.bind.or_else(|| address_towards(names.first()?));
-        let (destination, writing) = (settings.to.path.clone(), settings.writing.clone());
+        let (destination, mut writing) = (settings.to.path.clone(), settings.writing.clone());
+        if !sources.left_out.is_empty() {
+            // It may be there.
+            writing.deletes_all_but = None;
+        }
         let open = Request::Open { root, ports: settings.ports, destination, writing };
         let CopySettings { shell, program, start_timeout: timeout, .. } = settings;
         let starts = Starts { shell, program, open, timeout: *timeout };
@@ -349,6 +373,8 @@ impl Copy {
         let not_there = find(&|is| is != Some(true));
         let path = to.path.clone();
         let into = match (there, not_there) {
+            (Some(_), _) if sources.is_input() => return Err(CopyError::InputName { path }),
+            _ if to.is_directory && sources.is_input() => return Err(CopyError::InputName { path }),
             _ if to.is_directory || sources.named > 1 => true,
             (Some(there), Some(not_there)) => return Err(CopyError::Mixed { path, there, not_there }),
             (there, _) => there.is_some(),
@@ -425,21 +451,63 @@ impl Copy {
             let failed = |source| NodeError::System { what: "cannot prepare compression", source };
             settings.compression.map(Compressor::new).transpose().map_err(failed)
         };
+        let stopper = self.stopper.clone();
+        let mut lacking = Lacking::default();
+        let mut planned = Vec::new();
+        if self.asks_for_entries(settings) {
+            let hashes = settings.compares_hashes;
+            self.stream(group, 0, compressor()?, tell, |sender| {
+                sender.list(&sources.all, hashes, &stopper).is_ok()
+            })?;
+            let of_hosts = self.hear_lacking(group, tell);
+            if settings.writing.is_dry {
+                planned = self.plan(sources, &of_hosts);
+                let (_, bytes) =
+                    self.stream(group, 0, compressor()?, tell, |sender| sender.complete(0).is_ok())?;
+                self.close(group, 0, tell)?;
+                return Ok(Sent { planned, bytes, ..Sent::default() });
+            }
+            lacking = Lacking(Some(union(&of_hosts, sources.all.len())));
+        }
         let mut compared = Compared::default();
         if settings.compares {
-            let stopper = self.stopper.clone();
-            let (asked, _) =
-                self.stream(group, 0, compressor()?, tell, |sender| sender.ask(&sources.all, &stopper).ok())?;
+            let (asked, _) = self.stream(group, 0, compressor()?, tell, |sender| {
+                sender.ask(&sources.all, &lacking, &stopper).ok()
+            })?;
             compared = asked.unwrap_or_default();
-            self.hear_lacking(group, &mut compared, tell);
+            compared.lacking = union(&self.hear_lacking(group, tell), compared.chunk_count());
         }
-        let total = sources.bytes.saturating_sub(compared.bytes_spared());
+        let total = sources.bytes_of(&lacking).saturating_sub(compared.bytes_spared());
         let ((files, left_out), bytes) = self.stream(group, total, compressor()?, tell, |sender| {
-            let _ = sender.send(&sources.all, &compared);
+            let _ = sender.send(&sources.all, &lacking, &compared);
             (std::mem::take(&mut sender.files), std::mem::take(&mut sender.left_out))
         })?;
         self.close(group, total, tell)?;
-        Ok(Sent { files, left_out, bytes })
+        Ok(Sent { files, planned, left_out, bytes })
+    }
+
+    /// Whether hosts are asked which entries they lack: not where nothing is there yet.
+    fn asks_for_entries(&self, settings: &CopySettings) -> bool {
+        let Writing { existing, is_dry, .. } = settings.writing;
+        let deletes = settings.writing.deletes_all_but.is_some();
+        let is_there = |host: &Host| host.worker.as_ref().is_some_and(|worker| worker.is_directory.is_some());
+        is_dry || (deletes || existing != Existing::Replace) && self.hosts.iter().any(is_there)
+    }
+
+    /// What would be copied, and to which hosts.
+    fn plan(&self, sources: &Sources, of_hosts: &[(usize, Ranges)]) -> Vec<Planned> {
+        let mut planned: BTreeMap<u32, Vec<String>> = BTreeMap::new();
+        for (host, ranges) in of_hosts {
+            for number in ranges.iter().flat_map(|&(first, end)| first..end.min(sources.all.len() as u32)) {
+                planned.entry(number).or_default().push(self.hosts[*host].name.clone());
+            }
+        }
+        let of_source = |(number, hosts): (u32, Vec<String>)| {
+            let Source { path, entry, .. } = &sources.all[number as usize];
+            let is_file = matches!(entry.kind, Kind::File { .. });
+            Planned { source: path.clone(), length: is_file.then(|| entry.length()), hosts }
+        };
+        planned.into_iter().map(of_source).collect()
     }
 
     /// Waits until each receiver has its place in the group, or is lost.
@@ -526,19 +594,14 @@ impl Copy {
         }
     }
 
-    /// Waits until every receiver that is not lost has said what it lacks.
-    fn hear_lacking(&mut self, group: &Group, compared: &mut Compared, tell: &mut dyn FnMut(&Progress<'_>)) {
+    /// Waits until every receiver that is not lost has said what it lacks. Returns that for the number of each host.
+    fn hear_lacking(&mut self, group: &Group, tell: &mut dyn FnMut(&Progress<'_>)) -> Vec<(usize, Ranges)> {
         let lacks_answer = |host: &Host| host.takes_part() && host.lacking.is_none();
         while self.hosts.iter().any(lacks_answer) && !self.stopper.is_stopped() {
             self.look_around(group, PROGRESS_INTERVAL, 0, 0, tell);
         }
-        let chunks = compared.chunk_count();
-        for (first, end) in self.hosts.iter_mut().filter_map(|host| host.lacking.take()).flatten() {
-            let (first, end) = (first as usize, (end as usize).min(chunks));
-            if first < end {
-                compared.lacking.insert_range(first..end);
-            }
-        }
+        let hosts = self.hosts.iter_mut().enumerate();
+        hosts.filter_map(|(number, host)| Some((number, host.lacking.take()?))).collect()
     }
 
     fn close(
@@ -603,10 +666,19 @@ impl Copy {
                 Ok(Response::Done { stream, .. }) if stream != self.digest.finish() => {
                     host.fail("it has received another stream than was sent".into());
                 }
-                Ok(Response::Done { files, kept, failures, failure_count: count, stream: _ }) => {
+                Ok(Response::Done {
+                    files,
+                    kept,
+                    deleted,
+                    deletions,
+                    failures,
+                    failure_count: count,
+                    stream: _,
+                }) => {
                     let outcome =
                         if count == 0 { Outcome::Complete } else { Outcome::Incomplete { failures, count } };
-                    host.end(outcome, files, kept);
+                    let name = host.name.clone();
+                    host.end(HostReport { host: name, outcome, files, kept, deleted, deletions });
                 }
                 Ok(Response::Failed { why }) => host.fail(why),
                 Ok(_) => host.fail("it answers another request".into()),

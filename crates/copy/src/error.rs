@@ -26,6 +26,15 @@ pub enum CopyError {
     /// A source without a name of its own, such as `..`.
     #[error("{} has no name to be copied to: give its path", .0.display())]
     NoName(PathBuf),
+    /// Standard input beside other sources.
+    #[error("- is standard input, and there is no other source beside it")]
+    InputAndOthers,
+    /// Standard input would be copied into a directory.
+    #[error("standard input has no name: give one, as in n1:{}", path.join("NAME").display())]
+    InputName {
+        /// The directory.
+        path: PathBuf,
+    },
     /// Two sources would be copied to one place.
     #[error("{} and {} have the same name at the destination", .0.display(), .1.display())]
     SameName(PathBuf, PathBuf),

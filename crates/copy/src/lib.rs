@@ -29,7 +29,7 @@ pub use destination::Destination;
 pub use entry::{Attribute, Entry, Kind};
 pub use error::CopyError;
 pub use receiver::receive;
-pub use report::{CopiedFile, HostReport, Outcome, Report};
+pub use report::{CopiedFile, HostReport, Outcome, Planned, Report};
 pub use sources::{SourceSettings, Sources};
 pub use stopper::Stopper;
 pub use writer::{WriteError, Writer};

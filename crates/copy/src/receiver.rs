@@ -75,7 +75,7 @@ fn take_part(
     let Request::Receive { members, member, group, token, into } = request(&mut input)? else {
         return Err("another request than the second one".into());
     };
-    if into {
+    if into && !writing.is_dry {
         std::fs::create_dir_all(&destination)
             .map_err(|error| format!("{}: {}", destination.display(), described(&error)))?;
     }
@@ -170,8 +170,8 @@ fn write_all(
     if !writer.finish() {
         return Err("the group was closed before all had come".into());
     }
-    let Writer { files, kept, failures, failure_count, .. } = writer;
-    Ok(Response::Done { files, kept, failures, failure_count, stream })
+    let Writer { files, kept, deleted, deletions, failures, failure_count, .. } = writer;
+    Ok(Response::Done { files, kept, deleted, deletions, failures, failure_count, stream })
 }
 
 /// Passes authentic messages to the writer, until the group is closed, and returns their digest. Leaves the group at the first message that

@@ -8,6 +8,8 @@ use crate::stream::Hash;
 pub struct Report {
     /// The files, as they were sent.
     pub files: Vec<CopiedFile>,
+    /// What would be copied, where nothing is changed.
+    pub planned: Vec<Planned>,
     /// Sources that could not be read, or are no files, and why.
     pub left_out: Vec<(PathBuf, String)>,
     /// The bytes of all files that were sent.
@@ -22,6 +24,17 @@ pub struct Report {
     pub hosts: Vec<HostReport>,
 }
 
+/// A file, directory or link that some hosts lack.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Planned {
+    /// The path of the source.
+    pub source: PathBuf,
+    /// The bytes of a file; none for others.
+    pub length: Option<u64>,
+    /// The hosts, in the order in which they were given.
+    pub hosts: Vec<String>,
+}
+
 /// A file that was sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CopiedFile {
@@ -34,7 +47,7 @@ pub struct CopiedFile {
 }
 
 /// The result of a copy at a host.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HostReport {
     /// The host.
     pub host: String,
@@ -44,12 +57,17 @@ pub struct HostReport {
     pub files: u64,
     /// Those that were kept as they were.
     pub kept: u64,
+    /// Files, links and directories that were deleted, or would have been where nothing is changed.
+    pub deleted: u64,
+    /// The first of them, where nothing is changed.
+    pub deletions: Vec<String>,
 }
 
 /// How a copy ended at a host.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Outcome {
     /// All files are there.
+    #[default]
     Complete,
     /// Some files are not: these, and why. Of many failures the first are listed.
     Incomplete {

@@ -1,17 +1,16 @@
 //! Reading files, and the messages with what is in them.
 
 use std::fs::File;
-use std::io::{self, ErrorKind};
+use std::io;
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
 
 use rustix::fs::{Advice, SeekFrom, fadvise, seek};
 
-use crate::chunks::{COMPARED_BYTES_MIN, Chunks, Compared, Placed};
+use crate::chunks::{COMPARED_BYTES_MIN, Chunks, Compared, Lacking, Placed, hash_of};
 use crate::compression::Compressor;
 use crate::sources::{Source, changed, described};
 use crate::stopper::Stopper;
-use crate::stream::{DATA_BYTES_MAX, Hash, MESSAGE_BYTES_MAX, Record, append};
+use crate::stream::{DATA_BYTES_MAX, Hash, MESSAGE_BYTES_MAX, Question, Record, append};
 use crate::{CopiedFile, Kind};
 
 /// Data shorter than this does not fill up a message: the next one begins instead.
@@ -94,10 +93,36 @@ impl<'a> Sender<'a> {
         Self { take, message, compressor, read, file_bytes: 0, files: Vec::new(), left_out: Vec::new() }
     }
 
-    /// Reads the files that are long enough to be compared, and asks which of their chunks hosts lack.
-    pub fn ask(&mut self, sources: &[Source], stopper: &Stopper) -> Result<Compared, Stopped> {
+    /// Lists all sources, with the hashes of files if these are compared, and asks which of them hosts lack.
+    pub fn list(
+        &mut self,
+        sources: &[Source],
+        compares_hashes: bool,
+        stopper: &Stopper,
+    ) -> Result<(), Stopped> {
+        for source in sources {
+            let is_hashed = compares_hashes && source.entry.length() > 0 && !source.is_input;
+            // A file that cannot be read is reported when it is to be sent.
+            let hash = || source.open().and_then(|file| hash_of(&file, stopper)).ok();
+            let hash = is_hashed.then(hash).flatten();
+            if stopper.is_stopped() {
+                return Err(Stopped);
+            }
+            self.add(&Record::Listed { of: source.entry.clone(), hash })?;
+        }
+        self.add(&Record::Asked { question: Question::Entries, count: sources.len() as u32 })?;
+        self.flush()
+    }
+
+    /// Reads the files that hosts lack and that are long enough to be compared, and asks which of their chunks hosts lack.
+    pub fn ask(
+        &mut self,
+        sources: &[Source],
+        lacking: &Lacking,
+        stopper: &Stopper,
+    ) -> Result<Compared, Stopped> {
         let mut compared = Compared::default();
-        for (number, source) in sources.iter().enumerate() {
+        for (number, source) in sources.iter().enumerate().filter(|(number, _)| lacking.has(*number)) {
             // Chunks would fill holes.
             let is_compared = matches!(source.entry.kind, Kind::File { length, is_sparse: false } if length >= COMPARED_BYTES_MIN);
             if !is_compared {
@@ -118,17 +143,26 @@ impl<'a> Sender<'a> {
             }
             compared.files.push((number as u32, chunks));
         }
-        compared.lacking.grow(compared.chunk_count());
-        self.add(&Record::Asked { chunks: compared.chunk_count() as u32 })?;
+        self.add(&Record::Asked { question: Question::Chunks, count: compared.chunk_count() as u32 })?;
         self.flush()?;
         Ok(compared)
     }
 
-    /// Reads and sends all sources, without the chunks that no host lacks.
-    pub fn send(&mut self, sources: &[Source], compared: &Compared) -> Result<(), Stopped> {
+    /// Reads and sends all sources that hosts lack, without the chunks that no host lacks.
+    pub fn send(
+        &mut self,
+        sources: &[Source],
+        lacking: &Lacking,
+        compared: &Compared,
+    ) -> Result<(), Stopped> {
         let mut files = compared.files.iter().peekable();
-        let mut first_chunk = 0;
+        let (mut first_chunk, mut passed) = (0, 0);
         for (number, source) in sources.iter().enumerate() {
+            if !lacking.has(number) {
+                passed += 1;
+                continue;
+            }
+            self.pass(&mut passed)?;
             let number = number as u32;
             if let Some((_, chunks)) = files.next_if(|(of, _)| *of == number) {
                 self.send_chunks(number, source, chunks, compared.lacking_of(chunks, first_chunk))?;
@@ -139,7 +173,21 @@ impl<'a> Sender<'a> {
                 self.add(&Record::Entry(source.entry.clone()))?;
             }
         }
-        self.add(&Record::Complete { entries: sources.len() as u32 })?;
+        self.pass(&mut passed)?;
+        self.complete(sources.len() as u32)
+    }
+
+    /// Says that no host lacks the entries that were passed over.
+    fn pass(&mut self, passed: &mut u32) -> Result<(), Stopped> {
+        match std::mem::take(passed) {
+            0 => Ok(()),
+            entries => self.add(&Record::Passed { entries }),
+        }
+    }
+
+    /// Says that this is all: so many entries.
+    pub fn complete(&mut self, entries: u32) -> Result<(), Stopped> {
+        self.add(&Record::Complete { entries })?;
         self.flush()
     }
 
@@ -153,7 +201,7 @@ impl<'a> Sender<'a> {
             'file: while let Some(data) = next_data(&file, position, is_sparse)? {
                 position = data.start;
                 while position < data.end {
-                    match self.read_data(number, &file, position, data.end)? {
+                    match self.read_data(number, source, &file, position, data.end)? {
                         Ok(0) => break 'file,
                         Ok(read) => {
                             hash.add(position, &self.read[..read]);
@@ -184,7 +232,7 @@ impl<'a> Sender<'a> {
                 let mut hasher = blake3::Hasher::new();
                 let mut position = range.start;
                 while position < range.end {
-                    match self.read_data(number, &file, position, range.end)? {
+                    match self.read_data(number, source, &file, position, range.end)? {
                         Ok(0) => return Err(changed()),
                         Ok(read) => {
                             hasher.update(&self.read[..read]);
@@ -231,6 +279,7 @@ impl<'a> Sender<'a> {
     fn read_data(
         &mut self,
         entry: u32,
+        source: &Source,
         file: &File,
         offset: u64,
         end: u64,
@@ -243,7 +292,7 @@ impl<'a> Sender<'a> {
             room = DATA_BYTES_MAX;
         }
         let room = room.min(usize::try_from(end - offset).unwrap_or(room));
-        let length = read_at(file, &mut self.read[..room], offset)?;
+        let length = source.read_at(file, &mut self.read[..room], offset)?;
         if length > 0 {
             append(&mut self.message, &Record::Data { entry, offset, bytes: &self.read[..length] });
             self.file_bytes += length as u64;
@@ -269,15 +318,6 @@ impl<'a> Sender<'a> {
     }
 }
 
-fn read_at(file: &File, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
-    loop {
-        match file.read_at(bytes, offset) {
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            result => return result,
-        }
-    }
-}
-
 /// The next part of a file that has data; all of the rest where holes are of no interest, or not known to the file system.
 fn next_data(file: &File, position: u64, is_sparse: bool) -> io::Result<Option<Range<u64>>> {
     let rest = Some(position..u64::MAX);
@@ -295,6 +335,7 @@ fn next_data(file: &File, position: u64, is_sparse: bool) -> io::Result<Option<R
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::os::unix::fs::FileExt;
     use std::path::Path;
 
     use super::*;
@@ -318,7 +359,10 @@ mod tests {
         let mut compared = Compared::default();
         if has_chunks {
             let mut take = |_, _| Some(Vec::new());
-            compared = Sender::new(&mut take, None).ask(&sources.all, &Stopper::default()).ok().unwrap();
+            compared = Sender::new(&mut take, None)
+                .ask(&sources.all, &Lacking::default(), &Stopper::default())
+                .ok()
+                .unwrap();
             compared.lacking.insert_range(..);
         }
         let mut count = 0;
@@ -330,7 +374,7 @@ mod tests {
             Some(Vec::new())
         };
         let mut sender = Sender::new(&mut take, None);
-        assert!(sender.send(&sources.all, &compared).is_ok());
+        assert!(sender.send(&sources.all, &Lacking::default(), &compared).is_ok());
         let Sender { files, left_out, .. } = sender;
         assert_eq!(files.len() + left_out.len(), 1);
         left_out.into_iter().next().map(|(_, why)| why)
@@ -358,7 +402,7 @@ mod tests {
         assert_eq!(sources.bytes, 0);
         let mut take = |_, _| Some(Vec::new());
         let mut sender = Sender::new(&mut take, None);
-        assert!(sender.send(&sources.all, &Compared::default()).is_ok());
+        assert!(sender.send(&sources.all, &Lacking::default(), &Compared::default()).is_ok());
         assert!(sender.files[0].length > 0, "{:?}", sender.left_out);
     }
 }

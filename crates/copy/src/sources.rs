@@ -1,15 +1,18 @@
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::{self, File, Metadata};
-use std::io;
+use std::io::{self, ErrorKind, Read};
+use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use globset::{Glob, GlobBuilder, GlobSet};
 use rustix::fs::OFlags;
 use walkdir::WalkDir;
 
+use crate::chunks::Lacking;
 use crate::entry::Attribute;
 use crate::{CopyError, Entry, Kind};
 
@@ -29,17 +32,39 @@ pub struct Sources {
 
 #[derive(Debug)]
 pub(crate) struct Source {
-    /// Where it is on this host.
+    /// Where it is on this host; `-` for standard input.
     pub path: PathBuf,
     pub entry: Entry,
+    /// Whether it is standard input, which is read once, and has no length before.
+    pub is_input: bool,
 }
+
+/// The name of standard input among sources.
+const INPUT: &str = "-";
+
+/// The permissions of a file that is made of it, without the bits of the umask.
+const INPUT_MODE: u32 = 0o666;
 
 impl Source {
     /// Opens the file, if it is still one: a pipe that has taken its name is not waited for.
     pub fn open(&self) -> io::Result<File> {
+        if self.is_input {
+            return Ok(io::stdin().as_fd().try_clone_to_owned()?.into());
+        }
         let nonblocking = OFlags::NONBLOCK.bits().cast_signed();
         let file = File::options().read(true).custom_flags(nonblocking).open(&self.path)?;
         if file.metadata()?.is_file() { Ok(file) } else { Err(changed()) }
+    }
+
+    /// Reads what comes at an offset. Standard input has no offsets: what comes next is at the one after the last.
+    pub fn read_at(&self, mut file: &File, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
+        loop {
+            let read = if self.is_input { file.read(bytes) } else { file.read_at(bytes, offset) };
+            match read {
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                result => return result,
+            }
+        }
     }
 
     /// Checks that the file still has the length and the time of modification with which it was found.
@@ -47,6 +72,9 @@ impl Source {
     /// # Errors
     /// It was changed.
     pub fn check_unchanged(&self, file: &File) -> io::Result<()> {
+        if self.is_input {
+            return Ok(());
+        }
         let metadata = file.metadata()?;
         let is_same = metadata.len() == self.entry.length() && modified(&metadata) == self.entry.modified;
         if is_same { Ok(()) } else { Err(changed()) }
@@ -75,11 +103,12 @@ pub struct SourceSettings {
 }
 
 impl Sources {
-    /// Finds all sources. A symbolic link is followed if it is named here, and copied as a link if it is in a directory.
+    /// Finds all sources. `-` is standard input, and the only source then. A symbolic link is followed if it is named here, and copied as a link if it is in a directory.
     ///
     /// # Errors
     /// [`CopyError::Source`] if one of `paths` does not exist or cannot be read; what is in a directory and cannot be read is left out.
-    /// [`CopyError::Directory`], [`CopyError::Special`], [`CopyError::NoName`], [`CopyError::SameName`], [`CopyError::Pattern`].
+    /// [`CopyError::Directory`], [`CopyError::Special`], [`CopyError::NoName`], [`CopyError::SameName`], [`CopyError::InputAndOthers`],
+    /// [`CopyError::Pattern`].
     pub fn find(paths: &[PathBuf], settings: &SourceSettings) -> Result<Self, CopyError> {
         let exclude = patterns(&settings.exclude)?;
         let mut found = Self {
@@ -91,6 +120,13 @@ impl Sources {
         };
         let mut names: BTreeMap<&OsStr, &Path> = BTreeMap::new();
         for path in paths {
+            if path.as_os_str() == INPUT {
+                if paths.len() > 1 {
+                    return Err(CopyError::InputAndOthers);
+                }
+                found.add_input();
+                continue;
+            }
             let name = path.file_name().ok_or_else(|| CopyError::NoName(path.clone()))?;
             if let Some(other) = names.insert(name, path) {
                 return Err(CopyError::SameName(other.into(), path.clone()));
@@ -111,6 +147,30 @@ impl Sources {
             }
         }
         Ok(found)
+    }
+
+    fn add_input(&mut self) {
+        let modified = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let entry = Entry {
+            path: INPUT.into(),
+            kind: Kind::File { length: 0, is_sparse: false },
+            mode: INPUT_MODE,
+            owner: (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw()),
+            modified: (modified.as_secs().cast_signed(), modified.subsec_nanos()),
+            attributes: Vec::new(),
+        };
+        self.all.push(Source { path: INPUT.into(), entry, is_input: true });
+    }
+
+    /// The bytes of the files that hosts lack.
+    pub(crate) fn bytes_of(&self, lacking: &Lacking) -> u64 {
+        let lacked = self.all.iter().enumerate().filter(|(number, _)| lacking.has(*number));
+        lacked.map(|(_, source)| source.entry.length()).sum()
+    }
+
+    /// Whether standard input is the source.
+    pub fn is_input(&self) -> bool {
+        self.all.iter().any(|source| source.is_input)
     }
 
     /// The number of files, directories and links.
@@ -189,7 +249,7 @@ impl Sources {
             modified: modified(metadata),
             attributes,
         };
-        self.all.push(Source { path, entry });
+        self.all.push(Source { path, entry, is_input: false });
         Ok(())
     }
 }
@@ -200,7 +260,7 @@ pub(crate) fn described(error: &io::Error) -> String {
     text.split_once(" (os error").map_or(text.as_str(), |(text, _)| text).to_owned()
 }
 
-fn patterns(texts: &[String]) -> Result<GlobSet, CopyError> {
+pub(crate) fn patterns(texts: &[String]) -> Result<GlobSet, CopyError> {
     let mut set = GlobSet::builder();
     for text in texts {
         let text = text.trim_end_matches('/');

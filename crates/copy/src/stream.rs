@@ -35,6 +35,13 @@ impl StreamDigest {
 /// A part of what is said.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Record<'a> {
+    /// What an entry will be: a receiver says which of them it lacks. All of them come first, in the order of entries.
+    Listed {
+        /// The entry.
+        of: Entry,
+        /// The hash of the contents of a file, if files are compared by it.
+        hash: Option<Hash>,
+    },
     /// Some chunks of a file that will be an entry, in their order: a receiver says which of them it lacks. All of them come before the
     /// first entry.
     Chunks {
@@ -45,13 +52,20 @@ pub enum Record<'a> {
         /// The chunks.
         chunks: Vec<Chunk>,
     },
-    /// All chunks have been sent; their number.
+    /// All entries have been listed, or all chunks have been sent: a receiver answers which of them it lacks.
     Asked {
-        /// The number of chunks.
-        chunks: u32,
+        /// Of what.
+        question: Question,
+        /// Their number.
+        count: u32,
     },
     /// The next entry.
     Entry(Entry),
+    /// No host lacks the next entries.
+    Passed {
+        /// Their number.
+        entries: u32,
+    },
     /// A part of a file's data.
     Data {
         /// The number of the entry.
@@ -89,6 +103,15 @@ pub enum Record<'a> {
         /// The number of entries.
         entries: u32,
     },
+}
+
+/// What receivers are asked about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Question {
+    /// The entries that were listed.
+    Entries,
+    /// The chunks of files.
+    Chunks,
 }
 
 /// A message does not parse as records.
@@ -134,8 +157,11 @@ mod tests {
     #[test]
     fn records_come_back_as_they_were() {
         let records = [
+            Record::Listed { of: entry(), hash: Some([2; 32]) },
+            Record::Asked { question: Question::Entries, count: 1 },
             Record::Chunks { entry: 0, of: entry(), chunks: vec![Chunk { length: 3, hash: [1; 32] }] },
-            Record::Asked { chunks: 1 },
+            Record::Asked { question: Question::Chunks, count: 1 },
+            Record::Passed { entries: 2 },
             Record::Entry(entry()),
             Record::Data { entry: 0, offset: 1 << 40, bytes: b"abc" },
             Record::End { entry: 0, length: 3, hash: [7; 32] },

@@ -11,7 +11,7 @@ use clap::Args;
 use indicatif::{DecimalBytes, ProgressBar};
 use serde_json::json;
 use treecast_copy::{
-    CopyError, CopySettings, Destination, Existing, HELLO, HostReport, Outcome, Progress, Report,
+    CopyError, CopySettings, Destination, Existing, HELLO, HostReport, Outcome, Planned, Progress, Report,
     SourceSettings, Sources, Stopper, Writing, copy,
 };
 use treecast_node::{GroupSettings, PortRange, Transport};
@@ -31,6 +31,8 @@ use crate::output::{emit, print_message, progress_bar};
   treecast cp image.sqsh node[01-64]:/scratch/
   treecast cp -r dataset/ --hosts-file hosts --shell 'ssh -o BatchMode=yes' :/data/
   treecast cp --slurm big.bin :/scratch/
+  treecast cp -a --delete --dry-run conf/ node[01-64]:/etc/app/
+  tar c src | treecast cp - node[01-64]:/scratch/src.tar
   treecast lab 4 --on 0 -- sh -c 'treecast cp --shell $TREECAST_LAB_AGENT F n1,n2:/dev/shm/'
 
 A remote shell starts a receiver on each host: treecast where it is installed in this
@@ -80,10 +82,25 @@ pub struct Arguments {
     #[arg(long, value_name = "PATTERN")]
     exclude: Vec<String>,
 
-    /// What happens to existing files: replace, keep, or newer (replace if the source was modified
-    /// later)
-    #[arg(long, value_name = "WAY", default_value = "replace", value_parser = existing)]
+    /// What happens to existing files: changed (replace those of another size or time of
+    /// modification), replace (all), keep, or newer (replace if the source was modified later)
+    ///
+    /// Times of modification are the same after a copy with -p or -a.
+    #[arg(long, value_name = "WAY", default_value = "changed", value_parser = existing)]
     existing: Existing,
+
+    /// Replace existing files whose contents differ: by BLAKE3, not by size and time
+    #[arg(short, long)]
+    checksum: bool,
+
+    /// Delete what is in the copied directories on the hosts and not among the sources; what
+    /// --exclude matches stays
+    #[arg(long)]
+    delete: bool,
+
+    /// Change nothing: print what would be copied and deleted, and on which hosts
+    #[arg(short = 'n', long)]
+    dry_run: bool,
 
     /// Send only what a host lacks: parts of files that are there are found by what is in them
     #[arg(long)]
@@ -166,10 +183,11 @@ pub struct ReceiverArguments {
 
 fn existing(text: &str) -> Result<Existing, &'static str> {
     match text {
+        "changed" => Ok(Existing::Changed),
         "replace" => Ok(Existing::Replace),
         "keep" => Ok(Existing::Keep),
         "newer" => Ok(Existing::Newer),
-        _ => Err("replace, keep or newer"),
+        _ => Err("changed, replace, keep or newer"),
     }
 }
 
@@ -226,6 +244,12 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
         attributes: arguments.xattrs,
     };
     let sources = Sources::find(sources, &of_sources)?;
+    if sources.is_input() && arguments.retry > 0 {
+        bail!("--retry: standard input can be read only once");
+    }
+    if arguments.delete && !sources.left_out.is_empty() {
+        print_message("nothing is deleted: not all sources could be read");
+    }
     // Three pipes and a shell for each host.
     allow_open_files(4 * settings.hosts.len() as u64);
     let stopper = Stopper::default();
@@ -240,9 +264,13 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     }
     let report = copied?;
     print_failures(&report);
+    if arguments.dry_run && !arguments.json {
+        emit(None, &plan(&report))?;
+    }
     let is_any = report.hosts.iter().any(|host| !matches!(host.outcome, Outcome::Failed(_)));
     if !arguments.quiet && is_any {
-        print_message(&summary(&report));
+        let summary = if arguments.dry_run { summary_of_plan(&report) } else { summary(&report) };
+        print_message(&summary);
     }
     if arguments.json {
         emit(None, &(serde_json::to_string_pretty(&in_json(&report))? + "\n"))?;
@@ -287,6 +315,12 @@ fn settings(arguments: &Arguments, to: Destination) -> anyhow::Result<CopySettin
         1 => hosts(arguments, &to)?,
         _ => bail!("the hosts are given twice: with --hosts-file or --slurm the destination is :PATH"),
     };
+    if arguments.checksum && arguments.existing != Existing::Changed {
+        bail!("--checksum says which files have changed: it goes with --existing changed only");
+    }
+    if arguments.delete && !(arguments.recursive || arguments.archive) {
+        bail!("--delete is about directories, which -r or -a copy");
+    }
     // On links that lose packets, datagrams are several times as fast, and on others as fast
     // (docs/protocol.md, "Data on streams").
     let mut group = GroupSettings { transport: Some(Transport::Packets), ..GroupSettings::new(Vec::new()) };
@@ -308,9 +342,12 @@ fn settings(arguments: &Arguments, to: Destination) -> anyhow::Result<CopySettin
         writing: Writing {
             preserves: arguments.preserve || arguments.archive,
             existing: arguments.existing,
+            deletes_all_but: arguments.delete.then(|| arguments.exclude.clone()),
+            is_dry: arguments.dry_run,
             keeps_parts: arguments.resume,
         },
         compares: arguments.delta || arguments.resume,
+        compares_hashes: arguments.checksum,
         compression: arguments.compress,
         shell: RemoteShell::new(&arguments.shell),
         start_timeout: Duration::from_secs(arguments.connect_timeout.into()),
@@ -454,8 +491,9 @@ fn summary(report: &Report) -> String {
     let seconds = report.duration.as_secs_f64();
     let rate = report.bytes as f64 / seconds / 1e6;
     let kept: u64 = report.hosts.iter().map(|host| host.kept).sum();
+    let deleted: u64 = report.hosts.iter().map(|host| host.deleted).sum();
     format!(
-        "{files} file{}, {}, to {} in {seconds:.1} s: {rate:.1} MB/s{}{}",
+        "{files} file{}, {}, to {} in {seconds:.1} s: {rate:.1} MB/s{}{}{}",
         if files == 1 { "" } else { "s" },
         DecimalBytes(report.bytes),
         if complete == hosts {
@@ -468,17 +506,48 @@ fn summary(report: &Report) -> String {
         } else {
             String::new()
         },
-        if kept > 0 { format!("; {kept} were there and kept") } else { String::new() }
+        if kept > 0 { format!("; {kept} were there and kept") } else { String::new() },
+        if deleted > 0 { format!("; {deleted} deleted") } else { String::new() }
     )
+}
+
+/// What would be copied and deleted, a line each.
+fn plan(report: &Report) -> String {
+    let mut text = String::new();
+    for Planned { source, length, hosts } in &report.planned {
+        let hosts = hosts.join(",");
+        let length = length.map(|length| format!(" ({})", DecimalBytes(length))).unwrap_or_default();
+        text += &format!("copy {}{length} to {hosts}\n", source.display());
+    }
+    for HostReport { host, deleted, deletions, .. } in &report.hosts {
+        for path in deletions {
+            text += &format!("delete {host}:{path}\n");
+        }
+        let others = deleted.saturating_sub(deletions.len() as u64);
+        if others > 0 {
+            text += &format!("delete {others} others on {host}\n");
+        }
+    }
+    text
+}
+
+fn summary_of_plan(report: &Report) -> String {
+    let bytes: u64 = report.planned.iter().filter_map(|planned| planned.length).sum();
+    let deleted: u64 = report.hosts.iter().map(|host| host.deleted).sum();
+    let (sources, bytes) = (report.planned.len(), DecimalBytes(bytes));
+    format!("nothing was changed: {sources} to be copied, {bytes}; {deleted} to be deleted")
 }
 
 fn in_json(report: &Report) -> serde_json::Value {
     let hosts = report.hosts.iter().map(|host| {
-        let HostReport { host, outcome, files, kept } = host;
+        let HostReport { host, outcome, files, kept, deleted, deletions } = host;
         match outcome {
-            Outcome::Complete => json!({"host": host, "state": "complete", "files": files, "kept": kept}),
+            Outcome::Complete => json!({
+                "host": host, "state": "complete", "files": files, "kept": kept, "deleted": deleted,
+                "deletions": deletions,
+            }),
             Outcome::Incomplete { failures, count } => json!({
-                "host": host, "state": "incomplete", "files": files, "kept": kept,
+                "host": host, "state": "incomplete", "files": files, "kept": kept, "deleted": deleted,
                 "failures": failures, "failure_count": count,
             }),
             Outcome::Failed(why) => json!({"host": host, "state": "failed", "why": why}),
@@ -487,6 +556,10 @@ fn in_json(report: &Report) -> serde_json::Value {
     let files = report.files.iter().map(
         |file| json!({"source": file.source.display().to_string(), "bytes": file.length, "blake3": file.hash_text()}),
     );
+    let planned = report.planned.iter().map(|planned| {
+        let Planned { source, length, hosts } = planned;
+        json!({"source": source.display().to_string(), "bytes": length, "hosts": hosts})
+    });
     let left_out =
         report.left_out.iter().map(|(path, why)| json!({"source": path.display().to_string(), "why": why}));
     json!({
@@ -495,6 +568,7 @@ fn in_json(report: &Report) -> serde_json::Value {
         "stream_bytes": report.stream_bytes,
         "seconds": report.duration.as_secs_f64(),
         "files": files.collect::<Vec<_>>(),
+        "planned": planned.collect::<Vec<_>>(),
         "left_out": left_out.collect::<Vec<_>>(),
         "hosts": hosts.collect::<Vec<_>>(),
     })

@@ -8,8 +8,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use rustix::fs::{
-    AtFlags, CWD, Dir, DirEntry, FileType, Mode, OFlags, Stat, fstat, mkdirat, openat, renameat, statat,
-    symlinkat, unlinkat,
+    AtFlags, CWD, Dir, DirEntry, FileType, Mode, OFlags, Stat, fstat, mkdirat, openat, readlinkat, renameat,
+    statat, symlinkat, unlinkat,
 };
 use rustix::io::Errno;
 
@@ -88,7 +88,8 @@ impl Directory {
         Ok(statat(self, name, AtFlags::SYMLINK_NOFOLLOW)?)
     }
 
-    fn type_of(&self, name: &OsStr) -> Option<FileType> {
+    /// What kind of thing has a name; none if there is none.
+    pub fn type_of(&self, name: &OsStr) -> Option<FileType> {
         self.status(name).ok().map(|there| FileType::from_raw_mode(there.st_mode))
     }
 
@@ -141,6 +142,17 @@ impl Directory {
             None | Some(FileType::RegularFile | FileType::Symlink | FileType::Directory) => Ok(()),
             Some(_) => Err(io::Error::other("is a device, a pipe or a socket, which is not replaced")),
         }
+    }
+
+    /// Where a symbolic link leads.
+    pub fn link_target(&self, name: &OsStr) -> io::Result<OsString> {
+        let target = readlinkat(self, name, Vec::new())?;
+        Ok(OsStr::from_bytes(target.to_bytes()).to_owned())
+    }
+
+    /// Removes an empty directory.
+    pub fn remove_directory(&self, name: &OsStr) -> io::Result<()> {
+        Ok(unlinkat(self, name, AtFlags::REMOVEDIR)?)
     }
 
     /// Removes a file or link.

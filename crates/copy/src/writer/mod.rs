@@ -2,7 +2,9 @@
 
 mod attributes;
 mod comparison;
+mod deletion;
 mod directory;
+mod listing;
 mod part_file;
 mod parts;
 mod place;
@@ -11,17 +13,19 @@ mod write_behind;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::Stat;
+use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use self::attributes::Attributes;
 use self::comparison::Comparison;
+use self::deletion::Deletion;
+use self::listing::{Listing, has_time, is_here};
 use self::part_file::PartFile;
 use self::place::{Place, Places};
 use crate::compression::decompress;
 use crate::control::{Existing, Writing};
-use crate::sources::described;
-use crate::stream::{self, Record};
+use crate::sources::{described, patterns};
+use crate::stream::{self, Question, Record};
 use crate::{Entry, Kind};
 
 /// How many failures are listed.
@@ -53,6 +57,7 @@ pub struct Writer {
     attributes: Attributes,
     /// The number of entries so far.
     entries: u32,
+    listing: Listing,
     compared: Comparison,
     /// The answer of a comparison, once it is known.
     pub lacking: Option<Vec<(u32, u32)>>,
@@ -62,10 +67,16 @@ pub struct Writer {
     directories: Vec<WrittenDirectory>,
     /// Whether all has come.
     is_complete: bool,
+    /// Whether the sender could not read a file: then nothing is deleted.
+    is_unreadable: bool,
     /// Files and links that are complete.
     pub files: u64,
     /// Files that existed, and were kept.
     pub kept: u64,
+    /// What was deleted, or would have been.
+    pub deleted: u64,
+    /// The first of it, where nothing is changed.
+    pub deletions: Vec<String>,
     /// The bytes that were written.
     pub bytes: u64,
     /// The first failures.
@@ -88,20 +99,25 @@ impl Writer {
     /// The destination, or the directory that it is in, cannot be opened.
     pub fn new(destination: PathBuf, into: bool, writing: Writing) -> Result<Self, WriteError> {
         let path = destination.clone();
-        let places = Places::new(destination, into).map_err(|why| WriteError::Host { path, why })?;
+        let places = Places::new(destination, into, writing.is_dry);
+        let places = places.map_err(|why| WriteError::Host { path, why })?;
         let attributes = Attributes::new(writing.preserves);
         Ok(Self {
             places,
             writing,
             attributes,
             entries: 0,
+            listing: Listing::default(),
             compared: Comparison::default(),
             lacking: None,
             file: None,
             directories: Vec::new(),
             is_complete: false,
+            is_unreadable: false,
             files: 0,
             kept: 0,
+            deleted: 0,
+            deletions: Vec::new(),
             bytes: 0,
             failures: Vec::new(),
             failure_count: 0,
@@ -132,14 +148,30 @@ impl Writer {
         Ok(())
     }
 
-    /// Whether all has come and is written; then directories get their modes and times.
+    /// Whether all has come and is written; then what is to be deleted is, and directories get their modes and times.
     pub fn finish(&mut self) -> bool {
+        if self.is_complete && self.failure_count == 0 && !self.is_unreadable {
+            self.delete();
+        }
         for written in std::mem::take(&mut self.directories).into_iter().rev() {
             if let Err(error) = self.finish_directory(&written) {
-                self.fail(&self.places.path(&written.entry), &error);
+                self.fail(&self.places.path(&written.entry.path), &error);
             }
         }
         self.is_complete
+    }
+
+    fn delete(&mut self) {
+        // The sender has checked the patterns.
+        let protected = self.writing.deletes_all_but.as_ref().map(|texts| patterns(texts));
+        let Some(Ok(protected)) = protected else { return };
+        let mut deletion = Deletion::new(&self.places, protected, self.writing.is_dry);
+        deletion.run(&self.listing.names);
+        let Deletion { count, listed, failures, .. } = deletion;
+        (self.deleted, self.deletions) = (count, listed);
+        for (path, why) in failures {
+            self.fail(&path, &why);
+        }
     }
 
     fn finish_directory(&mut self, written: &WrittenDirectory) -> io::Result<()> {
@@ -153,6 +185,16 @@ impl Writer {
 
     fn take_record(&mut self, record: Record<'_>) -> Result<(), WriteError> {
         match record {
+            Record::Listed { of, hash } => {
+                if self.entries > 0 || !of.is_below() {
+                    return Err(WriteError::Stream("a listing that has no place"));
+                }
+                let place = self.places.place(&of);
+                let existing = self.writing.existing;
+                let is_here = place.is_ok_and(|place| is_here(&place, &of, hash.as_ref(), existing));
+                self.listing.add(of, is_here);
+                Ok(())
+            }
             Record::Chunks { entry, of, chunks } => {
                 if self.entries > 0 || !of.is_below() {
                     return Err(WriteError::Stream("chunks that have no place"));
@@ -162,9 +204,25 @@ impl Writer {
                 self.compared.look_for(entry, place.as_ref(), &chunks);
                 Ok(())
             }
-            Record::Asked { chunks } => {
-                let answer = self.compared.answer(chunks);
-                self.lacking = Some(answer.ok_or(WriteError::Stream("another number of chunks"))?);
+            Record::Asked { question, count } => {
+                let answer = match question {
+                    Question::Entries => self.listing.answer(count),
+                    Question::Chunks => self.compared.answer(count),
+                };
+                self.lacking = Some(answer.ok_or(WriteError::Stream("another number than was asked about"))?);
+                Ok(())
+            }
+            Record::Passed { entries } => {
+                let end = self.entries.checked_add(entries).filter(|_| self.file.is_none());
+                let end = end.ok_or(WriteError::Stream("entries that have no place"))?;
+                while self.entries < end {
+                    let entry = self.listing.take(self.entries);
+                    let entry = entry.ok_or(WriteError::Stream("an entry that is lacking is passed over"))?;
+                    self.entries += 1;
+                    let path = self.places.path(&entry.path);
+                    let kept = self.places.place(&entry).and_then(|place| self.keep(&place, entry));
+                    self.allow(&path, kept)?;
+                }
                 Ok(())
             }
             Record::Entry(entry) => {
@@ -172,7 +230,7 @@ impl Writer {
                     return Err(WriteError::Stream("an entry that has no place"));
                 }
                 self.entries += 1;
-                let path = self.places.path(&entry);
+                let path = self.places.path(&entry.path);
                 let made = self.begin(entry);
                 self.allow(&path, made)
             }
@@ -201,6 +259,7 @@ impl Writer {
             Record::Unreadable { entry } => {
                 self.check(entry)?;
                 self.file = None;
+                self.is_unreadable = true;
                 Ok(())
             }
             Record::Compressed { .. } => Err(WriteError::Stream("a compressed message that has no place")),
@@ -246,10 +305,7 @@ impl Writer {
         let place = self.places.place(&entry)?;
         match &entry.kind {
             Kind::Directory => self.make_directory(&place, entry),
-            _ if self.is_kept(&place, &entry) => {
-                self.kept += 1;
-                Ok(())
-            }
+            _ if self.listing.take(self.entries - 1).is_some() => self.keep(&place, entry),
             Kind::Link(to) => self.make_link(&place, to, &entry),
             Kind::File { .. } => {
                 place.directory.check_replaceable(&place.name)?;
@@ -286,17 +342,25 @@ impl Writer {
         moved
     }
 
-    /// Whether what has the name already is kept.
-    fn is_kept(&self, place: &Place, entry: &Entry) -> bool {
-        let modified = |there: Stat| (there.st_mtime, there.st_mtime_nsec);
-        let there = || place.directory.status(&place.name).ok();
-        match self.writing.existing {
-            Existing::Replace => false,
-            Existing::Keep => there().is_some(),
-            Existing::Newer => {
-                there().is_some_and(|there| modified(there) >= (entry.modified.0, entry.modified.1.into()))
-            }
+    /// Keeps what is here: where modes and times are to be those of the source, they become so.
+    fn keep(&mut self, place: &Place, entry: Entry) -> io::Result<()> {
+        if entry.kind == Kind::Directory {
+            return self.make_directory(place, entry);
         }
+        self.kept += 1;
+        let sets_attributes = self.writing.preserves && self.writing.existing == Existing::Changed;
+        let is_file = matches!(entry.kind, Kind::File { .. });
+        if !sets_attributes || !is_file {
+            return Ok(());
+        }
+        let there = place.directory.status(&place.name)?;
+        let is_same = there.st_mode & 0o7777 == entry.mode && has_time(&there, &entry);
+        if is_same && (there.st_uid, there.st_gid) == entry.owner && entry.attributes.is_empty() {
+            return Ok(());
+        }
+        let file = place.directory.open_file(&place.name, OFlags::RDONLY)?;
+        self.attributes.set_of_file(&file, &entry)?;
+        attributes::set_extended(&file, &entry)
     }
 }
 

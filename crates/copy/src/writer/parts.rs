@@ -100,6 +100,11 @@ fn draw(name: &OsStr) -> io::Result<OsString> {
     Ok(OsString::from_vec(parts.concat()))
 }
 
+/// Whether a name is that of a part.
+pub(super) fn is_part(name: &OsStr) -> bool {
+    split(name.as_bytes()).is_some()
+}
+
 /// The cut name of the file, and the host, of a part's name.
 fn split(name: &[u8]) -> Option<(&[u8], &[u8])> {
     let name = name.strip_prefix(b".")?.strip_suffix(PART.as_bytes())?;

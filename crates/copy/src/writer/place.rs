@@ -42,8 +42,8 @@ type Listed = (Arc<Directory>, Arc<OnceLock<Parts>>);
 /// The destination, which gives entries their places.
 pub(super) struct Places {
     destination: PathBuf,
-    /// The destination, or the directory that it is in.
-    top: Arc<Directory>,
+    /// The destination, or the directory that it is in; none if there is none yet, and none is made.
+    top: Option<Arc<Directory>>,
     /// The destination's name, if the first entry gets it.
     name: Option<OsString>,
     /// The directory of the last place, by its path below `top`: entries of one directory follow
@@ -56,8 +56,8 @@ impl Places {
     /// first one gets.
     ///
     /// # Errors
-    /// It, or the directory that it is in, does not exist.
-    pub fn new(destination: PathBuf, into: bool) -> io::Result<Self> {
+    /// It, or the directory that it is in, does not exist, unless it `may_be_missing`.
+    pub fn new(destination: PathBuf, into: bool, may_be_missing: bool) -> io::Result<Self> {
         let (top, name) = if into {
             (destination.as_path(), None)
         } else {
@@ -65,16 +65,39 @@ impl Places {
             (destination.parent().unwrap_or(Path::new("")), Some(name.to_owned()))
         };
         let top = if top.as_os_str().is_empty() { Path::new(".") } else { top };
-        let top = Arc::new(Directory::open(top)?);
+        let top = match Directory::open(top) {
+            Err(error) if may_be_missing && error.kind() == io::ErrorKind::NotFound => None,
+            opened => Some(Arc::new(opened?)),
+        };
         Ok(Self { destination, top, name, last: None })
     }
 
     /// The path of an entry for messages.
-    pub fn path(&self, entry: &Entry) -> PathBuf {
+    pub fn path(&self, entry: &Path) -> PathBuf {
         if self.name.is_none() {
-            return self.destination.join(&entry.path);
+            return self.destination.join(entry);
         }
-        self.destination.iter().chain(entry.path.iter().skip(1)).collect()
+        self.destination.iter().chain(entry.iter().skip(1)).collect()
+    }
+
+    /// The directory that an entry is.
+    ///
+    /// # Errors
+    /// Those of [`Directory::below`].
+    pub fn directory(&self, entry: &Path) -> io::Result<Directory> {
+        self.top()?.below(&self.below(entry))
+    }
+
+    fn top(&self) -> io::Result<&Directory> {
+        Ok(self.top.as_deref().ok_or(io::ErrorKind::NotFound)?)
+    }
+
+    /// The path of an entry below `top`.
+    fn below(&self, entry: &Path) -> PathBuf {
+        match &self.name {
+            None => entry.into(),
+            Some(name) => std::iter::once(name.as_os_str()).chain(entry.iter().skip(1)).collect(),
+        }
     }
 
     /// The place of an entry.
@@ -82,19 +105,16 @@ impl Places {
     /// # Errors
     /// Those of [`Directory::below`], and an entry without a name.
     pub fn place(&mut self, entry: &Entry) -> io::Result<Place> {
-        let below: PathBuf = match &self.name {
-            None => entry.path.clone(),
-            Some(name) => std::iter::once(name.as_os_str()).chain(entry.path.iter().skip(1)).collect(),
-        };
+        let below = self.below(&entry.path);
         let name = below.file_name().map(OsStr::to_owned).ok_or(io::ErrorKind::InvalidFilename)?;
         let parent = below.parent().unwrap_or(Path::new(""));
         let (directory, parts) = match &self.last {
             Some((last, listed)) if last == parent => listed.clone(),
             _ => {
-                let listed = (Arc::new(self.top.below(parent)?), Arc::default());
+                let listed = (Arc::new(self.top()?.below(parent)?), Arc::default());
                 self.last.insert((parent.into(), listed)).1.clone()
             }
         };
-        Ok(Place { directory, name, path: self.path(entry), parts })
+        Ok(Place { directory, name, path: self.path(&entry.path), parts })
     }
 }

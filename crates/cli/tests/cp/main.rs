@@ -1,79 +1,19 @@
 //! `treecast cp`: receivers that a shell starts on this machine, each in a directory of its own, and receivers on the hosts of a lab.
 
-use std::ffi::OsStr;
+mod again;
+mod hosts;
+
 use std::fs;
 use std::io::{Read, Write};
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use tempfile::TempDir;
 use treecast_lab::{Lab, LabSettings};
 
-const TREECAST: &str = env!("CARGO_BIN_EXE_treecast");
-
-/// Hosts that are directories: a remote shell that changes to the directory with the host's name, as ssh does to the home directory.
-struct Hosts {
-    directory: TempDir,
-}
-
-impl Hosts {
-    fn new(names: &[&str]) -> Self {
-        Self::with_prologue(names, "")
-    }
-
-    /// The lines of `prologue` run on each host before the command, which is the variable `command`.
-    fn with_prologue(names: &[&str], prologue: &str) -> Self {
-        let directory = tempfile::tempdir().unwrap();
-        for name in names {
-            fs::create_dir(directory.path().join(name)).unwrap();
-        }
-        let script = format!(
-            "#!/bin/sh\nhost=$1; shift; command=$*\ncd '{}'/\"$host\" || {{ echo \"no route to $host\" >&2; exit 255; }}\n\
-             export SSH_CONNECTION='127.0.0.1 1 127.0.0.1 2' HOME=\"$PWD\"\n{prologue}\nexec sh -c \"$command\"\n",
-            directory.path().display()
-        );
-        let shell = directory.path().join("shell");
-        fs::write(&shell, script).unwrap();
-        fs::set_permissions(&shell, fs::Permissions::from_mode(0o755)).unwrap();
-        Self { directory }
-    }
-
-    fn path(&self, path: &str) -> PathBuf {
-        self.directory.path().join(path)
-    }
-
-    fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(TREECAST);
-        command.arg("cp").arg("--shell").arg(self.path("shell")).args(arguments);
-        command.current_dir(self.directory.path()).stdin(Stdio::null());
-        command
-    }
-
-    fn cp(&self, arguments: &[&str]) -> (i32, String) {
-        let output = self.command(arguments).output().unwrap();
-        (output.status.code().unwrap_or(-1), text(&output))
-    }
-
-    fn cp_right(&self, arguments: &[&str]) -> String {
-        let (status, text) = self.cp(arguments);
-        assert_eq!(status, 0, "{text}");
-        text
-    }
-
-    /// All that is below a path, sorted.
-    fn list(&self, path: &str) -> Vec<String> {
-        let mut command = Command::new("find");
-        let output =
-            command.arg(self.path(path)).args(["-mindepth", "1", "-printf", "%P\\0"]).output().unwrap();
-        let mut names: Vec<String> = text(&output).split_terminator('\0').map(Into::into).collect();
-        names.sort();
-        names
-    }
-}
+use crate::hosts::{Hosts, TREECAST, assert_same_tree, make_tree, noise, report, sent_bytes, text};
 
 /// The first part in a directory.
 fn part(directory: &Path) -> Option<PathBuf> {
@@ -91,44 +31,6 @@ fn wait_for_part(directory: &Path) -> PathBuf {
         std::thread::sleep(Duration::from_millis(10));
     }
     panic!("no copy has begun in {}", directory.display());
-}
-
-fn text(output: &Output) -> String {
-    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
-}
-
-/// Bytes that no compression or mistake reproduces.
-fn noise(length: usize, seed: u64) -> Vec<u8> {
-    let mut state = seed;
-    let next = |_| {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (state >> 56) as u8
-    };
-    (0..length).map(next).collect()
-}
-
-/// A tree with everything that is copied: long and empty files, holes, links, names that are no text, modes and times.
-fn make_tree(at: &Path) {
-    fs::create_dir_all(at.join("sub/empty directory")).unwrap();
-    fs::write(at.join("long"), noise(3_000_000, 1)).unwrap();
-    fs::write(at.join("empty"), "").unwrap();
-    fs::write(at.join(OsStr::from_bytes(b"no text \xff\n'\"$")), "odd").unwrap();
-    fs::write(at.join("sub/run me"), "#!/bin/sh\n").unwrap();
-    fs::set_permissions(at.join("sub/run me"), fs::Permissions::from_mode(0o751)).unwrap();
-    symlink("../long", at.join("sub/link")).unwrap();
-    symlink("/nowhere", at.join("sub/dangling")).unwrap();
-    let sparse = fs::File::create(at.join("sparse")).unwrap();
-    sparse.set_len(40 << 20).unwrap();
-    std::os::unix::fs::FileExt::write_all_at(&sparse, b"island", 20 << 20).unwrap();
-    let past = std::time::UNIX_EPOCH + Duration::new(1_000_000_000, 123_456_789);
-    fs::File::open(at.join("long")).unwrap().set_modified(past).unwrap();
-    fs::set_permissions(at.join("sub"), fs::Permissions::from_mode(0o755)).unwrap();
-    fs::File::open(at.join("sub")).unwrap().set_modified(past).unwrap();
-}
-
-fn assert_same_tree(one: &Path, other: &Path) {
-    let compared = Command::new("diff").args(["-r", "--no-dereference"]).args([one, other]).output().unwrap();
-    assert!(compared.status.success(), "{}", text(&compared));
 }
 
 #[test]
@@ -463,17 +365,6 @@ fn a_host_that_pauses_is_waited_for_and_gets_what_it_lacks() {
     for host in ["a", "b"] {
         assert_eq!(fs::read(hosts.path(host).join("long")).unwrap(), noise(8_000_000, 8));
     }
-}
-
-/// Bytes that were sent, as the report says.
-fn sent_bytes(hosts: &Hosts, arguments: &[&str]) -> u64 {
-    report(hosts, arguments)["bytes"].as_u64().unwrap()
-}
-
-fn report(hosts: &Hosts, arguments: &[&str]) -> Value {
-    let output = hosts.command(arguments).arg("--json").output().unwrap();
-    assert!(output.status.success(), "{}", text(&output));
-    serde_json::from_slice(&output.stdout).unwrap()
 }
 
 #[test]

@@ -1,0 +1,177 @@
+//! Copies to hosts that have something already: what is sent again, deleted, and said without doing it.
+
+use std::fs;
+use std::io::Write as _;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::process::Stdio;
+
+use crate::hosts::{Hosts, assert_same_tree, make_tree, noise, report, sent_bytes, text};
+
+#[test]
+fn files_of_the_same_size_and_time_are_not_sent_again() {
+    let hosts = Hosts::new(&["a", "b"]);
+    make_tree(&hosts.path("data"));
+    let all = sent_bytes(&hosts, &["-a", "data", "a,b:"]);
+    assert!(all > 3_000_000, "{all}");
+    assert_eq!(sent_bytes(&hosts, &["-a", "data", "a,b:"]), 0);
+    // One host has lost a file, another one has changed one, and one is new.
+    fs::remove_file(hosts.path("a/data/long")).unwrap();
+    fs::write(hosts.path("b/data/sub/run me"), "#!/bin/zs\n").unwrap();
+    fs::remove_file(hosts.path("b/data/sub/link")).unwrap();
+    symlink("elsewhere", hosts.path("b/data/sub/link")).unwrap();
+    fs::write(hosts.path("data/new"), "new").unwrap();
+    let report = report(&hosts, &["-a", "data", "a,b:"]);
+    assert_eq!(report["bytes"], 3_000_000 + 10 + 3);
+    let counts =
+        |host: usize| (report["hosts"][host]["files"].clone(), report["hosts"][host]["kept"].clone());
+    // Four files and links are as they were at both, and each has what the other one lacked.
+    assert_eq!(counts(0), (2.into(), 6.into()), "{report}");
+    assert_eq!(counts(1), (3.into(), 5.into()), "{report}");
+    for host in ["a", "b"] {
+        assert_same_tree(&hosts.path("data"), &hosts.path(host).join("data"));
+    }
+    // Without -p copies have times of their own, and are taken for others.
+    hosts.cp_right(&["data/long", "a:other"]);
+    assert_eq!(sent_bytes(&hosts, &["data/long", "a:other"]), 3_000_000);
+    assert_eq!(sent_bytes(&hosts, &["-a", "--existing", "replace", "data", "a,b:"]), all + 3);
+}
+
+#[test]
+fn attributes_of_files_that_are_kept_become_those_of_the_sources() {
+    let hosts = Hosts::new(&["a"]);
+    make_tree(&hosts.path("data"));
+    hosts.cp_right(&["-a", "data", "a:"]);
+    let mode = |path: &str| fs::metadata(hosts.path(path)).unwrap().mode() & 0o7777;
+    fs::set_permissions(hosts.path("data/long"), fs::Permissions::from_mode(0o600)).unwrap();
+    assert_eq!(sent_bytes(&hosts, &["-a", "data", "a:"]), 0);
+    assert_eq!(mode("a/data/long"), 0o600);
+    fs::set_permissions(hosts.path("data/long"), fs::Permissions::from_mode(0o640)).unwrap();
+    assert_eq!(sent_bytes(&hosts, &["-a", "--existing", "keep", "data", "a:"]), 0);
+    assert_eq!(mode("a/data/long"), 0o600, "what is kept stays as it is");
+}
+
+#[test]
+fn contents_are_compared_on_request() {
+    let hosts = Hosts::new(&["a", "b"]);
+    let one = noise(400_000, 7);
+    let mut other = one.clone();
+    other[200_000] ^= 1;
+    for (path, content) in [("file", &one), ("a/file", &one), ("b/file", &other)] {
+        fs::write(hosts.path(path), content).unwrap();
+    }
+    let same = fs::metadata(hosts.path("file")).unwrap().modified().unwrap();
+    fs::File::open(hosts.path("b/file")).unwrap().set_modified(same).unwrap();
+    assert_eq!(sent_bytes(&hosts, &["file", "b:"]), 0, "the same size and time");
+    let report = report(&hosts, &["--checksum", "file", "a,b:"]);
+    assert_eq!((&report["bytes"], &report["hosts"][0]["kept"]), (&400_000.into(), &1.into()), "{report}");
+    assert_eq!(fs::read(hosts.path("b/file")).unwrap(), one);
+    assert_eq!(sent_bytes(&hosts, &["-c", "file", "a,b:"]), 0);
+    let (status, said) = hosts.cp(&["-c", "--existing", "keep", "file", "a:"]);
+    assert!(status == 2 && said.contains("--existing changed only"), "{said}");
+}
+
+#[test]
+fn what_is_not_among_the_sources_is_deleted_on_request() {
+    let hosts = Hosts::new(&["a", "b"]);
+    make_tree(&hosts.path("data"));
+    hosts.cp_right(&["-a", "data", "a,b:"]);
+    fs::write(hosts.path("a/beside"), "").unwrap();
+    for path in ["a/data/old/deep", "a/data/sub/cache", "a/data/mixed/cache"] {
+        fs::create_dir_all(hosts.path(path)).unwrap();
+    }
+    for path in ["a/data/old/deep/file", "a/data/old/one", "a/data/sub/cache/kept", "a/data/mixed/old"] {
+        fs::write(hosts.path(path), "").unwrap();
+    }
+    symlink(hosts.path("data"), hosts.path("a/data/out")).unwrap();
+    let foreign = ".new.0123456789abcdef01234567.treecast-part";
+    fs::write(hosts.path("a/data").join(foreign), "part").unwrap();
+    let delete = ["-a", "--delete", "--exclude", "cache", "data", "a,b:"];
+    let before = hosts.list("a");
+    let planned = hosts.cp_right(&[&["-n"], &delete[..]].concat());
+    let mut lines: Vec<&str> = planned.lines().collect();
+    lines.sort_unstable();
+    let expected =
+        ["old", "old/deep", "old/deep/file", "old/one", "out"].map(|path| format!("delete a:./data/{path}"));
+    assert_eq!(lines[..6], [&["delete a:./data/mixed/old".to_owned()], &expected[..]].concat(), "{planned}");
+    assert!(planned.contains("nothing was changed: 0 to be copied, 0 B; 6 to be deleted"), "{planned}");
+    assert_eq!(hosts.list("a"), before);
+    let said = hosts.cp_right(&delete);
+    assert!(said.contains("; 6 deleted"), "{said}");
+    let mut expected = hosts.list("b");
+    for path in ["beside", "data/sub/cache", "data/sub/cache/kept", "data/mixed", "data/mixed/cache"] {
+        expected.push(path.into());
+    }
+    expected.push(format!("data/{foreign}"));
+    expected.sort();
+    assert_eq!(hosts.list("a"), expected);
+    assert_same_tree(&hosts.path("data"), &hosts.path("b/data"));
+    let (status, said) = hosts.cp(&["--delete", "data/long", "a:"]);
+    assert!(status == 2 && said.contains("--delete is about directories"), "{said}");
+}
+
+/// A source that cannot be read may be the one that would be deleted.
+#[test]
+fn nothing_is_deleted_where_a_source_was_not_read() {
+    let hosts = Hosts::new(&["a"]);
+    fs::create_dir_all(hosts.path("a/data")).unwrap();
+    fs::create_dir(hosts.path("data")).unwrap();
+    fs::write(hosts.path("a/data/old"), "").unwrap();
+    let made = std::process::Command::new("mkfifo").arg(hosts.path("data/pipe")).status();
+    assert!(made.unwrap().success());
+    let (status, said) = hosts.cp(&["-a", "--delete", "data", "a:"]);
+    assert!(status == 5 && said.contains("nothing is deleted: not all sources could be read"), "{said}");
+    assert_eq!(hosts.list("a/data"), ["old"]);
+}
+
+#[test]
+fn a_dry_run_says_what_each_host_lacks_and_changes_nothing() {
+    let hosts = Hosts::new(&["a", "b"]);
+    make_tree(&hosts.path("data"));
+    let dry = ["-a", "-n", "data", "a,b:new/"];
+    let said = hosts.cp_right(&dry);
+    assert!(
+        said.contains("copy data/long (3.00 MB) to a,b\n") && said.contains("copy data/sub to a,b\n"),
+        "{said}"
+    );
+    assert!(said.contains("nothing was changed: 10 to be copied"), "{said}");
+    assert!(hosts.list("a").is_empty() && hosts.list("b").is_empty());
+    hosts.cp_right(&["-a", "data", "a:new/"]);
+    let said = hosts.cp_right(&dry);
+    assert!(said.contains("copy data/long (3.00 MB) to b\n"), "{said}");
+    let report = report(&hosts, &dry);
+    assert_eq!(report["planned"].as_array().unwrap().len(), 10, "{report}");
+    assert_eq!((&report["bytes"], &report["hosts"][0]["kept"]), (&0.into(), &0.into()), "{report}");
+}
+
+#[test]
+fn standard_input_becomes_a_file() {
+    let hosts = Hosts::new(&["a", "b"]);
+    let content = noise(700_000, 8);
+    let fed = |arguments: &[&str]| {
+        let mut command = hosts.command(arguments);
+        let mut child =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut input = child.stdin.take().unwrap();
+        // It may end without reading.
+        let _ = input.write_all(&content);
+        drop(input);
+        let output = child.wait_with_output().unwrap();
+        (output.status.code().unwrap(), text(&output))
+    };
+    let (status, said) = fed(&["-", "a,b:x.tar"]);
+    assert!(status == 0 && said.contains("1 file, 700.00 kB, to 2 hosts"), "{said}");
+    // Once more over what is there.
+    assert_eq!(fed(&["-", "a,b:x.tar"]).0, 0);
+    for host in ["a", "b"] {
+        assert_eq!(hosts.list(host), ["x.tar"]);
+        assert_eq!(fs::read(hosts.path(host).join("x.tar")).unwrap(), content);
+    }
+    for directory in ["a:", "a:there/"] {
+        let (status, said) = fed(&["-", directory]);
+        assert!(status == 2 && said.contains("standard input has no name: give one"), "{said}");
+    }
+    let (status, said) = fed(&["-", "data", "a:x"]);
+    assert!(status == 2 && said.contains("there is no other source beside it"), "{said}");
+    let (status, said) = fed(&["--retry", "1", "-", "a:x"]);
+    assert!(status == 2 && said.contains("can be read only once"), "{said}");
+}
