@@ -9,7 +9,7 @@ export PROPTEST_RNG_SEED ?= 1
 PURE_CRATES := -p treecast-terms -p treecast-fabric -p treecast-plan -p treecast-sim -p treecast-model -p treecast-wire -p treecast-proto -p treecast-world
 TREECAST := target/debug/treecast
 
-.PHONY: demo demonstration quick release mpi install docs packages wheel packages-set-up packages-test test checks set-up compiled format lint pure unit schedules python python-tests bench bench-peers bench-anchors instructions explore equality worlds neighbours bpf fuzz corpora clean
+.PHONY: demo demonstration quick release mpi install docs packages wheel packages-set-up packages-test test checks others set-up compiled format lint pure unit schedules python python-tests bench bench-peers bench-anchors instructions explore equality worlds neighbours bpf fuzz corpora clean
 
 demo:
 	cargo build --package treecast-cli
@@ -163,7 +163,11 @@ checks: export CLIPPY_ARGS = -Dwarnings
 checks: export RUST_TEST_THREADS ?= 4
 checks: set-up format pure
 	@$(MAKE) --no-print-directory -j2 compiled $(shell $(CAN_MAKE_VENVS) && echo $(VENV)/ready)
-	@$(MAKE) --no-print-directory unit schedules demonstration instructions python
+	@$(MAKE) --no-print-directory -j2 unit others
+
+# Tests of Rust wait for half of their time, so the others run beside them, one after the other. Cargo has no use for make's job server.
+others:
+	@MAKEFLAGS= $(MAKE) --no-print-directory schedules demonstration instructions python
 
 # All that the tests need, in one build, while the Python environment is made.
 compiled:
@@ -207,7 +211,7 @@ pure:
 # for one package, and compile its dependencies again.
 EXAMPLES := target/debug/examples
 unit:
-	cargo test --workspace
+	@MAKEFLAGS= cargo test --workspace
 	@if [ "$$(id -u)" = 0 ]; then \
 		$(EXAMPLES)/neighbours --engine user --rounds 1 --seconds 1 --load wakes --load requests; \
 	else echo "skipped: the example neighbours starts processes of other users, which needs root"; fi

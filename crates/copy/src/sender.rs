@@ -363,6 +363,7 @@ mod tests {
                 .ask(&sources.all, &Lacking::default(), &Stopper::default())
                 .ok()
                 .unwrap();
+            compared.lacking.grow(compared.chunk_count());
             compared.lacking.insert_range(..);
         }
         let mut count = 0;
