@@ -1,9 +1,9 @@
-//! Measured points of others beside runs, and those of BookSim2: the cheaper cases of the study `booksim2` (docs/validation.md).
+//! Measured points of others beside runs, and those of `BookSim2`: the cheaper cases of the study `booksim2` (docs/validation.md).
 
 use treecast_study::figure::{Curve, Panel};
 use treecast_study::{Study, StudyError, builtin, run_all};
 
-/// Two curves of a panel, ours and BookSim2's with the same choices: x, ours, theirs.
+/// Two curves of a panel, ours and `BookSim2`'s with the same choices: x, ours, theirs.
 fn pairs(panel: &Panel) -> Vec<(f64, f64, f64)> {
     let curve = |name: &str| panel.curves.iter().find(|curve| curve.name == name);
     let (ours, theirs): (&Curve, &Curve) = (curve("Treecast").unwrap(), curve("BookSim2").unwrap());
