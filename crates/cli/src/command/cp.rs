@@ -492,22 +492,25 @@ fn summary(report: &Report) -> String {
     let rate = report.bytes as f64 / seconds / 1e6;
     let kept: u64 = report.hosts.iter().map(|host| host.kept).sum();
     let deleted: u64 = report.hosts.iter().map(|host| host.deleted).sum();
+    let kept_text = if kept > 0 { format!("; {kept} were there and kept") } else { String::new() };
+    let deleted_text = if deleted > 0 { format!("; {deleted} deleted") } else { String::new() };
+    let compressed_text = if report.stream_bytes < report.bytes {
+        format!("; compressed to {}", DecimalBytes(report.stream_bytes))
+    } else {
+        String::new()
+    };
+    let plural = if files == 1 { "" } else { "s" };
+    let hosts_text = if complete == hosts {
+        format!("{hosts} host{}", if hosts == 1 { "" } else { "s" })
+    } else {
+        format!("{complete} of {hosts} hosts")
+    };
+    if files == 0 && kept > 0 {
+        return format!("nothing to send to {hosts_text}{kept_text}{deleted_text}");
+    }
+    let bytes = DecimalBytes(report.bytes);
     format!(
-        "{files} file{}, {}, to {} in {seconds:.1} s: {rate:.1} MB/s{}{}{}",
-        if files == 1 { "" } else { "s" },
-        DecimalBytes(report.bytes),
-        if complete == hosts {
-            format!("{hosts} host{}", if hosts == 1 { "" } else { "s" })
-        } else {
-            format!("{complete} of {hosts} hosts")
-        },
-        if report.stream_bytes < report.bytes {
-            format!("; compressed to {}", DecimalBytes(report.stream_bytes))
-        } else {
-            String::new()
-        },
-        if kept > 0 { format!("; {kept} were there and kept") } else { String::new() },
-        if deleted > 0 { format!("; {deleted} deleted") } else { String::new() }
+        "{files} file{plural}, {bytes}, to {hosts_text} in {seconds:.1} s: {rate:.1} MB/s{compressed_text}{kept_text}{deleted_text}"
     )
 }
 

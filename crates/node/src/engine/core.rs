@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 
 use treecast_ebpf::{HookTrouble, KernelGroup};
 use treecast_proto::{
-    Event, GroupId, Input, MemberId, Nanoseconds, Protocol, Refused, Settings, Store, Transport, is_wake_due,
+    Event, GroupId, Input, MemberId, Nanoseconds, Protocol, Refused, Settings, Store, Transport,
 };
 use treecast_wire::View;
 
@@ -373,9 +373,21 @@ impl Core {
         handed_off.find(|(group, entry)| needs_user_space(**group, entry)).map(|(&group, _)| group)
     }
 
+    /// Shows received packets to the applications, and wakes none of them yet. Acknowledgments are sent after that: what the
+    /// root has flushed can be received at once.
+    pub fn publish(&mut self) {
+        for (group, entry) in &mut self.groups {
+            // The kernel's packet path does this for its groups.
+            if self.kernel.as_ref().is_none_or(|kernel| !kernel.runs(*group)) {
+                entry.publish(&self.protocol);
+            }
+        }
+    }
+
     /// Passes received packets and free slots to the applications.
     pub fn give_progress(&mut self) {
-        for (&group, GroupEntry { shared_group, side, .. }) in &mut self.groups {
+        self.publish();
+        for (&group, GroupEntry { shared_group, side, is_wake_due, .. }) in &mut self.groups {
             // The kernel's packet path does this for its groups.
             if self.kernel.as_ref().is_some_and(|kernel| kernel.runs(group)) {
                 continue;
@@ -388,22 +400,9 @@ impl Core {
                         shared_group.wake();
                     }
                 }
-                Some(RingSide::Writer(writer)) => {
-                    let place = self.protocol.readable(group).zip(self.protocol.offload(group));
-                    let Some(((_, end), offload)) = place else { continue };
-                    if writer.written() != end {
-                        // Wake the application for a whole message, or when much waits for it.
-                        let mut is_due = is_wake_due(offload, writer.read(), end, writer.slots());
-                        for packet in writer.written().until(end) {
-                            if let Some(piece) = self.protocol.piece(group, packet) {
-                                writer.describe(packet, *piece);
-                                is_due |= piece.is_last();
-                            }
-                        }
-                        writer.publish(end);
-                        if is_due {
-                            shared_group.wake();
-                        }
+                Some(RingSide::Writer(_)) => {
+                    if std::mem::take(is_wake_due) {
+                        shared_group.wake();
                     }
                     if self.protocol.is_closed(group) {
                         shared_group.close();

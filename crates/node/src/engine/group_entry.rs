@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use treecast_proto::{AbortReason, GroupId, Input, Protocol, Sequence};
+use treecast_proto::{AbortReason, GroupId, Input, Protocol, Sequence, is_wake_due};
 
 use super::delegation::SendDelegation;
 use super::kernel::Reclaimed;
@@ -19,13 +19,35 @@ pub(super) struct GroupEntry {
     pub consumed: Sequence,
     /// At a daemon: the epoch of the tree for which the group is charged to its user.
     pub charged_epoch: Option<u32>,
+    /// At another member than the root: the application is to be woken for packets that were published.
+    pub is_wake_due: bool,
     /// The application has written invalid values, and the group is ending because of that.
     is_invalid: bool,
 }
 
 impl GroupEntry {
     pub const fn new(shared_group: Arc<SharedGroup>, side: Option<RingSide>) -> Self {
-        Self { shared_group, side, consumed: Sequence(0), charged_epoch: None, is_invalid: false }
+        let (consumed, charged_epoch) = (Sequence(0), None);
+        Self { shared_group, side, consumed, charged_epoch, is_wake_due: false, is_invalid: false }
+    }
+
+    /// Shows the application the packets that have come. Notes whether it is to be woken: for a whole message, or when much
+    /// waits for it.
+    pub fn publish(&mut self, protocol: &Protocol) {
+        let Some(RingSide::Writer(writer)) = &mut self.side else { return };
+        let group = self.shared_group.group;
+        let place = protocol.readable(group).zip(protocol.offload(group));
+        let Some(((_, end), offload)) = place.filter(|((_, end), _)| *end != writer.written()) else {
+            return;
+        };
+        self.is_wake_due |= is_wake_due(offload, writer.read(), end, writer.slots());
+        for packet in writer.written().until(end) {
+            if let Some(piece) = protocol.piece(group, packet) {
+                writer.describe(packet, *piece);
+                self.is_wake_due |= piece.is_last();
+            }
+        }
+        writer.publish(end);
     }
 
     /// Continues where the kernel's packet path was.

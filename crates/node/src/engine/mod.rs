@@ -409,6 +409,8 @@ impl Engine {
 
     fn flush(&mut self) {
         self.write_streams();
+        // Acknowledgments are datagrams, and follow.
+        self.core.publish();
         if let Some(kernel) = &mut self.core.kernel {
             kernel.post_neighbours(&self.core.protocol);
         }
