@@ -9,7 +9,7 @@ export PROPTEST_RNG_SEED ?= 1
 PURE_CRATES := -p treecast-terms -p treecast-fabric -p treecast-plan -p treecast-sim -p treecast-model -p treecast-wire -p treecast-proto -p treecast-world
 TREECAST := target/debug/treecast
 
-.PHONY: demo demonstration quick release mpi install docs packages wheel packages-set-up packages-test test checks others set-up compiled format lint pure unit schedules python python-tests bench bench-peers bench-anchors instructions explore equality worlds neighbours bpf fuzz corpora clean
+.PHONY: demo demonstration quick release mpi install docs packages wheel packages-set-up packages-test test checks beside set-up compiled format lint pure unit schedules python python-tests bench bench-peers bench-anchors instructions explore equality worlds neighbours bpf fuzz corpora clean
 
 demo:
 	cargo build --package treecast-cli
@@ -163,11 +163,13 @@ checks: export CLIPPY_ARGS = -Dwarnings
 checks: export RUST_TEST_THREADS ?= 4
 checks: set-up format pure
 	@$(MAKE) --no-print-directory -j2 compiled $(shell $(CAN_MAKE_VENVS) && echo $(VENV)/ready)
-	@$(MAKE) --no-print-directory -j2 unit others
+	@$(MAKE) --no-print-directory -j2 unit beside
+	@$(MAKE) --no-print-directory python
 
-# Tests of Rust wait for half of their time, so the others run beside them, one after the other. Cargo has no use for make's job server.
-others:
-	@MAKEFLAGS= $(MAKE) --no-print-directory schedules demonstration instructions python
+# Tests of Rust wait for half of their time, so others run beside them, at a lower priority: many tests have timeouts. Cargo has no use
+# for make's job server.
+beside:
+	@MAKEFLAGS= nice -n 10 $(MAKE) --no-print-directory schedules demonstration instructions
 
 # All that the tests need, in one build, while the Python environment is made.
 compiled:
