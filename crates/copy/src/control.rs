@@ -57,8 +57,8 @@ pub struct Writing {
     pub preserves: bool,
     /// What happens to existing files.
     pub existing: Existing,
-    /// Whether what is in copied directories and not among the sources is deleted in the end: the patterns of what stays there, as
-    /// those of sources that are left out.
+    /// If set, what is in copied directories and not among the sources is deleted in the end, except for what these
+    /// patterns match.
     pub deletes_all_but: Option<Vec<String>>,
     /// Whether nothing is changed: receivers say what they lack, and what they would delete.
     pub is_dry: bool,
@@ -69,7 +69,7 @@ pub struct Writing {
 /// What happens to files that exist at the destination.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Existing {
-    /// They are replaced if their length or time of modification is another one, or, where hashes are compared, their contents.
+    /// They are replaced if their length or time of modification differs, or their contents where hashes are compared.
     #[default]
     Changed,
     /// They are replaced.
@@ -94,7 +94,7 @@ pub(crate) enum Response {
     },
     /// The number of bytes that have been written.
     Progress { bytes: u64 },
-    /// The entries or chunks that are not here: ranges of their numbers, the first one and the one after the last.
+    /// The entries or chunks that are lacking: ranges of their numbers, the first one and the one after the last.
     Lacking { ranges: Vec<(u32, u32)> },
     /// The last response.
     Done {

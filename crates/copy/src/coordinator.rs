@@ -85,6 +85,9 @@ impl Progress<'_> {
 /// 512 and 1,024 slots over links of 200 Mb/s and over those of a lab without limits.
 const SLOTS: u32 = 256;
 
+/// The length for which the tree is made where it is not known before: that of a long message.
+const INPUT_BYTES_EXPECTED: u64 = 64 << 20;
+
 /// Messages that were read, and wait to be sent.
 const QUEUED_MESSAGES: usize = 8;
 
@@ -419,7 +422,7 @@ impl Copy {
             let _ = worker.post(&Worker::line(&request));
         }
         // The messages follow one another like parts of a single one, for which the tree is made.
-        let message_bytes = sources.bytes.max(1);
+        let message_bytes = if sources.is_input() { INPUT_BYTES_EXPECTED } else { sources.bytes.max(1) };
         let slots = settings.group.slots.or(Some(SLOTS));
         let of_members =
             GroupSettings { members, slots, token, group, message_bytes, ..settings.group.clone() };

@@ -27,7 +27,7 @@ pub enum CopyError {
     #[error("{} has no name to be copied to: give its path", .0.display())]
     NoName(PathBuf),
     /// Standard input beside other sources.
-    #[error("- is standard input, and there is no other source beside it")]
+    #[error("standard input (-) cannot be combined with other sources")]
     InputAndOthers,
     /// Standard input would be copied into a directory.
     #[error("standard input has no name: give one, as in n1:{}", path.join("NAME").display())]

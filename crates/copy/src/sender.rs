@@ -185,7 +185,7 @@ impl<'a> Sender<'a> {
         }
     }
 
-    /// Says that this is all: so many entries.
+    /// Ends the stream, after this number of entries.
     pub fn complete(&mut self, entries: u32) -> Result<(), Stopped> {
         self.add(&Record::Complete { entries })?;
         self.flush()

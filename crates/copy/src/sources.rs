@@ -56,7 +56,7 @@ impl Source {
         if file.metadata()?.is_file() { Ok(file) } else { Err(changed()) }
     }
 
-    /// Reads what comes at an offset. Standard input has no offsets: what comes next is at the one after the last.
+    /// Reads at an offset. Standard input is read in order, whatever the offset.
     pub fn read_at(&self, mut file: &File, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
         loop {
             let read = if self.is_input { file.read(bytes) } else { file.read_at(bytes, offset) };
@@ -103,12 +103,13 @@ pub struct SourceSettings {
 }
 
 impl Sources {
-    /// Finds all sources. `-` is standard input, and the only source then. A symbolic link is followed if it is named here, and copied as a link if it is in a directory.
+    /// Finds all sources. `-` is standard input, and cannot be combined with others. A symbolic link is followed if it is
+    /// named here, and copied as a link if it is in a directory.
     ///
     /// # Errors
     /// [`CopyError::Source`] if one of `paths` does not exist or cannot be read; what is in a directory and cannot be read is left out.
-    /// [`CopyError::Directory`], [`CopyError::Special`], [`CopyError::NoName`], [`CopyError::SameName`], [`CopyError::InputAndOthers`],
-    /// [`CopyError::Pattern`].
+    /// [`CopyError::Directory`], [`CopyError::Special`], [`CopyError::NoName`], [`CopyError::SameName`],
+    /// [`CopyError::InputAndOthers`], [`CopyError::Pattern`].
     pub fn find(paths: &[PathBuf], settings: &SourceSettings) -> Result<Self, CopyError> {
         let exclude = patterns(&settings.exclude)?;
         let mut found = Self {

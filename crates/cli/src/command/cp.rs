@@ -419,7 +419,8 @@ impl Display {
             self.show_awaited(&progress.awaited);
             return;
         }
-        self.bar.set_length(progress.total);
+        // The length of standard input is not known.
+        self.bar.set_length(progress.total.max(progress.sent));
         self.bar.set_position(progress.sent);
         let mut message = match progress.slowest() {
             Some((host, bytes)) if bytes < progress.total => {

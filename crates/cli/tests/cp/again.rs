@@ -160,7 +160,7 @@ fn standard_input_becomes_a_file() {
     };
     let (status, said) = fed(&["-", "a,b:x.tar"]);
     assert!(status == 0 && said.contains("1 file, 700.00 kB, to 2 hosts"), "{said}");
-    // Once more over what is there.
+    // A second copy replaces the file.
     assert_eq!(fed(&["-", "a,b:x.tar"]).0, 0);
     for host in ["a", "b"] {
         assert_eq!(hosts.list(host), ["x.tar"]);
@@ -171,7 +171,7 @@ fn standard_input_becomes_a_file() {
         assert!(status == 2 && said.contains("standard input has no name: give one"), "{said}");
     }
     let (status, said) = fed(&["-", "data", "a:x"]);
-    assert!(status == 2 && said.contains("there is no other source beside it"), "{said}");
+    assert!(status == 2 && said.contains("cannot be combined with other sources"), "{said}");
     let (status, said) = fed(&["--retry", "1", "-", "a:x"]);
     assert!(status == 2 && said.contains("can be read only once"), "{said}");
 }

@@ -48,7 +48,8 @@ impl<'a> Deletion<'a> {
         }
     }
 
-    /// Removes what is in a directory and is not kept. Returns whether all is gone.
+    /// Removes what is in a directory and is not kept. Returns whether all is gone. Each level keeps a descriptor open, so the
+    /// limit of open files bounds the depth; a deeper directory is reported, and stays.
     fn remove_in(&mut self, directory: &Directory, path: &Path, is_kept: &dyn Fn(&OsStr) -> bool) -> bool {
         let names = match directory.names() {
             Ok(names) => names,

@@ -148,7 +148,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Whether all has come and is written; then what is to be deleted is, and directories get their modes and times.
+    /// Ends the copy: deletes what is not among the sources if that is requested, and sets modes and times of directories.
+    /// Returns whether everything was received.
     pub fn finish(&mut self) -> bool {
         if self.is_complete && self.failure_count == 0 && !self.is_unreadable {
             self.delete();
@@ -342,7 +343,7 @@ impl Writer {
         moved
     }
 
-    /// Keeps what is here: where modes and times are to be those of the source, they become so.
+    /// Keeps an existing file, and sets the source's mode, times and owner if these are preserved.
     fn keep(&mut self, place: &Place, entry: Entry) -> io::Result<()> {
         if entry.kind == Kind::Directory {
             return self.make_directory(place, entry);
