@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, ToSocketAddrs};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::mpsc::{
     Receiver, RecvTimeoutError, Sender as ChannelSender, SyncSender, channel, sync_channel,
 };
-use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -14,11 +14,12 @@ use fixedbitset::FixedBitSet;
 use treecast_node::{
     Group, GroupId, GroupSettings, Lost, MemberLoss, Node, NodeError, PortRange, draw_token,
 };
-use treecast_remote::{RemoteShell, Responses};
+use treecast_remote::RemoteShell;
 
 use crate::chunks::{Compared, Lacking};
 use crate::compression::Compressor;
 use crate::control::{Existing, Request, Response, Writing, node_settings};
+use crate::host::{Host, Listener, News, Ranges};
 use crate::receiver::local_address;
 use crate::sender::Sender;
 use crate::sources::Source;
@@ -144,76 +145,6 @@ struct Sent {
     bytes: u64,
 }
 
-struct Host {
-    name: String,
-    /// None if it was not started.
-    worker: Option<Worker>,
-    /// The number of its member in the group; 0 before it has one.
-    member: usize,
-    /// What it has written.
-    bytes: u64,
-    heard: Instant,
-    /// Why the group has lost it, if it has.
-    lost: Option<String>,
-    /// The entries or chunks that it lacks, once it has said so.
-    lacking: Option<Vec<(u32, u32)>>,
-    /// How it ended, once it has.
-    report: Option<HostReport>,
-}
-
-impl Host {
-    fn new(name: &str, started: Result<Worker, String>) -> Self {
-        let mut host = Self {
-            name: name.into(),
-            worker: None,
-            member: 0,
-            bytes: 0,
-            heard: Instant::now(),
-            lost: None,
-            lacking: None,
-            report: None,
-        };
-        match started {
-            Ok(worker) => host.worker = Some(worker),
-            Err(why) => host.fail(why),
-        }
-        host
-    }
-
-    fn is_alive(&self) -> bool {
-        self.report.is_none()
-    }
-
-    /// Whether it is in the group, as far as is known.
-    const fn takes_part(&self) -> bool {
-        self.report.is_none() && self.lost.is_none()
-    }
-
-    fn end(&mut self, report: HostReport) {
-        self.report.get_or_insert(report);
-    }
-
-    fn fail(&mut self, why: String) {
-        let host = self.name.clone();
-        self.end(HostReport { host, outcome: Outcome::Failed(why), ..HostReport::default() });
-    }
-
-    /// Closes the input of its receiver, which then ends.
-    fn close(&mut self) {
-        if let Some(worker) = &mut self.worker {
-            worker.close();
-        }
-    }
-
-    fn into_report(mut self) -> HostReport {
-        self.fail("it has not said how it ended".into());
-        self.report.unwrap_or_else(|| unreachable!("it has just ended"))
-    }
-}
-
-/// Ranges of numbers: the first one, and the one after the last.
-type Ranges = Vec<(u32, u32)>;
-
 /// All numbers below `count` that some host lacks.
 fn union(of_hosts: &[(usize, Ranges)], count: usize) -> FixedBitSet {
     let mut lacking = FixedBitSet::with_capacity(count);
@@ -226,9 +157,6 @@ fn union(of_hosts: &[(usize, Ranges)], count: usize) -> FixedBitSet {
     lacking
 }
 
-/// What a thread hears of a host: a response, or the end of its output.
-type News = (usize, Result<Response, String>);
-
 struct Copy {
     hosts: Vec<Host>,
     /// This host's address.
@@ -240,40 +168,6 @@ struct Copy {
     stream_bytes: u64,
     /// Their digest.
     digest: StreamDigest,
-}
-
-/// Hears one receiver in a thread.
-struct Listener {
-    number: usize,
-    member: u32,
-    group: Weak<Group>,
-    news: ChannelSender<News>,
-}
-
-impl Listener {
-    /// Passes responses on. A receiver that ends without its last one is evicted: no member waits for it.
-    fn run(self, mut responses: Responses) {
-        let mut has_ended = false;
-        loop {
-            let next = match responses.receive() {
-                Ok(Some(response)) => Ok(response),
-                Ok(None) => Err("its remote shell has ended".into()),
-                Err(why) => Err(why.to_string()),
-            };
-            let is_last = next.is_err();
-            has_ended |= matches!(next, Ok(Response::Done { .. }));
-            if is_last
-                && !has_ended
-                && let Some(group) = self.group.upgrade()
-            {
-                // The only error is that of a member that there is not.
-                let _ = group.evict(self.member);
-            }
-            if self.news.send((self.number, next)).is_err() || is_last {
-                return;
-            }
-        }
-    }
 }
 
 impl Copy {

@@ -11,6 +11,7 @@ mod coordinator;
 mod destination;
 mod entry;
 mod error;
+mod host;
 mod receiver;
 mod report;
 mod sender;
