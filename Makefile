@@ -9,7 +9,7 @@ export PROPTEST_RNG_SEED ?= 1
 PURE_CRATES := -p treecast-terms -p treecast-fabric -p treecast-plan -p treecast-sim -p treecast-model -p treecast-wire -p treecast-proto -p treecast-world
 TREECAST := target/debug/treecast
 
-.PHONY: demo demonstration quick release mpi install docs packages wheel packages-set-up packages-test test checks beside set-up compiled format lint pure unit schedules python python-tests bench bench-peers bench-anchors instructions explore equality worlds neighbours bpf fuzz corpora clean
+.PHONY: demo demonstration quick release mpi install docs packages wheel packages-set-up packages-test test checks beside set-up compiled computing format lint pure unit schedules python python-tests bench bench-peers bench-anchors instructions explore equality worlds neighbours bpf fuzz corpora clean
 
 demo:
 	cargo build --package treecast-cli
@@ -164,12 +164,11 @@ checks: export RUST_TEST_THREADS ?= 4
 checks: set-up format pure
 	@$(MAKE) --no-print-directory -j2 compiled $(shell $(CAN_MAKE_VENVS) && echo $(VENV)/ready)
 	@$(MAKE) --no-print-directory -j2 unit beside
-	@$(MAKE) --no-print-directory python
 
-# Tests of Rust wait for half of their time, so others run beside them, at a lower priority: many tests have timeouts. Cargo has no use
-# for make's job server.
+# Tests of nodes wait for half of their time, so those that only compute run beside them, at a lower priority: tests of nodes have
+# timeouts. Cargo has no use for make's job server.
 beside:
-	@MAKEFLAGS= nice -n 10 $(MAKE) --no-print-directory schedules demonstration instructions
+	@MAKEFLAGS= nice -n 10 $(MAKE) --no-print-directory computing schedules demonstration instructions
 
 # All that the tests need, in one build, while the Python environment is made.
 compiled:
@@ -209,15 +208,27 @@ pure:
 		cargo check --quiet --target wasm32-unknown-unknown $(PURE_CRATES); \
 	else echo "skipped: no target wasm32-unknown-unknown, so the pure crates are checked by clippy alone"; fi
 
-# The examples that measure nodes run for a moment: their clients speak to the daemon by themselves. `cargo run` would choose other features
-# for one package, and compile its dependencies again.
+# The test targets of crates, which are files or folders. The whole workspace is selected each time: for single packages cargo would
+# choose other features, and compile their dependencies again.
+test_targets = $(sort $(foreach crate,$(1),$(basename $(notdir $(wildcard crates/$(crate)/tests/*.rs))) \
+	$(notdir $(patsubst %/main.rs,%,$(wildcard crates/$(crate)/tests/*/main.rs)))))
+COMPUTING := $(call test_targets,fabric plan proto sim study wire world) equal icpp98 pictures sensitivity
+# `schedules` has a target of its own.
+WITH_NODES := $(filter-out schedules $(COMPUTING),$(call test_targets,*))
+
+computing:
+	@cargo test --workspace --lib --bins $(addprefix --test ,$(COMPUTING))
+	@cargo test --workspace --doc
+
+# The examples that measure nodes run for a moment: their clients speak to the daemon by themselves.
 EXAMPLES := target/debug/examples
 unit:
-	@MAKEFLAGS= cargo test --workspace
+	@MAKEFLAGS= cargo test --workspace $(addprefix --test ,$(WITH_NODES))
 	@if [ "$$(id -u)" = 0 ]; then \
 		$(EXAMPLES)/neighbours --engine user --rounds 1 --seconds 1 --load wakes --load requests; \
 	else echo "skipped: the example neighbours starts processes of other users, which needs root"; fi
 	$(EXAMPLES)/readers --readers 3 --rounds 5
+	@$(MAKE) --no-print-directory python
 
 # Model checking of the data that threads share (loom); at most three preemptions per thread, which find nearly all bugs
 # (loom's documentation, "dealing with combinatorial explosion"). With the whole workspace selected, the other crates have the features
