@@ -1,27 +1,270 @@
 #include "choice.h"
 
+#include <stdatomic.h>
 #include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
+#include "history.h"
 #include "settings.h"
 
-/* Lengths from `min` to `max` bytes. */
-struct lengths {
-    uint64_t min, max;
+/* A broadcast of this many bytes counts as two: it takes about twice as long as one of few bytes. */
+#define BYTES_OF_WEIGHT (16 << 10)
+
+/* The number of broadcasts at which ranks compare first, and then at each double of it: the comparison, a reduction to all
+ * of a few hundred bytes, takes about two short broadcasts, which is less than 1 % of these. */
+enum { FIRST_COMPARISON = 256 };
+
+/* A trial is one broadcast by Treecast, for which groups are made, and then blocks of two by the MPI and two by Treecast, of
+ * which the second each counts: during the first, nodes may still be busy with the one before by the other way. */
+enum { BLOCK = 4, TRIAL_BROADCASTS = 1 + BLOCK * TRIAL_SAMPLES };
+
+/* A trial is repeated when its class has taken this many times what it had at the last one. */
+#define REPEAT_FACTOR 4
+
+/* By how much Treecast has to be faster. */
+#define MARGIN 1.05
+
+/* What making a group is taken to cost before this process has made one: with the kernel engine, which a user without rights
+ * does not have, its program is loaded. */
+#define USER_SET_UP_US 20e3
+#define KERNEL_SET_UP_US 300e3
+
+/* What it took last, at the slowest rank; 0: none was made. */
+static _Atomic double last_set_up_us;
+
+/* What ranks compare; the maximum of all counts. */
+struct comparison {
+    double spent_us[CLASSES];
+    double set_up_us;
+    double trial_percent;
+    /* Of rank 0, the first time. */
+    double history_us[CLASSES][WAYS];
 };
 
-/* The lengths whose median last delivery was earlier than Open MPI 4.1's over TCP: docs/mpi.md, "Figures".
- * The user engine has none: an empty range. */
-static const struct lengths FASTER[ENGINES] = {
-    [ENGINE_USER] = {1, 0},
-    [ENGINE_EBPF] = {16 << 10, 64 << 10},
-};
-
-bool is_faster(enum engine engine, uint64_t bytes)
+void begin_choice(struct choice *choice)
 {
-    return (bytes >= FASTER[engine].min && bytes <= FASTER[engine].max) || settings()->takes_all_lengths;
+    memset(choice, 0, sizeof *choice);
+    choice->next_comparison = FIRST_COMPARISON;
+    choice->trial.class = -1;
 }
 
-bool may_be_faster(uint64_t bytes)
+int class_of(uint64_t bytes)
 {
-    return is_faster(ENGINE_USER, bytes) || is_faster(ENGINE_EBPF, bytes);
+    int class = 63 - __builtin_clzll(bytes | 1);
+
+    return class < CLASSES ? class : CLASSES - 1;
+}
+
+bool is_tried(const struct choice *choice, int root, uint64_t bytes)
+{
+    return choice->trial.class == class_of(bytes) && choice->trial.root == root;
+}
+
+static enum way way_in_trial(const struct trial *trial)
+{
+    return trial->broadcasts == 0 || (trial->broadcasts - 1) % BLOCK >= BLOCK / 2 ? BY_TREECAST : BY_MPI;
+}
+
+enum outcome choose(const struct choice *choice, int root, uint64_t bytes)
+{
+    const struct class *class = &choice->classes[class_of(bytes)];
+
+    if (settings()->choice == CHOICE_ALWAYS)
+        return TAKEN;
+    if (is_tried(choice, root, bytes))
+        return way_in_trial(&choice->trial) == BY_TREECAST ? TAKEN : IN_TRIAL;
+    if (class->way == BY_TREECAST)
+        return TAKEN;
+    return class->trial_us[BY_TREECAST] > 0 ? SLOWER : UNTRIED;
+}
+
+static int compare_double(const void *one, const void *other)
+{
+    double a = *(const double *)one, b = *(const double *)other;
+
+    return (a > b) - (a < b);
+}
+
+static double sum(const double *values, int count)
+{
+    double all = 0;
+    int i;
+
+    for (i = 0; i < count; i++)
+        all += values[i];
+    return all;
+}
+
+static double median(const double *values, int count)
+{
+    double sorted[TRIAL_SAMPLES];
+
+    memcpy(sorted, values, (size_t)count * sizeof *values);
+    qsort(sorted, (size_t)count, sizeof *sorted, compare_double);
+    return (sorted[(count - 1) / 2] + sorted[count / 2]) / 2;
+}
+
+static enum way faster(const double us[WAYS])
+{
+    return us[BY_TREECAST] * MARGIN < us[BY_MPI] ? BY_TREECAST : BY_MPI;
+}
+
+static double expected_set_up_us(void)
+{
+    double last_us = atomic_load(&last_set_up_us);
+
+    if (last_us > 0)
+        return last_us;
+    return geteuid() == 0 && !strstr(settings()->node, "engine=user") ? KERNEL_SET_UP_US : USER_SET_UP_US;
+}
+
+static bool is_any_by_treecast(const struct choice *choice)
+{
+    int i;
+
+    for (i = 0; i < CLASSES && choice->classes[i].way != BY_TREECAST; i++)
+        continue;
+    return i < CLASSES;
+}
+
+/* The ranks agree on how long the broadcasts of the trial took, and so on the faster way. */
+static int end_trial(struct choice *choice, MPI_Comm comm, bool *is_given_up)
+{
+    struct trial *trial = &choice->trial;
+    struct class *class = &choice->classes[trial->class];
+    struct trial_times own = trial->times, all;
+    bool had_groups = is_any_by_treecast(choice);
+    double extra_us;
+    int way, rank, error = mpi.Allreduce(&own, &all, sizeof own / sizeof(double), MPI_DOUBLE, MPI_MAX, comm);
+
+    if (error == MPI_SUCCESS) {
+        for (way = 0; way < WAYS; way++)
+            class->trial_us[way] = median(all.samples_us[way], TRIAL_SAMPLES);
+        class->way = faster(class->trial_us);
+        extra_us = sum(all.samples_us[!class->way], TRIAL_SAMPLES) - sum(all.samples_us[class->way], TRIAL_SAMPLES);
+        /* Of each two broadcasts by one way, one counts. */
+        choice->trials_us += all.set_up_us + 2 * extra_us;
+        if (!had_groups)
+            atomic_store(&last_set_up_us, all.set_up_us);
+        mpi.Comm_rank(comm, &rank);
+        if (!rank)
+            keep_history(comm, trial->class, class->trial_us);
+    }
+    trial->class = -1;
+    *is_given_up = !is_any_by_treecast(choice);
+    return error;
+}
+
+/* What was learned in earlier runs counts as a trial. */
+static void use_history(struct choice *choice, const struct comparison *all)
+{
+    int i;
+
+    for (i = 0; i < CLASSES; i++) {
+        struct class *class = &choice->classes[i];
+
+        if (all->history_us[i][BY_MPI] <= 0 || all->history_us[i][BY_TREECAST] <= 0)
+            continue;
+        memcpy(class->trial_us, all->history_us[i], sizeof class->trial_us);
+        class->spent_at_trial_us = REPEAT_FACTOR * all->spent_us[i];
+    }
+}
+
+/* Where Treecast was faster in earlier runs, it carries out broadcasts as soon as it would have saved what groups cost. */
+static void use_what_pays(struct choice *choice, const struct comparison *all)
+{
+    int i;
+
+    for (i = 0; i < CLASSES; i++) {
+        struct class *class = &choice->classes[i];
+
+        if (class->trial_us[BY_MPI] > 0 && faster(class->trial_us) == BY_TREECAST &&
+            all->spent_us[i] * (1 - class->trial_us[BY_TREECAST] / class->trial_us[BY_MPI]) > all->set_up_us)
+            class->way = BY_TREECAST;
+    }
+}
+
+/* Begins the trial of the class that has taken the most time, of those whose trial is within the share. */
+static void begin_trial(struct choice *choice, const struct comparison *all)
+{
+    double budget_us = sum(all->spent_us, CLASSES) * all->trial_percent / 100 - choice->trials_us, most_us = 0;
+    int i, best = -1;
+
+    for (i = 0; i < CLASSES; i++) {
+        const struct class *class = &choice->classes[i];
+        double mean_us = class->broadcasts ? all->spent_us[i] / (double)class->broadcasts : 0;
+        /* By Treecast they may take three times as long. */
+        double cost_us = all->set_up_us + 2 * (BLOCK / 2) * TRIAL_SAMPLES * mean_us;
+
+        if (all->spent_us[i] <= most_us || cost_us > budget_us || all->spent_us[i] < REPEAT_FACTOR * class->spent_at_trial_us)
+            continue;
+        most_us = all->spent_us[i];
+        best = i;
+    }
+    if (best < 0)
+        return;
+    choice->classes[best].spent_at_trial_us = all->spent_us[best];
+    choice->trial = (struct trial){.class = best, .root = choice->classes[best].root};
+}
+
+/* The ranks agree on what broadcasts have taken, and so on the next trial. */
+static int compare_ranks(struct choice *choice, MPI_Comm comm)
+{
+    struct comparison own = {.set_up_us = expected_set_up_us(), .trial_percent = settings()->trial_percent};
+    struct comparison all = {0};
+    bool is_first = !choice->has_history;
+    size_t bytes;
+    int i, rank, error;
+
+    for (i = 0; i < CLASSES; i++)
+        own.spent_us[i] = choice->classes[i].spent_us;
+    mpi.Comm_rank(comm, &rank);
+    if (is_first && !rank)
+        find_history(comm, own.history_us);
+    bytes = is_first ? sizeof own : offsetof(struct comparison, history_us);
+    error = mpi.Allreduce(&own, &all, (int)(bytes / sizeof(double)), MPI_DOUBLE, MPI_MAX, comm);
+    if (error != MPI_SUCCESS)
+        return error;
+    choice->has_history = true;
+    if (is_first)
+        use_history(choice, &all);
+    use_what_pays(choice, &all);
+    /* A trial whose broadcasts have become rare is not to prevent others. */
+    if (choice->trial.is_old)
+        choice->trial = (struct trial){.class = -1};
+    if (choice->trial.class >= 0)
+        choice->trial.is_old = true;
+    else
+        begin_trial(choice, &all);
+    return MPI_SUCCESS;
+}
+
+int note_broadcast(struct choice *choice, MPI_Comm comm, int root, uint64_t bytes, enum way way, double us, bool *is_given_up)
+{
+    struct class *class = &choice->classes[class_of(bytes)];
+    struct trial *trial = &choice->trial;
+
+    *is_given_up = false;
+    if (settings()->choice != CHOICE_MEASURE)
+        return MPI_SUCCESS;
+    class->broadcasts++;
+    class->spent_us += us;
+    class->root = root;
+    choice->weight += 1 + bytes / BYTES_OF_WEIGHT;
+    if (is_tried(choice, root, bytes)) {
+        int number = trial->broadcasts++ - 1;
+
+        if (number < 0)
+            trial->times.set_up_us = us;
+        else
+            trial->times.samples_us[way][number / BLOCK] = us;
+        if (trial->broadcasts == TRIAL_BROADCASTS)
+            return end_trial(choice, comm, is_given_up);
+    }
+    if (choice->weight < choice->next_comparison)
+        return MPI_SUCCESS;
+    choice->next_comparison = 2 * choice->weight;
+    return compare_ranks(choice, comm);
 }

@@ -24,6 +24,9 @@ enum { NUMBER_TRIES = 4 };
  * in turn, more than have groups, would close each other's at each broadcast, which takes longer than a broadcast by the MPI. */
 enum { UNUSED_BROADCASTS_PER_ROOT = 8 };
 
+/* So many broadcasts of a root are by the MPI before groups are made for it, where Treecast is faster. */
+enum { BROADCASTS_WITHOUT_GROUPS = 16 };
+
 /* How long a root waits until the nodes of all ranks have answered, as it makes a group: their network may let no datagrams through. */
 enum { READY_TIMEOUT_MS = 3000 };
 
@@ -111,14 +114,32 @@ static void close_as_member(const struct communicator *communicator, struct root
     }
 }
 
-static void close_groups(struct communicator *communicator)
+void close_groups(struct communicator *communicator)
 {
     int i;
 
     for (i = 0; i < ROOTS_MAX; i++)
         close_as_root(communicator, &communicator->roots[i]);
-    for (i = 0; i < ROOTS_MAX; i++)
+    for (i = 0; i < ROOTS_MAX; i++) {
         close_as_member(communicator, &communicator->roots[i]);
+        communicator->roots[i] = (struct root_groups){0};
+    }
+}
+
+static void keep_statistics(struct communicator *communicator)
+{
+    int i;
+
+    for (i = 0; i < CLASSES; i++)
+        memcpy(communicator->report.trial_us[i], communicator->choice.classes[i].trial_us, sizeof communicator->report.trial_us[i]);
+    keep_report(&communicator->report);
+}
+
+static void free_communicator(struct communicator *communicator)
+{
+    free(communicator->members);
+    free(communicator->without_groups);
+    free(communicator);
 }
 
 /* The communicator is freed or disconnected; in MPI_Finalize it is too, after close_communicators(). */
@@ -137,11 +158,10 @@ static int on_comm_free(MPI_Comm comm, int key, void *attribute, void *extra)
     unlink_communicator(communicator);
     pthread_mutex_unlock(&lock);
     close_groups(communicator);
-    keep_report(&communicator->report);
+    keep_statistics(communicator);
     if (communicator->private != MPI_COMM_NULL)
         mpi.Comm_free(&communicator->private);
-    free(communicator->members);
-    free(communicator);
+    free_communicator(communicator);
     return MPI_SUCCESS;
 }
 
@@ -198,16 +218,6 @@ static bool join_addresses(struct communicator *communicator, const struct endpo
     return are_all;
 }
 
-static enum engine common_engine(const struct endpoint *endpoints, int size)
-{
-    int rank;
-
-    for (rank = 0; rank < size; rank++)
-        if (endpoints[rank].engine != ENGINE_EBPF)
-            return ENGINE_USER;
-    return ENGINE_EBPF;
-}
-
 /* Opens the nodes, and exchanges where they are. Without one of them, all ranks pass their broadcasts on. */
 static int exchange_endpoints(struct communicator *communicator, const struct introduction *all)
 {
@@ -226,12 +236,11 @@ static int exchange_endpoints(struct communicator *communicator, const struct in
         if (!*communicator->report.why)
             snprintf(communicator->report.why, sizeof communicator->report.why, "another rank has no node");
     }
-    communicator->engine = common_engine(endpoints, communicator->size);
     free(endpoints);
     return error;
 }
 
-static int set_up(struct communicator *communicator)
+static int exchange(struct communicator *communicator)
 {
     struct introduction own, *all = calloc((size_t)communicator->size, sizeof *all);
     int error = MPI_ERR_NO_MEM;
@@ -254,6 +263,22 @@ static int set_up(struct communicator *communicator)
     return error;
 }
 
+int set_up_communicator(struct communicator *communicator, MPI_Comm comm)
+{
+    int error;
+
+    if (communicator->is_set_up)
+        return MPI_SUCCESS;
+    communicator->is_set_up = true;
+    error = create_private(comm, &communicator->private);
+    if (error == MPI_SUCCESS)
+        error = exchange(communicator);
+    /* A program may have as many communicators as its MPI can have. */
+    if (error == MPI_SUCCESS && communicator->outcome != TAKEN)
+        mpi.Comm_free(&communicator->private);
+    return error;
+}
+
 int find_communicator(MPI_Comm comm, struct communicator **found)
 {
     struct communicator *communicator;
@@ -266,25 +291,32 @@ int find_communicator(MPI_Comm comm, struct communicator **found)
     communicator = calloc(1, sizeof *communicator);
     if (!communicator)
         return MPI_ERR_NO_MEM;
+    communicator->private = MPI_COMM_NULL;
+    communicator->bytes_min = settings()->bytes_min;
+    communicator->bytes_max = settings()->bytes_max;
     mpi.Comm_rank(comm, &communicator->rank);
     mpi.Comm_size(comm, &communicator->size);
     begin_report(&communicator->report, comm);
-    error = create_private(comm, &communicator->private);
-    if (error == MPI_SUCCESS)
-        error = set_up(communicator);
-    /* A program may have as many communicators as its MPI can have. */
-    if (error == MPI_SUCCESS && communicator->outcome != TAKEN)
-        mpi.Comm_free(&communicator->private);
-    if (error == MPI_SUCCESS)
-        error = mpi.Comm_set_attr(comm, keyval, communicator);
+    begin_choice(&communicator->choice);
+    communicator->without_groups = calloc((size_t)communicator->size, sizeof *communicator->without_groups);
+    error = communicator->without_groups ? mpi.Comm_set_attr(comm, keyval, communicator) : MPI_ERR_NO_MEM;
     if (error != MPI_SUCCESS) {
-        free(communicator->members);
-        free(communicator);
+        free_communicator(communicator);
         return error;
     }
     link_communicator(communicator);
     *found = communicator;
     return MPI_SUCCESS;
+}
+
+bool is_worth_groups(struct communicator *communicator, int root)
+{
+    int i;
+
+    for (i = 0; i < communicator->roots_max; i++)
+        if (communicator->roots[i].used_at && communicator->roots[i].root == root)
+            return true;
+    return ++communicator->without_groups[root] > BROADCASTS_WITHOUT_GROUPS;
 }
 
 /* The place for another root: an empty one, or that of the root that was used least recently, whose groups are closed; NULL, if all were
@@ -419,7 +451,7 @@ void close_communicators(void)
     for (communicator = communicators; communicator; communicator = communicator->next) {
         for (i = 0; i < ROOTS_MAX; i++)
             close_as_member(communicator, &communicator->roots[i]);
-        keep_report(&communicator->report);
+        keep_statistics(communicator);
     }
     pthread_mutex_lock(&lock);
     are_closed = true;

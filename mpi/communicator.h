@@ -29,28 +29,39 @@ struct root_groups {
 };
 
 struct communicator {
-    /* Ranks, tags and collectives of the shim's own, of the same processes. */
-    MPI_Comm private;
     int rank, size;
+    /* How many broadcasts are by Treecast, and whether the ranks have exchanged what that needs. */
+    struct choice choice;
+    bool is_set_up;
+    /* Ranks, tags and collectives of the shim's own, of the same processes, once it is set up. */
+    MPI_Comm private;
     /* Why its broadcasts are passed on to the MPI; TAKEN: they are not. */
     enum outcome outcome;
     /* The addresses of its ranks' nodes, as tc_group_new() takes them, and the groups' token. */
     char *members;
     char token[33];
-    /* The engine of its ranks' nodes; ENGINE_USER, if they differ. */
-    enum engine engine;
     /* The settings that its ranks have in common: those of rank 0. */
     uint64_t bytes_min, bytes_max;
     int roots_max;
     struct root_groups roots[ROOTS_MAX];
     uint64_t broadcasts;
+    /* Those of each root that has no groups. */
+    uint32_t *without_groups;
     struct report report;
     struct communicator *next, *previous;
 };
 
-/* The state of a communicator with several ranks, which is no intercommunicator. The first time, all its ranks have to be in this call: they
- * exchange addresses. Returns an MPI error code. */
+/* The state of a communicator with several ranks, which is no intercommunicator. Returns an MPI error code. */
 int find_communicator(MPI_Comm comm, struct communicator **found);
+
+/* Exchanges addresses, unless that was done: all ranks have to be in this call. Returns an MPI error code. */
+int set_up_communicator(struct communicator *communicator, MPI_Comm comm);
+
+/* Whether a root has groups, or has broadcast so often that they pay. All ranks call it for each of its broadcasts. */
+bool is_worth_groups(struct communicator *communicator, int root);
+
+/* Closes the groups of all roots. All ranks have to be in this call. */
+void close_groups(struct communicator *communicator);
 
 /* Whether broadcasts of this number of bytes use the group for long messages. */
 bool is_long(uint64_t bytes);

@@ -9,6 +9,7 @@
 
 #include "choice.h"
 #include "communicator.h"
+#include "history.h"
 #include "library.h"
 #include "report.h"
 #include "settings.h"
@@ -48,7 +49,7 @@ static enum outcome judge(MPI_Comm comm, int root, uint64_t bytes)
 {
     int is_intercommunicator, size;
 
-    if (!settings()->is_on || are_communicators_closed())
+    if (!settings()->is_on || settings()->choice == CHOICE_NEVER || are_communicators_closed())
         return SWITCHED_OFF;
     if (!bytes)
         return NO_BYTES;
@@ -58,7 +59,7 @@ static enum outcome judge(MPI_Comm comm, int root, uint64_t bytes)
     mpi.Comm_size(comm, &size);
     if (size == 1 || root < 0 || root >= size)
         return ONE_RANK;
-    return may_be_faster(bytes) ? TAKEN : SLOWER;
+    return TAKEN;
 }
 
 static uint64_t bytes_of(MPI_Count count, MPI_Datatype type)
@@ -69,41 +70,96 @@ static uint64_t bytes_of(MPI_Count count, MPI_Datatype type)
     return count > 0 && type != MPI_DATATYPE_NULL && mpi.Type_size_x(type, &size) == MPI_SUCCESS && size > 0 ? (uint64_t)count * (uint64_t)size : 0;
 }
 
-/* Carries out a broadcast, unless `outcome` says that it is to be passed on. Returns an MPI error code. */
-static int take(const struct buffer *buffer, int root, MPI_Comm comm, enum outcome *outcome)
-{
+/* A broadcast of the program. */
+struct call {
+    MPI_Comm comm;
+    int root;
+    struct buffer buffer;
+    uint64_t since_ns;
+    /* The state of the communicator, if it may be taken at all. */
     struct communicator *communicator;
+    /* Whether it is taken, or why not. */
+    enum outcome outcome;
+};
+
+/* Whether a communicator takes a broadcast. All ranks come to the same result. */
+static enum outcome judge_in(struct communicator *communicator, const struct call *call)
+{
+    uint64_t bytes = call->buffer.bytes;
+    enum outcome outcome;
+
+    if (communicator->outcome != TAKEN)
+        return communicator->outcome;
+    if (bytes < communicator->bytes_min || bytes > communicator->bytes_max)
+        return OTHER_BYTES;
+    outcome = choose(&communicator->choice, call->root, bytes);
+    if (outcome != TAKEN || settings()->choice == CHOICE_ALWAYS || is_tried(&communicator->choice, call->root, bytes))
+        return outcome;
+    return is_worth_groups(communicator, call->root) ? TAKEN : RARE_ROOT;
+}
+
+/* Carries out a broadcast by Treecast, if that can be had; the call's outcome tells. Returns an MPI error code. */
+static int carry_out(struct call *call)
+{
+    struct communicator *communicator = call->communicator;
     struct root_groups *groups = NULL;
-    uint64_t since = now_ns();
+    int error = set_up_communicator(communicator, call->comm);
+
+    /* The settings of rank 0 count, which are known now. */
+    if (error == MPI_SUCCESS && communicator->outcome == TAKEN &&
+        (call->buffer.bytes < communicator->bytes_min || call->buffer.bytes > communicator->bytes_max))
+        call->outcome = OTHER_BYTES;
+    else if (error == MPI_SUCCESS && communicator->outcome == TAKEN)
+        error = find_root(communicator, call->root, is_long(call->buffer.bytes), &groups);
+    if (error == MPI_SUCCESS && groups && communicator->outcome == TAKEN)
+        error = call->root == communicator->rank ? send_buffer(communicator, groups, &call->buffer)
+                                                 : receive_buffer(communicator, groups, &call->buffer);
+    if (communicator->outcome != TAKEN)
+        call->outcome = communicator->outcome;
+    else if (!groups && call->outcome == TAKEN)
+        call->outcome = MANY_ROOTS;
+    return error;
+}
+
+/* Carries out a broadcast, or says by the call's outcome that it is to be passed on. Returns an MPI error code. */
+static int take(struct call *call)
+{
     int error;
 
-    *outcome = judge(comm, root, buffer->bytes);
-    if (*outcome != TAKEN) {
-        count_passed(*outcome);
+    call->outcome = judge(call->comm, call->root, call->buffer.bytes);
+    if (call->outcome != TAKEN) {
+        count_passed(call->outcome);
         return MPI_SUCCESS;
     }
-    error = find_communicator(comm, &communicator);
+    error = find_communicator(call->comm, &call->communicator);
     if (error != MPI_SUCCESS)
         return error;
-    if (communicator->outcome == TAKEN && (buffer->bytes < communicator->bytes_min || buffer->bytes > communicator->bytes_max))
-        *outcome = OTHER_BYTES;
-    else if (communicator->outcome == TAKEN && !is_faster(communicator->engine, buffer->bytes))
-        *outcome = SLOWER;
-    else if (communicator->outcome == TAKEN)
-        error = find_root(communicator, root, is_long(buffer->bytes), &groups);
-    if (error == MPI_SUCCESS && *outcome == TAKEN && communicator->outcome == TAKEN && !groups)
-        *outcome = MANY_ROOTS;
-    if (error == MPI_SUCCESS && groups && communicator->outcome == TAKEN)
-        error = root == communicator->rank ? send_buffer(communicator, groups, buffer) : receive_buffer(communicator, groups, buffer);
-    if (communicator->outcome != TAKEN)
-        *outcome = communicator->outcome;
-    if (*outcome != TAKEN && error == MPI_SUCCESS) {
-        communicator->report.outcomes[*outcome]++;
-        return MPI_SUCCESS;
+    call->outcome = judge_in(call->communicator, call);
+    return call->outcome == TAKEN ? carry_out(call) : MPI_SUCCESS;
+}
+
+/* Counts a broadcast that has ended, by either way, and measures it. Returns the MPI error code of the broadcast, or of a comparison. */
+static int end_call(struct call *call, int error)
+{
+    struct communicator *communicator = call->communicator;
+    uint64_t ns = now_ns() - call->since_ns;
+    bool is_given_up = false;
+    int note_error = MPI_SUCCESS;
+
+    if (!communicator)
+        return error;
+    if (call->outcome == TAKEN) {
+        communicator->report.errors += error != MPI_SUCCESS;
+        count_taken(&communicator->report, call->buffer.bytes, ns);
+    } else {
+        communicator->report.outcomes[call->outcome]++;
     }
-    communicator->report.errors += error != MPI_SUCCESS;
-    count_taken(&communicator->report, buffer->bytes, now_ns() - since);
-    return error;
+    if (communicator->outcome == TAKEN && call->outcome != OTHER_BYTES)
+        note_error = note_broadcast(&communicator->choice, call->comm, call->root, call->buffer.bytes,
+                                    call->outcome == TAKEN ? BY_TREECAST : BY_MPI, (double)ns / 1e3, &is_given_up);
+    if (is_given_up)
+        close_groups(communicator);
+    return error != MPI_SUCCESS ? error : note_error;
 }
 
 typedef int bcast_function(void *address, int count, handle type, int root, handle comm);
@@ -122,38 +178,49 @@ bcast_init_function intercept_bcast_init INTERCEPT(MPI_Bcast_init);
 bcast_init_c_function intercept_bcast_init_c INTERCEPT(MPI_Bcast_init_c);
 int intercept_finalize(void) INTERCEPT(MPI_Finalize);
 
-/* Whether a broadcast was carried out, or its error reported; then `error` is the result. */
-static bool is_done(void *address, MPI_Count count, handle type, int root, handle comm, int *error)
+/* Carries out a broadcast, unless it is to be passed on. Then `is_passed_on` is set; otherwise the result is an MPI error code. */
+static int begin_call(struct call *call, void *address, MPI_Count count, handle type, int root, handle comm, bool *is_passed_on)
 {
-    struct buffer buffer = {.address = address, .count = count, .type = (MPI_Datatype)type};
-    enum outcome outcome;
+    int error;
 
+    *call = (struct call){.comm = (MPI_Comm)comm, .root = root};
+    *is_passed_on = true;
     if (!mpi_find())
-        return false;
-    buffer.bytes = bytes_of(count, buffer.type);
-    *error = take(&buffer, root, (MPI_Comm)comm, &outcome);
+        return MPI_SUCCESS;
+    call->buffer = (struct buffer){.address = address, .count = count, .type = (MPI_Datatype)type};
+    call->buffer.bytes = bytes_of(count, call->buffer.type);
+    call->since_ns = now_ns();
+    error = take(call);
+    *is_passed_on = error == MPI_SUCCESS && call->outcome != TAKEN;
+    if (*is_passed_on)
+        return MPI_SUCCESS;
+    error = end_call(call, error);
     /* An error goes to the communicator's error handler, as those of the MPI itself do. */
-    if (*error != MPI_SUCCESS)
-        mpi.Comm_call_errhandler((MPI_Comm)comm, *error);
-    return *error != MPI_SUCCESS || outcome == TAKEN;
+    if (error != MPI_SUCCESS)
+        mpi.Comm_call_errhandler(call->comm, error);
+    return error;
 }
 
 int intercept_bcast(void *address, int count, handle type, int root, handle comm)
 {
-    int error;
+    struct call call;
+    bool is_passed_on;
+    int error = begin_call(&call, address, count, type, root, comm, &is_passed_on);
 
-    if (is_done(address, count, type, root, comm, &error))
+    if (!is_passed_on)
         return error;
-    return PASS_TO(bcast_function, "PMPI_Bcast")(address, count, type, root, comm);
+    return end_call(&call, PASS_TO(bcast_function, "PMPI_Bcast")(address, count, type, root, comm));
 }
 
 int intercept_bcast_c(void *address, MPI_Count count, handle type, int root, handle comm)
 {
-    int error;
+    struct call call;
+    bool is_passed_on;
+    int error = begin_call(&call, address, count, type, root, comm, &is_passed_on);
 
-    if (is_done(address, count, type, root, comm, &error))
+    if (!is_passed_on)
         return error;
-    return PASS_TO(bcast_c_function, "PMPI_Bcast_c")(address, count, type, root, comm);
+    return end_call(&call, PASS_TO(bcast_c_function, "PMPI_Bcast_c")(address, count, type, root, comm));
 }
 
 /* A request is completed by the MPI's own functions, so that it has to be one of the MPI. */
@@ -188,6 +255,7 @@ int intercept_finalize(void)
     if (mpi_find() && settings()->is_on) {
         mpi.Comm_rank(MPI_COMM_WORLD, &rank);
         close_communicators();
+        save_history();
         if (!rank && settings()->reports)
             print_reports();
     }

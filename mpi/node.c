@@ -14,7 +14,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "choice.h"
 #include "settings.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -182,8 +181,7 @@ static const struct candidate *choose(const struct introduction *all, int size, 
     return &all[rank].candidates[0];
 }
 
-/* Whether the launcher says that it has started no other rank on this host. A node that is shared needs a thread for those that share it. */
-static bool is_alone(void)
+int local_ranks(void)
 {
     static const char *const names[] = {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "PALS_LOCAL_SIZE"};
     size_t i;
@@ -192,9 +190,9 @@ static bool is_alone(void)
         const char *ranks = getenv(names[i]);
 
         if (ranks)
-            return !strcmp(ranks, "1");
+            return atoi(ranks);
     }
-    return false;
+    return 0;
 }
 
 /* The name under which the ranks of a host share a node: that of the first node that is open there, or the first rank's secret; NULL: it
@@ -204,7 +202,8 @@ static const char *choose_share(const struct introduction *all, int size, int ra
     const char *secret = NULL;
     int other;
 
-    if (is_alone())
+    /* A node that is shared needs a thread for those that share it. */
+    if (local_ranks() == 1)
         return NULL;
     for (other = 0; other < size; other++) {
         if (strcmp(all[other].host, all[rank].host) != 0)
@@ -237,17 +236,12 @@ static tc_result open_at(const struct candidate *candidate, const char *share)
 bool open_node(const struct introduction *all, int size, int rank, struct endpoint *endpoint)
 {
     tc_result result = TC_OK;
-    char engine[8];
 
     pthread_mutex_lock(&lock);
     if (!node)
         result = open_at(choose(all, size, rank), choose_share(all, size, rank));
     if (result == TC_OK)
         result = tc_node_address(node, endpoint->address, ADDRESS_BYTES);
-    if (result == TC_OK)
-        result = tc_node_engine(node, engine, sizeof engine);
-    if (result == TC_OK)
-        endpoint->engine = strcmp(engine, "ebpf") ? ENGINE_USER : ENGINE_EBPF;
     pthread_mutex_unlock(&lock);
     return result == TC_OK;
 }

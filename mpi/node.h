@@ -40,9 +40,10 @@ void introduce(struct introduction *introduction);
 struct endpoint {
     /* Empty: it has none. */
     char address[ADDRESS_BYTES];
-    /* Of enum engine. */
-    uint32_t engine;
 };
+
+/* The number of ranks that the launcher has started on this host; 0: it does not say. */
+int local_ranks(void);
 
 /* Opens this process's node, unless it is open, at one of its addresses: one in a network that all ranks are in, as far as there is one.
  * `all` are the introductions of the ranks of a communicator, in which this process has the number `rank`. Writes where the

@@ -13,7 +13,10 @@ static const char *const REASONS[OUTCOMES] = {
     [ONE_RANK] = "a single rank",
     [INTERCOMMUNICATOR] = "an intercommunicator",
     [NO_BYTES] = "no bytes",
-    [SLOWER] = "this length was not faster with this engine (TREECAST_MPI_CHOICE=always takes it)",
+    [UNTRIED] = "too few to try Treecast (TREECAST_MPI_CHOICE=always takes them)",
+    [IN_TRIAL] = "to compare both",
+    [SLOWER] = "it was as fast or faster",
+    [RARE_ROOT] = "of roots that broadcast seldom",
     [ONE_HOST] = "all ranks on one host",
     [OTHER_BYTES] = "shorter or longer than set",
     [NO_NODE] = "a rank has no node",
@@ -105,6 +108,9 @@ static void add(struct report *all, const struct report *one)
         all->outcomes[i] += one->outcomes[i];
     for (i = 0; i < TIME_STEPS; i++)
         all->times[i] += one->times[i];
+    for (i = 0; i < CLASSES; i++)
+        if (one->trial_us[i][BY_TREECAST] > 0)
+            memcpy(all->trial_us[i], one->trial_us[i], sizeof all->trial_us[i]);
 }
 
 /* The report of all communicators of a name; the last one is of all others. */
@@ -133,6 +139,20 @@ static void print_passed(const uint64_t outcomes[OUTCOMES], const char *why)
         if (outcomes[i])
             fprintf(stderr, "treecast:     %llu passed on to the MPI: %s%s%s\n", (unsigned long long)outcomes[i], REASONS[i],
                     (i == NO_NODE || i == NO_GROUP) && *why ? ": " : "", i == NO_NODE || i == NO_GROUP ? why : "");
+}
+
+/* The times of the ways that were compared. */
+static void print_trials(const struct report *report)
+{
+    int i;
+
+    for (i = 0; i < CLASSES; i++) {
+        const double *us = report->trial_us[i];
+
+        if (us[BY_TREECAST] > 0)
+            fprintf(stderr, "treecast:     from %llu bytes: slowest rank %.1f us by the MPI, %.1f us by Treecast (medians)\n",
+                    1ull << i, us[BY_MPI], us[BY_TREECAST]);
+    }
 }
 
 static bool is_any_passed(void)
@@ -164,6 +184,7 @@ void print_reports(void)
                     (unsigned long long)report->bytes_max, (double)report->bytes / 1e6, (unsigned long long)report->groups,
                     quantile_us(report, 0.5), quantile_us(report, 0.99));
         print_passed(report->outcomes, report->why);
+        print_trials(report);
         if (report->errors)
             fprintf(stderr, "treecast:     %llu failed: %s\n", (unsigned long long)report->errors, report->why);
     }

@@ -7,7 +7,11 @@
 
 #include "library.h"
 
-/* Who carries out a broadcast. All ranks of a communicator come to the same result. */
+/* Who carries out a broadcast, and lengths with the same highest bit. */
+enum way { BY_MPI, BY_TREECAST, WAYS };
+enum { CLASSES = 40 };
+
+/* Whether a broadcast is taken, or why not. All ranks of a communicator come to the same result. */
 enum outcome {
     TAKEN,
     /* Passed on to the MPI, since */
@@ -15,7 +19,10 @@ enum outcome {
     ONE_RANK,
     INTERCOMMUNICATOR,
     NO_BYTES,
+    UNTRIED,
+    IN_TRIAL,
     SLOWER,
+    RARE_ROOT,
     ONE_HOST,
     OTHER_BYTES,
     NO_NODE,
@@ -41,6 +48,8 @@ struct report {
     /* What prevented broadcasts from being taken, where that was an error. */
     char why[256];
     uint32_t times[TIME_STEPS];
+    /* What trials have measured: medians of the slowest rank. */
+    double trial_us[CLASSES][WAYS];
 };
 
 void begin_report(struct report *report, MPI_Comm comm);

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <strings.h>
 
-static struct settings values = {.is_on = true, .bytes_max = UINT64_MAX, .roots = 32};
+static struct settings values = {.is_on = true, .trial_percent = 1, .bytes_max = UINT64_MAX, .roots = 32};
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static const char *variable(const char *name)
@@ -47,11 +47,50 @@ static void read_switch(const char *name, bool *setting)
 
 static void read_choice(void)
 {
+    static const char *const names[] = {[CHOICE_MEASURE] = "measure", [CHOICE_ALWAYS] = "always", [CHOICE_NEVER] = "never"};
     const char *value = variable("TREECAST_MPI_CHOICE");
+    size_t i;
 
-    if (value && strcasecmp(value, "always") != 0 && strcasecmp(value, "faster") != 0)
-        invalid("TREECAST_MPI_CHOICE", value, "faster or always");
-    values.takes_all_lengths = value && !strcasecmp(value, "always");
+    for (i = 0; value && i < sizeof names / sizeof *names; i++) {
+        if (!strcasecmp(value, names[i])) {
+            values.choice = (enum choice_setting)i;
+            return;
+        }
+    }
+    if (value)
+        invalid("TREECAST_MPI_CHOICE", value, "measure, always or never");
+}
+
+static void read_trial_percent(void)
+{
+    const char *value = variable("TREECAST_MPI_TRIAL_PERCENT");
+    double percent;
+    char *end;
+
+    if (!value)
+        return;
+    percent = strtod(value, &end);
+    if (end == value || *end || !(percent >= 0 && percent <= 100))
+        invalid("TREECAST_MPI_TRIAL_PERCENT", value, "a number from 0 to 100");
+    else
+        values.trial_percent = percent;
+}
+
+/* The file of the variable, or else one in the user's folder for caches; none with `off`. */
+static void read_history(void)
+{
+    const char *value = variable("TREECAST_MPI_HISTORY"), *cache = variable("XDG_CACHE_HOME"), *home = variable("HOME");
+    size_t capacity = sizeof values.history;
+    int length = 0;
+
+    if (value && strcasecmp(value, "off") != 0)
+        length = snprintf(values.history, capacity, "%s", value);
+    else if (!value && cache)
+        length = snprintf(values.history, capacity, "%s/treecast/mpi.tsv", cache);
+    else if (!value && home)
+        length = snprintf(values.history, capacity, "%s/.cache/treecast/mpi.tsv", home);
+    if ((size_t)length >= capacity)
+        values.history[0] = '\0';
 }
 
 /* A number with the suffix K, M or G, of powers of 1024. */
@@ -110,6 +149,8 @@ static void read_all(void)
     read_switch("TREECAST_MPI", &values.is_on);
     read_switch("TREECAST_MPI_REPORT", &values.reports);
     read_choice();
+    read_trial_percent();
+    read_history();
     read_bytes("TREECAST_MPI_MIN_BYTES", &values.bytes_min);
     read_bytes("TREECAST_MPI_MAX_BYTES", &values.bytes_max);
     read_roots();

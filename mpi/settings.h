@@ -9,10 +9,16 @@
 /* The most roots of one communicator that have groups at a time, whatever TREECAST_MPI_ROOTS says. */
 enum { ROOTS_MAX = 64 };
 
+/* Which broadcasts are taken: those of classes that are faster so, by measurement (choice.h), all, or none. */
+enum choice_setting { CHOICE_MEASURE, CHOICE_ALWAYS, CHOICE_NEVER };
+
 struct settings {
     bool is_on;
-    /* Whether broadcasts are taken whose lengths were not faster with the engine at hand (choice.h). */
-    bool takes_all_lengths;
+    enum choice_setting choice;
+    /* The share of the time in broadcasts that trials may take, in percent. */
+    double trial_percent;
+    /* The file in which what was measured is kept for later runs; empty: none. */
+    char history[4096];
     /* Whether rank 0 prints a report at MPI_Finalize. */
     bool reports;
     /* The least and the most bytes of a broadcast that is taken. */

@@ -489,6 +489,26 @@ static void stopped_rank(void)
     broadcasts += ROUNDS;
 }
 
+/* A program that goes on for a while: short broadcasts of one root, longer ones of another, few of the others. */
+static void iterations(void)
+{
+    enum { ROUNDS = 1500, LONG = 48000 };
+    static unsigned char bytes[LONG];
+    int round;
+
+    for (round = 0; round < ROUNDS; round++) {
+        int root = round % 100 == 99 ? round / 100 % world_size : round % 3 == 0 ? world_size - 1 : 0;
+        int length = round % 3 == 0 ? LONG : 700;
+
+        memset(bytes, world_rank == root ? round : ~round, (size_t)length);
+        MPI_Bcast(bytes, length, MPI_BYTE, root, MPI_COMM_WORLD);
+        expect(bytes[0] == (unsigned char)round && bytes[length - 1] == (unsigned char)round, "a broadcast of many");
+        if (round % 50 == 0)
+            MPI_Barrier(MPI_COMM_WORLD);
+    }
+    broadcasts += ROUNDS;
+}
+
 static const struct {
     const char *name;
     void (*run)(void);
@@ -498,6 +518,7 @@ static const struct {
     {"back-to-back", back_to_back}, {"nonblocking", nonblocking},    {"progress", progress},
     {"late", late_ranks},         {"truncation", truncation},        {"threads", threads},
     {"killed", killed_rank},      {"stopped", stopped_rank},
+    {"iterations", iterations},
 };
 
 static void end(int signal)

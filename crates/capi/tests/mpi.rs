@@ -367,33 +367,68 @@ fn what_is_not_taken_is_passed_on_and_reported() {
     assert!(taken == 8 && report.contains("TREECAST_MPI_MAX_BYTES=much is ignored"), "{report}");
 }
 
-/// A broadcast of "mixed" has 48,000 bytes from most roots, and 24,000 from others: with the user engine the longer ones
-/// are faster than those of Open MPI.
+/// In simulated time: threads are ranks.
 #[test]
-fn lengths_that_were_not_faster_are_passed_on() {
-    let engine = ("TREECAST_MPI_ENGINE", "user");
-    let default = [engine, ("TREECAST_MPI_CHOICE", "faster")];
-    let Some(Ran { output, taken }) = broadcast(Mpi::OpenMpi, &LabSettings::new(2), 1, &default, &["mixed"])
-    else {
-        return;
+fn ranks_choose_the_same_way_and_trials_stay_within_their_share() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(mpi) = ALL.into_iter().find(|mpi| Built::get().program(*mpi).exists()) else {
+        return skip("no MPI, so the choice of ways is not compiled");
     };
-    let report = text(&output);
-    assert!(output.status.success() && taken == 0, "{report}");
-    assert!(
-        report.contains("8 passed on to the MPI: this length was not faster with this engine"),
-        "{report}"
-    );
-    let unknown = [engine, ("TREECAST_MPI_CHOICE", "sometimes")];
-    let Ran { output, taken } =
-        broadcast(Mpi::OpenMpi, &LabSettings::new(2), 1, &unknown, &["mixed"]).unwrap();
-    let report = text(&output);
-    assert!(taken == 0 && report.contains("TREECAST_MPI_CHOICE=sometimes is ignored"), "{report}");
-    let kernel = [("TREECAST_MPI_ENGINE", "ebpf"), ("TREECAST_MPI_CHOICE", "faster")];
-    let Ran { output, taken } =
-        broadcast(Mpi::OpenMpi, &LabSettings::new(2), 1, &kernel, &["mixed"]).unwrap();
-    let report = text(&output);
-    let has_no_engine = report.contains("a rank cannot open a node");
-    assert!(output.status.success() && (taken == 8 || has_no_engine), "{report}");
+    let program = directory.path().join("choice");
+    let mut compile = Command::new(format!("mpicc.{}", mpi.name()));
+    let sources = ["tests/choice.c", "choice.c"].map(|name| repository().join("mpi").join(name));
+    compile.args(["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-pthread", "-o"]).arg(&program);
+    run(compile.args(sources));
+    let output = Command::new("timeout").arg(TIMEOUT_S).arg(program).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output));
+}
+
+/// Broadcasts by both ways in turn are right, and what was measured is kept for the next run.
+#[test]
+fn ways_are_compared_and_remembered() {
+    for mpi in ALL {
+        let directory = tempfile::tempdir().unwrap();
+        let history = directory.path().join("kept/mpi.tsv");
+        let environment = [
+            ("TREECAST_MPI_ENGINE", "user"),
+            ("TREECAST_MPI_CHOICE", "measure"),
+            ("TREECAST_MPI_TRIAL_PERCENT", "100"),
+            ("TREECAST_MPI_HISTORY", history.to_str().unwrap()),
+        ];
+        let parts = ["iterations", "iterations"];
+        let ran = broadcast(mpi, &LabSettings::new(3), 1, &environment, &parts);
+        let Some(Ran { output, taken }) = ran else { continue };
+        let report = text(&output);
+        assert!(report.matches("iterations: 1500 broadcasts").count() == 2, "{report}");
+        // MPICH's launcher may lose what a rank wrote that hung in `MPI_Finalize`.
+        assert!(mpi == Mpi::Mpich || (taken > 0 && report.contains(" us by Treecast (medians)")), "{report}");
+        let kept = std::fs::read_to_string(&history).unwrap();
+        let times: Vec<Vec<&str>> = kept.lines().skip(1).map(|line| line.split('\t').collect()).collect();
+        assert!(!times.is_empty() && times.iter().all(|line| line.len() == 7 && line[2] == "3"), "{kept}");
+        let others = std::fs::read_dir(history.parent().unwrap()).unwrap().count();
+        assert_eq!(others, 1, "{kept}");
+    }
+}
+
+#[test]
+fn few_broadcasts_are_passed_on() {
+    let choice = |choice| [("TREECAST_MPI_HISTORY", "off"), ("TREECAST_MPI_CHOICE", choice)];
+    let lab = LabSettings::new(2);
+    for (name, reason) in [
+        ("measure", "too few to try Treecast"),
+        ("never", "switched off"),
+        ("sometimes", "too few to try Treecast"),
+    ] {
+        let Some(ran) = broadcast(Mpi::OpenMpi, &lab, 1, &choice(name), &["mixed"]) else { return };
+        let report = text(&ran.output);
+        assert!(ran.output.status.success() && ran.taken == 0, "{report}");
+        assert!(report.contains(&format!("8 passed on to the MPI: {reason}")), "{report}");
+        assert!(
+            report.contains("TREECAST_MPI_CHOICE=sometimes is ignored: measure, always or never is expected")
+                == (name == "sometimes"),
+            "{report}"
+        );
+    }
 }
 
 /// The nodes listen at addresses of one network, of which each host has a link of its own.

@@ -24,13 +24,14 @@ use crate::output::print_message;
   treecast lab 4 --on 0 --no-prefix -- treecast mpi --ranks 2 --report -- ./program
 
 The program needs no change: a shim is preloaded into its ranks (LD_PRELOAD), which has
-MPI_Bcast. It takes broadcasts of lengths that were faster than the MPI's in measurements,
-or all of them with TREECAST_MPI_CHOICE=always. The program's MPI does everything else, such
-as broadcasts between the ranks of one host and nonblocking ones (docs/mpi.md).
+MPI_Bcast. The ranks measure by turns which way is faster, in at most 1 % of the time in
+broadcasts, and take those lengths; with TREECAST_MPI_CHOICE=always they take all. The
+program's MPI does everything else, such as broadcasts between the ranks of one host and
+nonblocking ones (docs/mpi.md).
 
 Settings are variables of the environment, which are passed to the ranks:
-TREECAST_MPI_CHOICE, _MIN_BYTES, _MAX_BYTES, _ENGINE, _SCHEME, _OFFLOAD, _SPIN_US, _INTERFACE,
-_ROOTS, _REPORT; TREECAST_MPI=off passes all broadcasts on to the MPI.
+TREECAST_MPI_CHOICE, _TRIAL_PERCENT, _HISTORY, _MIN_BYTES, _MAX_BYTES, _ENGINE, _SCHEME,
+_OFFLOAD, _SPIN_US, _INTERFACE, _ROOTS, _REPORT; TREECAST_MPI=off passes all broadcasts on to the MPI.
 
 Exit status: that of the command; 2 if it could not be started."
 )]
