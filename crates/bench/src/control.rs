@@ -115,7 +115,7 @@ pub(crate) enum Delay {
 pub(crate) enum Response {
     Opened {
         address: SocketAddr,
-        /// What opening the node has taken.
+        /// The time to open the node.
         ns: u64,
     },
     /// The scheme that the node was given or has chosen by measurement, if there is one.

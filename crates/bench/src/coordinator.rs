@@ -361,7 +361,7 @@ impl Bench {
         Ok(())
     }
 
-    /// What processes that share a node cannot do, and what only they can.
+    /// Rejects settings that processes sharing a node do not support, and those that only they support.
     fn check_processes(&self) -> Result<(), BenchError> {
         let refused = |what: String, why| Err(BenchError::Combination { what, why });
         let several = format!("{} processes on each host", self.processes);
@@ -466,7 +466,7 @@ struct Case<'a> {
     statistics: Statistics,
 }
 
-/// What broadcasts.
+/// The program that broadcasts.
 enum Subject<'a> {
     Group { group: u32, mode: &'a Mode, scheme: String },
     Peer(&'a PeerProgram),

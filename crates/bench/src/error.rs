@@ -1,4 +1,4 @@
-//! What can go wrong in a benchmark.
+//! Errors of benchmarks.
 
 use std::fmt;
 
@@ -83,7 +83,7 @@ pub enum BenchError {
         name: String,
         /// The shell and its options.
         shell: String,
-        /// What happened.
+        /// The cause.
         why: std::io::Error,
     },
     /// A worker on a remote host has reported an error.

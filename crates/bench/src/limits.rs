@@ -80,7 +80,7 @@ const PAUSE: Duration = Duration::from_millis(2);
 /// A process that has not noticed a change by then has died, or its datagram was lost: the measurement fails.
 const NOTICE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What goes through the chain, and what each process reads at once.
+/// The bytes that go through the chain, and the bytes that each process reads at once.
 const CHAIN_BYTES: usize = 32 << 20;
 const RELAY_BYTES: usize = 64 << 10;
 

@@ -20,14 +20,14 @@ pub struct Report {
     pub lost_members: Vec<String>,
     /// The bound on the error of times that compare clocks of different hosts; 0 on one machine.
     pub clock_error_us: f64,
-    /// What opening the nodes has taken, one per engine.
+    /// Times to open the nodes, one entry per engine.
     pub nodes_opened: Vec<NodesOpened>,
     /// What this machine itself takes to wake as many processes, and to move bytes; `None` unless that was measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limits: Option<Limits>,
 }
 
-/// What opening the nodes of an engine has taken: for the kernel engine mostly loading its program. Times are in milliseconds.
+/// Times to open the nodes of an engine. For the kernel engine, that is mostly loading its program. Times are in milliseconds.
 #[derive(Debug, Clone, Serialize)]
 pub struct NodesOpened {
     /// The packet engine.
@@ -274,7 +274,7 @@ impl Statistics {
         }
     }
 
-    /// What went over all uplinks, and over the busiest one in one direction.
+    /// Traffic over all uplinks, and over the busiest one in one direction.
     pub fn uplinks(&self) -> Option<(f64, f64)> {
         let busiest = *self.uplink_bytes.iter().max()?;
         Some((self.uplink_bytes.iter().sum::<u64>() as f64, busiest as f64))

@@ -27,7 +27,7 @@ pub(crate) struct Position {
     pub process: u32,
 }
 
-/// What all workers are started with.
+/// The settings of all workers.
 #[derive(Debug)]
 pub(crate) struct Start<'a> {
     pub hosts: &'a Hosts,
@@ -52,7 +52,7 @@ pub(crate) struct Workers {
     pub names: Vec<String>,
     /// The bound on the error of clock comparisons, in nanoseconds.
     pub clock_error_ns: u64,
-    /// What opening the nodes has taken, by engine.
+    /// Times to open the nodes, by engine.
     pub opened_ns: BTreeMap<String, Vec<u64>>,
     /// Declared last, so that it is dropped after the workers.
     lab: Option<Lab>,
@@ -172,13 +172,13 @@ impl Workers {
         Ok(Some(Fabric::new(topology, RoutingPolicy::Auto)?))
     }
 
-    /// What went over the uplinks of the lab so far, over each in each direction; empty without racks.
+    /// Traffic over the uplinks of the lab so far, by uplink and direction; empty without racks.
     pub fn uplink_bytes(&self) -> Result<Vec<u64>, BenchError> {
         let uplinks = self.lab.as_ref().map(Lab::uplink_bytes).transpose()?.unwrap_or_default();
         Ok(uplinks.into_iter().flat_map(|UplinkBytes { up, down }| [up, down]).collect())
     }
 
-    /// What went over them since then.
+    /// Traffic over them since then.
     fn uplink_bytes_since(&self, before: &[u64]) -> Result<Vec<u64>, BenchError> {
         Ok(self.uplink_bytes()?.iter().zip(before).map(|(after, before)| after - before).collect())
     }

@@ -8,7 +8,7 @@ use treecast_node::{Nanoseconds, NodeSettings, PortRange};
 
 use crate::stream::Hash;
 
-/// What a receiver says first: a receiver of another version may speak another language.
+/// The first message of a receiver. A receiver of a different version may use a different protocol.
 pub const HELLO: &str = concat!("treecast-copy ", env!("CARGO_PKG_VERSION"));
 
 /// A request to a receiver, in this order.
@@ -55,7 +55,7 @@ pub struct Writing {
     /// Whether modes, times and, for root, owners are those of the sources. Otherwise modes are those of the sources without the bits of
     /// the umask.
     pub preserves: bool,
-    /// What happens to existing files.
+    /// The treatment of existing files.
     pub existing: Existing,
     /// If set, what is in copied directories and not among the sources is deleted in the end, except for what these
     /// patterns match.
@@ -66,7 +66,7 @@ pub struct Writing {
     pub keeps_parts: bool,
 }
 
-/// What happens to files that exist at the destination.
+/// The treatment of files that exist at the destination.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Existing {
     /// They are replaced if their length or time of modification differs, or their contents where hashes are compared.
@@ -89,7 +89,7 @@ pub(crate) enum Response {
     Missing,
     Opened {
         address: SocketAddr,
-        /// What the destination is; none if it does not exist.
+        /// The kind of the destination; none if it does not exist.
         is_directory: Option<bool>,
     },
     /// The number of bytes that have been written.

@@ -46,7 +46,7 @@ pub struct CopySettings {
     pub compares_hashes: bool,
     /// The level of zstd, one of [`LEVELS`](crate::LEVELS), if messages are compressed.
     pub compression: Option<i32>,
-    /// What starts the receivers.
+    /// How receivers are started.
     pub shell: RemoteShell,
     /// How long a host may do nothing while its receiver is started; then the others start without it.
     pub start_timeout: Duration,
@@ -391,7 +391,7 @@ impl Copy {
         is_dry || (deletes || existing != Existing::Replace) && self.hosts.iter().any(is_there)
     }
 
-    /// What would be copied, and to which hosts.
+    /// The files that would be copied, and the hosts that lack them.
     fn plan(&self, sources: &Sources, of_hosts: &[(usize, Ranges)]) -> Vec<Planned> {
         let mut planned: BTreeMap<u32, Vec<String>> = BTreeMap::new();
         for (host, ranges) in of_hosts {

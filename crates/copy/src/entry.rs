@@ -10,7 +10,7 @@ pub struct Entry {
     /// Its path below the destination, which may be no text; empty for a source that gets the destination's name.
     #[serde(with = "bytes_of_path")]
     pub path: PathBuf,
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
     /// The permissions.
     pub mode: u32,
@@ -22,7 +22,7 @@ pub struct Entry {
     pub attributes: Vec<Attribute>,
 }
 
-/// What is copied.
+/// A file, directory or symbolic link to copy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Kind {
     /// A file, with its length in bytes when it was found.

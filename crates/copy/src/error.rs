@@ -14,7 +14,7 @@ pub enum CopyError {
     Source {
         /// Its path.
         path: PathBuf,
-        /// What happened.
+        /// The cause.
         why: std::io::Error,
     },
     /// A directory is copied with all that is in it only on request.
@@ -76,7 +76,7 @@ pub enum CopyError {
     Address {
         /// The first host.
         host: String,
-        /// What happened.
+        /// The cause.
         why: std::io::Error,
     },
     /// The group could not be made, or has ended.

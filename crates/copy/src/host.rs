@@ -14,7 +14,7 @@ use crate::{HostReport, Outcome};
 /// Ranges of numbers: the first one, and the one after the last.
 pub(crate) type Ranges = Vec<(u32, u32)>;
 
-/// What a thread hears of a host: a response, or the end of its output.
+/// An event of a host: a response, or the end of its output.
 pub(crate) type News = (usize, Result<Response, String>);
 
 /// A host of a copy, with its receiver.
@@ -24,7 +24,7 @@ pub(crate) struct Host {
     pub worker: Option<Worker>,
     /// The number of its member in the group; 0 before it has one.
     pub member: usize,
-    /// What it has written.
+    /// What it wrote.
     pub bytes: u64,
     pub heard: Instant,
     /// Why the group has lost it, if it has.

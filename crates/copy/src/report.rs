@@ -8,7 +8,7 @@ use crate::stream::Hash;
 pub struct Report {
     /// The files, as they were sent.
     pub files: Vec<CopiedFile>,
-    /// What would be copied, where nothing is changed.
+    /// The files that a dry run would copy.
     pub planned: Vec<Planned>,
     /// Sources that could not be read, or are no files, and why.
     pub left_out: Vec<(PathBuf, String)>,

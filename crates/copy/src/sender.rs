@@ -22,7 +22,7 @@ const RECORD_BYTES_MIN: usize = 64;
 /// Chunks in one record.
 const CHUNKS_MAX: usize = 2_000;
 
-/// What hashing a hole takes at a time.
+/// The bytes of a hole that are hashed at a time.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
 /// A hash of a file that grows from its beginning, holes as zeros.

@@ -16,11 +16,11 @@ use crate::chunks::Lacking;
 use crate::entry::Attribute;
 use crate::{CopyError, Entry, Kind};
 
-/// What is to be copied, as it was found: files, directories and symbolic links, each directory before what is in it, sorted by name.
+/// The files, directories and symbolic links to copy, sorted by name, each directory before its contents.
 #[derive(Debug)]
 pub struct Sources {
     pub(crate) all: Vec<Source>,
-    /// What could not be read, or is neither file nor directory, and why.
+    /// Paths that could not be read or cannot be copied, with the reasons.
     pub left_out: Vec<(PathBuf, String)>,
     /// The bytes of all files.
     pub bytes: u64,
@@ -255,7 +255,7 @@ impl Sources {
     }
 }
 
-/// What the system says, without its number.
+/// The message of a system error, without its number.
 pub(crate) fn described(error: &io::Error) -> String {
     let text = error.to_string();
     text.split_once(" (os error").map_or(text.as_str(), |(text, _)| text).to_owned()

@@ -28,7 +28,7 @@ pub(crate) struct Starts<'a> {
     pub timeout: Duration,
 }
 
-/// What a thread reports of the host that it starts, by its number.
+/// A thread's report on the host that it starts, by the host's number.
 enum Event {
     /// It goes on.
     Advanced(usize),

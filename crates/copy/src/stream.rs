@@ -1,4 +1,4 @@
-//! What the sender says to all receivers: messages, each of which is a sequence of records.
+//! The sender's messages to all receivers, each of which is a sequence of records.
 //!
 //! The records are in [postcard](https://postcard.jamesmunns.com/wire-format)'s format, one after another. An entry gets its number by its
 //! place among all entries, from 0. The data of a file comes between its entry and its end, each part once.
@@ -35,7 +35,7 @@ impl StreamDigest {
 /// A part of what is said.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Record<'a> {
-    /// What an entry will be: a receiver says which of them it lacks. All of them come first, in the order of entries.
+    /// An entry that will follow unless no receiver lacks it. These records are the first, in the order of entries.
     Listed {
         /// The entry.
         of: Entry,
@@ -105,7 +105,7 @@ pub enum Record<'a> {
     },
 }
 
-/// What receivers are asked about.
+/// A question to the receivers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Question {
     /// The entries that were listed.

@@ -28,7 +28,7 @@ const PROGRAM_PART_BYTES: usize = 64 << 10;
 pub(crate) struct Starting {
     process: Process,
     said: Said,
-    /// What the shell is, for errors.
+    /// The name of the shell in errors.
     shell: String,
 }
 
@@ -44,7 +44,7 @@ impl Starting {
         Ok(Self { process, said, shell: shell.to_string() })
     }
 
-    /// What kills the shell from another thread.
+    /// Kills the shell from another thread.
     pub fn killer(&self) -> Killer {
         self.process.killer()
     }
@@ -107,7 +107,7 @@ pub(crate) struct Worker {
     requests: Option<SyncSender<Arc<[u8]>>>,
     process: Process,
     pub address: SocketAddr,
-    /// What the destination is there; none if it does not exist.
+    /// The kind of the destination there; none if it does not exist.
     pub is_directory: Option<bool>,
     said: Said,
 }
@@ -165,7 +165,7 @@ fn write_requests(mut pipe: Requests) -> SyncSender<Arc<[u8]>> {
     requests
 }
 
-/// What a remote shell writes to standard error: the last line.
+/// The last line that a remote shell wrote to standard error.
 struct Said {
     last: Arc<Mutex<String>>,
     reader: Option<JoinHandle<()>>,
@@ -193,7 +193,7 @@ impl Said {
 }
 
 enum OpenError {
-    /// What the receiver says.
+    /// The receiver's message.
     Told(String),
     /// Its pipes are broken.
     Broken(io::Error),
@@ -223,7 +223,7 @@ fn keep_last_line(errors: impl Read, last: &Mutex<String>) {
 const RECEIVER: &str = "copy-receiver";
 const ASK: &str = "--hello";
 
-/// What the user's shell on a host runs. Inside single quotes, so that it is the same for every shell.
+/// The command for the user's shell on a host. It is in single quotes, which all shells treat alike.
 fn script(program: &Path, length: u64) -> String {
     let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"/._+-".contains(byte);
     let here = program.to_str().filter(|path| path.as_bytes().iter().all(is_plain)).unwrap_or("treecast");

@@ -245,7 +245,7 @@ impl Lab {
         Ok(command)
     }
 
-    /// What went over the uplink of each rack since the lab was created, in the order of the racks; empty without racks.
+    /// Traffic over the uplink of each rack since the lab was created, in the order of the racks; empty without racks.
     ///
     /// # Errors
     ///

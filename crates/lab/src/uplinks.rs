@@ -1,4 +1,4 @@
-//! What goes over the uplinks of racks: statistics of their interfaces.
+//! Statistics of the uplinks of racks, from their interfaces.
 
 use std::collections::HashMap;
 use std::io;

@@ -136,7 +136,7 @@ fn packets_by_multicast_do_not_reach_user_space() {
     });
 }
 
-/// What one node's program takes would not reach the other nodes.
+/// A packet that one node's program takes would not reach the other nodes.
 #[test]
 fn nodes_of_one_host_that_share_a_multicast_address_receive_all_packets() {
     in_own_network(|| {

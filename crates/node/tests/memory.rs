@@ -1,4 +1,4 @@
-//! What a group of a daemon's client takes is charged to its user. This test is a program of its own, since it counts what the whole
+//! The memory of a daemon's groups is charged to their users. This test is a program of its own, since it counts what the whole
 //! process allocates.
 
 #![expect(unsafe_code, reason = "an allocator that counts")]
@@ -39,7 +39,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// What the process has allocated, once that does not change for a moment.
+/// The bytes that the process has allocated, once the number is stable for a moment.
 fn allocated() -> i64 {
     let mut before = i64::MIN;
     loop {
@@ -90,7 +90,7 @@ fn create(
     ask(socket, &message)
 }
 
-/// What the user of a client is charged, as the refusal of a group says that is too large for any budget.
+/// The bytes charged to the user of a client, read from the refusal of a group that exceeds any budget.
 fn charged(socket: &OwnedFd, node: SocketAddr) -> u64 {
     let (answer, _) = create(socket, node, u32::MAX, (4_001, 65_536, 4_000));
     let (_, rest) = answer.split_once("of memory: ").unwrap_or_else(|| panic!("{answer}"));

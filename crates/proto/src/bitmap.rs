@@ -18,7 +18,7 @@ impl Bitmap {
         Self { words: Box::default(), slot_mask: slots - 1, count: 0 }
     }
 
-    /// What a set allocates with its first packet, in bytes.
+    /// The memory that a set allocates with its first packet, in bytes.
     pub const fn heap_bytes(slots: u32) -> usize {
         Self::words(slots) * size_of::<u64>()
     }

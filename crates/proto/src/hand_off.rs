@@ -53,7 +53,7 @@ pub struct HandOff {
 pub struct HandOffMulticast {
     /// At a member, how it recognizes packets by multicast; `None` at the root.
     pub source: Option<MulticastSource>,
-    /// What is known of data by multicast.
+    /// The state of data by multicast.
     pub state: MulticastState,
 }
 
@@ -80,7 +80,7 @@ pub struct HandOffChild {
 /// A packet that was accepted, or queued, while the group was handed off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HandOffPacket {
-    /// What is in its slot.
+    /// The packet in its slot.
     pub piece: Piece,
     /// Whether the root requested an acknowledgment.
     pub ack_requested: bool,

@@ -49,7 +49,7 @@ pub enum Input<'a> {
     Queue {
         /// The group.
         group: GroupId,
-        /// What is in the slot.
+        /// The packet in the slot.
         piece: Piece,
     },
     /// The readers of this node need no packet before this one.
@@ -94,7 +94,7 @@ pub enum Input<'a> {
         stream: u64,
         /// The host's address.
         from: IpAddr,
-        /// What this node has sent first on the stream.
+        /// The challenge that this node sent first on the stream.
         challenge: Challenge,
         /// The packet.
         bytes: &'a [u8],
@@ -105,7 +105,7 @@ pub enum Input<'a> {
         group: GroupId,
         /// The child.
         child: MemberId,
-        /// What has changed.
+        /// The event.
         change: StreamChange,
     },
     /// At the root: everything is queued; the group ends when all members have it.
@@ -129,7 +129,7 @@ pub enum Input<'a> {
     Abort {
         /// The group.
         group: GroupId,
-        /// What the root tells its members.
+        /// The root's message to its members.
         why: AbortReason,
     },
 }
@@ -159,7 +159,7 @@ impl Input<'_> {
     }
 }
 
-/// What a node has to do next.
+/// The next action of a node.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Output {
     /// Store the payload of the datagram that was handled last.

@@ -39,7 +39,7 @@ pub struct Protocol {
     timeout: Option<Nanoseconds>,
     /// When this node took an input or was polled last.
     ran_at: Nanoseconds,
-    /// What is to be stored of the datagram that was handled last.
+    /// The part of the last datagram that the caller has to store.
     store: Option<Store>,
     events: VecDeque<Event>,
     strays: StrayCounters,
@@ -58,7 +58,7 @@ struct Entry {
     is_handed_off: bool,
 }
 
-/// What the tables of groups take for each, in bytes: none is more than half empty, except for the first few groups. A node of a B-tree
+/// The memory of the tables of groups, per group, in bytes: none is more than half empty, except for the first few groups. A node of a B-tree
 /// takes some words beside its entries.
 pub(crate) const ENTRY_BYTES: usize =
     2 * (size_of::<Option<Entry>>() + 2 * size_of::<(GroupId, usize)>() + size_of::<usize>());
@@ -480,7 +480,7 @@ impl Protocol {
         self.group(group)?.next()
     }
 
-    /// What is in the slot of a packet that may be read.
+    /// The piece of a packet that may be read.
     pub fn piece(&self, group: GroupId, packet: Sequence) -> Option<&Piece> {
         self.group(group)?.piece(packet)
     }

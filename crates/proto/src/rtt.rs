@@ -64,7 +64,7 @@ impl Rtt {
         }
     }
 
-    /// Takes in how long an acknowledgment has taken that another node has requested. That is no round trip, and no sample of the shortest.
+    /// Takes the delay of an acknowledgment that a different node requested. It is not a round trip, so the minimum ignores it.
     pub(crate) fn on_delay(&mut self, delay: Nanoseconds) {
         let min = self.min;
         if self.is_measured == 1 {
@@ -82,13 +82,13 @@ impl Rtt {
         }
     }
 
-    /// Whether packets wait in a queue of the network for so long that more of them would only wait longer. The latest sample
+    /// Whether a queue of the network is so long that more packets would only wait longer. The latest sample
     /// decides: in slow start the window may double before the mean follows.
     pub(crate) fn has_standing_queue(&self) -> bool {
         self.latest.since(self.min) > QUEUEING_DELAY_MAX
     }
 
-    /// Whether packets wait in a queue of the network for so long that fewer should be there.
+    /// Whether a queue of the network is so long that there should be fewer packets in flight.
     pub(crate) fn has_long_queue(&self) -> bool {
         self.latest.since(self.min) > QUEUEING_DELAY_LONG
     }

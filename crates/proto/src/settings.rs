@@ -49,7 +49,7 @@ pub struct CreateGroup {
     pub key: GroupKey,
     /// The session, which is this group's life: random.
     pub session: SessionId,
-    /// What the codes of data packets cover; with offload `switch`, their payloads.
+    /// The coverage of the codes of data packets; with offload `switch`, their payloads.
     pub authentication: Authentication,
     /// When members verify the CRCs of payloads.
     pub integrity: Integrity,

@@ -35,7 +35,7 @@ c_layout! {
         pub min_stable_children: u32,
         /// Padding.
         pub reserved: u32,
-        /// What the piece in packet `next` has to be.
+        /// The piece expected in packet `next`.
         pub expected: Expected,
         /// The number of bytes of all messages in the packets before `next`.
         pub bytes: u64,
@@ -45,7 +45,7 @@ c_layout! {
         pub ack_timestamp: Timestamp,
         /// The earliest time at which a child's timer may expire; `u64::MAX` without children.
         pub timer_at: Nanoseconds,
-        /// What is counted.
+        /// The quantity.
         pub counters: GroupCounters,
     }
 }
@@ -99,7 +99,7 @@ c_layout! {
 }
 
 c_layout! {
-    /// What the root, or a member that multicast reaches, knows of data by multicast.
+    /// The state of data by multicast, at the root or a member that multicast reaches.
     pub struct MulticastState {
         /// The root has sent all packets from this one to before `end` by multicast, as far as this node knows.
         pub first: Sequence,
@@ -125,7 +125,7 @@ c_layout! {
 }
 
 c_layout! {
-    /// What the piece in the next packet has to be.
+    /// The piece expected in the next packet.
     pub struct Expected {
         /// One of [`Expected::MESSAGE`], [`Expected::REST`], [`Expected::NOTHING`].
         pub kind: u32,

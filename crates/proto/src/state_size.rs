@@ -3,7 +3,7 @@
 use crate::group::Group;
 use crate::protocol::ENTRY_BYTES;
 
-/// What the size of a group's state at a node depends on. Payloads are not part of it: their memory is the caller's.
+/// The parameters of the size of a group's state at a node. Payloads are not part of that: their memory is the caller's.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct StateSize {
     /// The number of slots; 0 before the member has its place.

@@ -12,13 +12,13 @@ pub struct OwnerId(pub u32);
 pub(crate) struct Turns {
     /// Owners with groups; the first has its turn.
     owners: VecDeque<(OwnerId, VecDeque<usize>)>,
-    /// What the datagrams cost that the first owner has sent in its turn.
+    /// The cost of the datagrams that the first owner has sent in its turn.
     sent: u32,
     /// Empty queues, whose memory is used again.
     spare: Vec<VecDeque<usize>>,
 }
 
-/// What the datagrams may cost that an owner sends before others have their turn ([`crate::Transmit::cost`]): a burst of data to one child
+/// The most that an owner's datagrams may cost before others have their turn ([`crate::Transmit::cost`]): a burst of data to one child
 /// (`flow/send.rs`), or 11 other datagrams. The last datagram may exceed it.
 pub const TURN_MAX: u32 = 44;
 

@@ -485,7 +485,7 @@ impl Host {
         self.ask(now, Input::Timeout, &[])
     }
 
-    /// What the node does next: a datagram, or nothing until a time.
+    /// The next action of the node: a datagram, or nothing until a time.
     pub fn poll(
         &mut self,
         now: Nanoseconds,

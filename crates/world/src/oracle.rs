@@ -23,7 +23,7 @@ use treecast_wire::Eviction;
 
 use crate::scenario::{Fault, Scenario};
 
-/// What all members have read, and how they ended.
+/// The messages that all members have read, and how they ended.
 #[derive(Debug, Clone)]
 pub struct Oracle {
     seed: u64,

@@ -61,7 +61,7 @@ pub enum Waiting {
     Sleeps,
 }
 
-/// What attackers do, who record all packets: probabilities from 0 to 1 for each packet that is sent.
+/// The behaviour of attackers, who record all packets: probabilities from 0 to 1 for each packet that is sent.
 #[derive(Debug, Clone, Copy)]
 pub struct Attacks {
     /// A packet is sent again.
@@ -100,7 +100,7 @@ pub struct StreamWeather {
 /// The expected number of times that the stream of a member breaks, at most.
 const BREAKS_MAX: f64 = 30.0;
 
-/// What the network does to multicast beyond the weather. A bit of a set stands for a host.
+/// The treatment of multicast by the network, beyond the weather. A bit of a set stands for a host.
 #[derive(Debug, Clone)]
 pub struct MulticastWeather {
     /// Packets are lost to all hosts of a set at once, on a link before a switch: a probability from 0 to 1.

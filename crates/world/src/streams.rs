@@ -35,7 +35,7 @@ pub struct Stream {
     pub challenge: Challenge,
     /// Whether the parent has taken it.
     pub is_attached: bool,
-    /// What the parent has sent and the child has not received.
+    /// Bytes that the parent has sent and the child has not received.
     records: VecDeque<Vec<u8>>,
     /// When the last of them arrives.
     last_arrival: Nanoseconds,

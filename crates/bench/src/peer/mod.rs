@@ -20,7 +20,7 @@ pub enum Peer {
     /// `MPI_Bcast` of Open MPI, over TCP. Ranks that wait yield the processor
     /// (`mpi_yield_when_idle`), since the hosts of a lab share processors.
     OpenMpi,
-    /// What a user would write: a tree of blocking TCP connections with two children at each host.
+    /// A broadcast that a user would write: a tree of blocking TCP connections with two children at each host.
     TcpTree,
     /// The same with one child at each host.
     TcpChain,
@@ -60,12 +60,12 @@ impl FromStr for Peer {
 #[derive(Debug)]
 pub(crate) struct PeerProgram {
     peer: Peer,
-    /// What is preloaded into its processes.
+    /// The library that is preloaded into its processes.
     shim: Option<PathBuf>,
     directory: TempDir,
 }
 
-/// What the program is to do.
+/// The task of the program.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PeerRun {
     pub bytes: usize,
@@ -83,7 +83,7 @@ impl PeerRun {
     }
 }
 
-/// What a rank of the program has measured, as [`Measured`].
+/// Measurements of a rank of the program, as [`Measured`].
 #[derive(Debug, Deserialize)]
 struct OfRank {
     at_ns: Vec<u64>,
@@ -98,7 +98,7 @@ impl From<OfRank> for Measured {
     }
 }
 
-/// What says how to install a peer.
+/// How to install a peer.
 const INSTALL: &str = "on Debian and Ubuntu: apt-get install openmpi-bin libopenmpi-dev";
 
 const INSTALL_COMPILER: &str = "on Debian and Ubuntu: apt-get install gcc libc6-dev";

@@ -1,4 +1,4 @@
-//! What is here already of the files that will come.
+//! Chunks of incoming files that this host already has.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -11,13 +11,13 @@ use rustix::fs::OFlags;
 use super::place::Place;
 use crate::chunks::{Chunk, KnownChunks};
 
-/// What is copied at a time of a file that is here: the longest chunk.
+/// The bytes that are copied at a time from an existing file: the longest chunk.
 pub(super) const COPIED_BYTES: usize = 256 << 10;
 
 /// The most parts of a file that are searched for chunks.
 const PARTS_MAX: usize = 8;
 
-/// What of the chunks of files is here.
+/// The chunks of files that this host has.
 #[derive(Default)]
 pub(super) struct Comparison {
     /// The number of chunks so far.

@@ -19,7 +19,7 @@ const LISTED_MAX: usize = 1_000;
 /// Removes what is to be deleted, or says what it would remove.
 pub(super) struct Deletion<'a> {
     places: &'a Places,
-    /// What is not deleted.
+    /// The patterns of entries that stay.
     protected: GlobSet,
     is_dry: bool,
     /// How many files, links and directories were deleted, or would be.

@@ -21,7 +21,7 @@ pub(super) struct Directory {
     descriptor: OwnedFd,
 }
 
-/// What `Directory` opens, beside the flags for what it is.
+/// The flags with which `Directory` opens everything.
 const FLAGS: OFlags = OFlags::CLOEXEC.union(OFlags::NOFOLLOW);
 
 impl Directory {
@@ -88,7 +88,7 @@ impl Directory {
         Ok(statat(self, name, AtFlags::SYMLINK_NOFOLLOW)?)
     }
 
-    /// What kind of thing has a name; none if there is none.
+    /// The kind of the entry with this name; none if it does not exist.
     pub fn type_of(&self, name: &OsStr) -> Option<FileType> {
         self.status(name).ok().map(|there| FileType::from_raw_mode(there.st_mode))
     }

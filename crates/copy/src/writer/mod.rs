@@ -37,12 +37,12 @@ pub enum WriteError {
     /// The whole file system is full, read-only or broken.
     #[error("{}: {}", path.display(), described(why))]
     Host {
-        /// What could not be written.
+        /// The path that could not be written.
         path: PathBuf,
         /// The system's error.
         why: io::Error,
     },
-    /// What came is nothing that a sender sends.
+    /// The sender violated the protocol.
     #[error("{0}")]
     Stream(&'static str),
     /// A message does not parse as records.
@@ -73,7 +73,7 @@ pub struct Writer {
     pub files: u64,
     /// Files that existed, and were kept.
     pub kept: u64,
-    /// What was deleted, or would have been.
+    /// Paths that were deleted, or would be in a dry run.
     pub deleted: u64,
     /// The first of it, where nothing is changed.
     pub deletions: Vec<String>,
@@ -520,7 +520,7 @@ mod tests {
         assert_ne!(modified("to"), 1_000_000_000);
     }
 
-    /// What a device is, is not tried with one of this machine's.
+    /// The device is made for this test: no device of this machine is touched.
     #[test]
     fn a_device_is_not_replaced() {
         let directory = tempfile::tempdir().unwrap();

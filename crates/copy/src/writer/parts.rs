@@ -119,7 +119,7 @@ fn cut(name: &OsStr) -> &[u8] {
     &name[..name.len().min(CUT_BYTES_MAX)]
 }
 
-/// What tells this host from others whose locks may not be seen here: its name.
+/// The name of this host, which tells its part files from those of hosts whose locks are invisible here.
 fn own_host() -> String {
     let hash = blake3::hash(rustix::system::uname().nodename().to_bytes());
     let mut digits = hash.to_hex().to_string();

@@ -33,7 +33,7 @@ impl WriteBehind {
     /// Notes that `bytes` more bytes were written. Waits while two windows are on their way.
     ///
     /// # Errors
-    /// What was written before has not come to the disk.
+    /// Earlier data could not be written to the disk.
     pub fn note(&mut self, bytes: u64) -> io::Result<()> {
         self.waiting_bytes += bytes;
         if self.waiting_bytes < WINDOW_BYTES {

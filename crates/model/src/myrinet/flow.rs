@@ -52,7 +52,7 @@ impl Simulation<'_> {
         credits.take(stream.from, child, job)
     }
 
-    /// A credit has come back: the job that has waited longest for it is sent.
+    /// Handles the return of a credit: sends the job that has waited longest for it.
     pub fn credited(&mut self, from: usize, to: usize) {
         let credits = self.credits.as_mut().expect("credits return only where they are used");
         if let Some(job) = credits.credited(from, to) {

@@ -79,7 +79,7 @@ use simulation::Simulation;
 /// ```
 ///
 /// # Errors
-/// [`ModelError::Plan`] where there is no plan; [`ModelError::Unsupported`] for what Myrinet does not do.
+/// [`ModelError::Plan`] if the plan cannot be made; [`ModelError::Unsupported`] for features that Myrinet lacks.
 pub fn run(parameters: &Parameters, task: &Task) -> Result<Outcome, ModelError> {
     let mut lambda = None;
     // A postal tree without a lambda gets that of its message on this hardware.

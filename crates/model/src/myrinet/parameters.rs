@@ -83,7 +83,7 @@ pub struct Parameters {
     pub nic_firmware: Picoseconds,
     /// NIC time to make one more token for one more child. *Guess.*
     pub nic_token: Picoseconds,
-    /// NIC time to send a packet that has come from the host: header, record, start of the transmission. *Guess.*
+    /// NIC time to send a packet of the host: header, record, start of the transmission. *Guess.*
     pub nic_send: Picoseconds,
     /// NIC time to rewrite a header for the next child, and to queue the packet again. *Calibrated.*
     pub nic_replica: Picoseconds,

@@ -75,7 +75,7 @@ pub const MEASURES: &[Measure] = &[
 /// Carries out one multicast. Its latency is from the call at the root until the last destination has seen the message.
 ///
 /// # Errors
-/// [`ModelError::Unsupported`] for what is no unidirectional torus without virtual channels, for several processes a node,
+/// [`ModelError::Unsupported`] for any fabric but a unidirectional torus without virtual channels, for several processes a node,
 /// for an offload, for an empty or too long message, for too many deliveries; [`ModelError::Plan`] where the scheme does not fit.
 pub fn run(parameters: &Parameters, task: &Task) -> Result<Outcome, ModelError> {
     let grid = checked_grid(task)?;

@@ -301,7 +301,7 @@ impl<'a> Simulation<'a> {
         self.request(id, true);
     }
 
-    /// A copy goes to the next receiver's adapter when its tail has come, so much later.
+    /// A copy goes to the next receiver's adapter after its tail has arrived, this much later.
     fn drop_copy(&mut self, id: PacketId, tail: Picoseconds, message: u32, piece: u32) {
         let packet = &mut self.packets[id as usize];
         let receiver = self.plan.worms()[message as usize].to.len() as u32 - packet.receivers;

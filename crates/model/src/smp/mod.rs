@@ -19,7 +19,7 @@
 //! - a process that has attached itself takes a packet from wherever it comes first and acknowledges nothing: what it lost
 //!   it gets from its leader, who sends only what the other has not;
 //! - processes of the root's node never attach themselves: the root has the message when they come;
-//! - a delayed leader is one of another node than the root's.
+//! - a delayed leader is never that of the root's node.
 //!
 //! The task's scheme and order are those of `ori_bcst`; the others have no tree to choose.
 

@@ -40,7 +40,7 @@ const ADDRESS_SPACE_BYTES_MAX: u64 = 4 << 30;
 /// How often a root that waits for room looks whether the measurement is over.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// What the neighbour does.
+/// The load that the neighbour makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Load {
     /// Sends messages of 64 KB to a member outside
@@ -60,7 +60,7 @@ pub enum Load {
 }
 
 impl Load {
-    /// What the load counts.
+    /// The unit of the load's count.
     pub fn unit(self) -> &'static str {
         match self {
             Self::Messages | Self::Received => "messages",
@@ -88,7 +88,7 @@ impl fmt::Display for Load {
     }
 }
 
-/// What the neighbour has done, per second.
+/// The neighbour's count, per second.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct Achieved {
     pub done_per_s: f64,

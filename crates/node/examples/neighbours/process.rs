@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 /// A process that this one has started. It is killed when it is dropped.
 pub struct Process {
     child: Child,
-    /// What the process is, for errors.
+    /// The name of the process in errors.
     name: String,
     orders: Option<ChildStdin>,
     answers: Lines<BufReader<ChildStdout>>,

@@ -24,7 +24,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 /// The measurement fails if the daemon does not serve the user for this time.
 const SERVICE_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// What the quiet user has measured.
+/// Measurements of the quiet user.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct Latencies {
     pub p50_us: f64,
@@ -84,7 +84,7 @@ impl Quiet {
         })
     }
 
-    /// Sends a message, in new groups if the old ones end, until it has come back.
+    /// Sends a message, in new groups if the old ones end, until it is back.
     fn send_until_answered(&mut self, start: Instant) -> anyhow::Result<()> {
         while self.groups.round_trip().is_err() {
             self.groups_lost += 1;

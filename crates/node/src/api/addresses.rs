@@ -75,7 +75,7 @@ fn bare(text: &str) -> &str {
 /// [`PORT`]. Host names are resolved; IPv4 addresses are preferred.
 ///
 /// # Errors
-/// [`NodeError::Members`]: the text is no address, or the name cannot be resolved.
+/// [`NodeError::Members`]: an invalid address, or a name that cannot be resolved.
 ///
 /// ```
 /// # use treecast_node::resolve;
@@ -142,7 +142,7 @@ fn split_slots(text: &str) -> Result<(&str, usize), NodeError> {
 /// members, which share a node. A `#` begins a comment.
 ///
 /// # Errors
-/// [`NodeError::Members`] with the file and the line: what is no address, a name that cannot be resolved, an address given twice, more
+/// [`NodeError::Members`] with the file and the line: an invalid address, a name that cannot be resolved, an address given twice, more
 /// than 4,096 members; a file without members, or that cannot be read.
 pub fn read_members(path: &Path) -> Result<Vec<Member>, NodeError> {
     let unread = |error| NodeError::Members(format!("{} could not be read: {error}", path.display()));

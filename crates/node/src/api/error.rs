@@ -54,7 +54,7 @@ pub enum NodeError {
     /// A system call has failed.
     #[error("{what}: {source}")]
     System {
-        /// What the call was for.
+        /// The purpose of the call.
         what: &'static str,
         /// The system's error.
         source: io::Error,
@@ -96,7 +96,7 @@ pub enum NodeError {
     File {
         /// The path of the file.
         path: String,
-        /// What is wrong.
+        /// The reason.
         reason: String,
     },
     /// The members of the group cannot carry out the plan of its settings.
@@ -131,7 +131,7 @@ pub enum NodeError {
         /// The root's reason.
         reason: String,
     },
-    /// There is no group to join: the root is unreachable or has cancelled the group, or members are missing at the timeout.
+    /// The group cannot be joined: the root is unreachable or has cancelled the group, or members are missing at the timeout.
     #[error("cannot join the group at {root}: {reason}")]
     JoinFailed {
         /// The address at which the root is expected to listen.

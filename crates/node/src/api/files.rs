@@ -50,7 +50,7 @@ fn is_file(text: &str) -> bool {
 /// The plan in a JSON file, as `treecast plan --format json` writes it, on the fabric that the file names.
 ///
 /// # Errors
-/// [`NodeError::File`], with the reason: it cannot be read, is no plan, or names a fabric that does not exist or that the plan does not
+/// [`NodeError::File`], with the reason: it cannot be read, is not a plan, or names a fabric that does not exist or that the plan does not
 /// fit.
 pub fn read_plan(path: &Path) -> Result<Plan, NodeError> {
     let text = read_text(path)?;

@@ -261,7 +261,7 @@ impl Node {
         Ok(())
     }
 
-    /// What is wrong with the kernel's packet path of this process: an interface that has disappeared, a program that was detached.
+    /// Problems of the kernel's packet path of this process: an interface that has disappeared, a program that was detached.
     /// All groups then run in user space. Checks now; the node itself checks once per second while it works. A daemon reports the
     /// same in its log, and the result is empty.
     pub fn troubles(&self) -> Vec<HookTrouble> {

@@ -15,7 +15,7 @@ use crate::wait::leader_followers::Lead;
 /// The engine starts to send a long message after this many packets.
 const PACKETS_PER_SEND: u32 = 32;
 
-/// What a call has sent of a message.
+/// The part of a message that a call has sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sent {
     /// The number of bytes.
@@ -53,7 +53,7 @@ impl Group {
     /// one call. Takes whole packets, so that bytes that fill none ([`Group::packet_bytes`]) are taken only where they complete the message.
     ///
     /// # Errors
-    /// As [`Group::send`], and [`NodeError::TimedOut`]; [`NodeError::Refused`] for another message than the partly sent one, or for
+    /// As [`Group::send`], and [`NodeError::TimedOut`]; [`NodeError::Refused`] for a message that differs from the partly sent one, or for
     /// more bytes than it lacks.
     pub fn send_part(
         &self,

@@ -12,7 +12,7 @@ use crate::{NodeError, clock};
 /// node's thread needs longer to wake up.
 const BACK_TO_BACK: Nanoseconds = Nanoseconds::from_us(5);
 
-/// What a root needs to send, beside the ring.
+/// The state of a root's sending side, beside the ring.
 #[derive(Debug)]
 pub(crate) struct SenderConfig {
     /// Where packets are forwarded.

@@ -37,7 +37,7 @@ pub(crate) struct ClientLink {
     clients: Mutex<Vec<LinkedClient>>,
     account: Arc<Account>,
     kernel_memory: Arc<KernelMemory>,
-    /// What the daemon keeps of the group.
+    /// The daemon's part of the group.
     state: Mutex<Charge>,
     /// The memory that clients map, where it can be taken back.
     leases: Mutex<Vec<Arc<Lease>>>,
@@ -82,7 +82,7 @@ pub(crate) struct Share {
     pub memory: MemoryLayout,
     pub slots: OwnedFd,
     pub page: OwnedFd,
-    /// What the client has until it has unmapped it.
+    /// The client's memory, until the client has unmapped it.
     pub leases: Vec<Arc<Lease>>,
 }
 
@@ -266,7 +266,7 @@ impl ClientLink {
         Some(readers)
     }
 
-    /// Whether no client has come yet for a place.
+    /// Whether a place still waits for its client.
     pub fn awaits(&self, place: u32) -> bool {
         lock(&self.clients).iter().all(|client| client.place != place)
     }
@@ -316,7 +316,7 @@ impl ClientLink {
         clients.iter().find(|client| client.place == place)?.ending
     }
 
-    /// Whether the client at a place has read all that has come.
+    /// Whether the client at a place has read everything received.
     pub fn has_read_all(&self, place: u32) -> bool {
         let place = self.readers.as_ref().and_then(|shared| shared.readers.places().get(place as usize));
         let memory = self.memory.get();
@@ -348,7 +348,7 @@ impl ClientLink {
         lock(&self.state).bytes() > 0
     }
 
-    /// What the memory of [`ClientLink::share_memory`] takes, in bytes.
+    /// The size of the memory of [`ClientLink::share_memory`], in bytes.
     pub fn memory_bytes(settings: RingSettings) -> u64 {
         let slot_bytes = SlotMemory::slot_bytes_for(usize::from(settings.payload_bytes_max));
         SlotMemory::bytes_for(slot_bytes, settings.slots)

@@ -109,7 +109,7 @@ impl ClientGroup {
         self.shared_group.is_closed() && link.is_some_and(|link| link.has_read_all(self.place))
     }
 
-    /// What the groups of a client take for each, in bytes: the nodes of a B-tree are at least half full.
+    /// Memory per group of a client, in bytes: the nodes of a B-tree are at least half full.
     pub const BYTES: usize = 2 * size_of::<(GroupId, Self)>();
 }
 
@@ -238,7 +238,7 @@ impl Session {
         Ok(None)
     }
 
-    /// Whether the group is closed, and has nothing more for the processes of this host.
+    /// Whether the group is closed, and the processes of this host have received everything.
     fn has_received_all(&self, group: GroupId) -> bool {
         let Some(entry) = self.groups.get(&group).filter(|entry| entry.has_received_all()) else {
             return false;

@@ -16,7 +16,7 @@ pub struct Incoming {
     batch: Box<Batch>,
 }
 
-/// What the kernel writes. The headers point into the other fields, which are boxed and never move.
+/// The memory that the kernel writes. The headers point into the other fields, which are boxed and never move.
 struct Batch {
     bytes: Vec<u8>,
     addresses: [libc::sockaddr_storage; RECEIVE_BATCH],

@@ -204,7 +204,7 @@ impl Datagrams {
     /// default of 20 KiB on older kernels suffices for about 600 groups.
     ///
     /// # Panics
-    /// If there is no such lane: that would be our own bug.
+    /// If the lane does not exist, which would be a bug of ours.
     pub fn steer(&mut self, groups: impl IntoIterator<Item = (GroupId, usize)>) -> io::Result<()> {
         lanes::steer(&self.sockets, groups)
     }
@@ -235,7 +235,7 @@ impl Datagrams {
         self.multicast.is_open()
     }
 
-    /// What becomes readable when a datagram has come to one of the multicast addresses.
+    /// The descriptor that is readable when a datagram for one of the multicast addresses has arrived.
     pub fn multicast_descriptor(&self) -> BorrowedFd<'_> {
         self.multicast.as_fd()
     }

@@ -270,7 +270,7 @@ mod tests {
         all
     }
 
-    /// What is sent to a multicast address reaches two nodes, from the sender's address; after the end of one, the other.
+    /// A datagram to a multicast address reaches two nodes, from the sender's address; after the end of one, the other.
     fn check(own: &str, group: &str) {
         let (own, group): (SocketAddr, SocketAddr) = (own.parse().unwrap(), group.parse().unwrap());
         let bind = || Datagrams::bind(own, 1 << 20, 1).unwrap();

@@ -25,7 +25,7 @@ pub struct Outgoing {
     batch: Box<Batch>,
 }
 
-/// What the kernel reads. Each datagram is a header and a payload, which is not copied; the vectors of a GSO batch are contiguous.
+/// The memory that the kernel reads. Each datagram is a header and a payload, which is not copied; the vectors of a GSO batch are contiguous.
 struct Batch {
     count: usize,
     header_bytes: [[u8; HEADER_BYTES]; SEND_BATCH],

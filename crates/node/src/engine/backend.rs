@@ -1,4 +1,4 @@
-//! What a node needs of its engine: the engine of this process, or a daemon's.
+//! The interface of a node to its engine, in this process or in a daemon.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -126,7 +126,7 @@ pub(crate) trait Backend: fmt::Debug + Send + Sync {
     /// arrives. An engine of this process tells everything at once.
     fn take_updates(&self) {}
 
-    /// What is wrong with the hooks of this process's kernel path. A daemon reports its own in its log.
+    /// Problems of the hooks of this process's kernel path. A daemon reports its own in its log.
     fn troubles(&self) -> Vec<HookTrouble>;
 }
 

@@ -38,7 +38,7 @@ pub(super) struct Placing {
     pub shared_group: Arc<SharedGroup>,
     pub member: MemberId,
     pub settings: RingSettings,
-    /// What the group's state takes.
+    /// Memory of the group's state, in bytes.
     pub state_bytes: u64,
 }
 

@@ -1,4 +1,4 @@
-//! What a group takes of the daemon's memory, and is charged to its user.
+//! The daemon's memory for a group, which is charged to its user.
 //!
 //! A group is charged when it is created, or when the member gets its place: the memory of its slots, and the state for its members and
 //! children. It is charged anew whenever its tree changes, and ends if that exceeds the budget.
@@ -14,7 +14,7 @@ use crate::daemon::{ClientGroup, ClientLink};
 use crate::memory::ring;
 use crate::memory::shared_group::SharedGroup;
 
-/// What the daemon keeps of a group, in bytes. Whether the kernel's packet path runs the group is not known in advance, so it is counted
+/// Memory of a group in the daemon, in bytes. Whether the kernel's packet path runs the group is not known in advance, so it is counted
 /// wherever there is one.
 pub(crate) fn state_bytes(size: StateSize, has_kernel: bool) -> u64 {
     // The maps of groups are B-trees, whose nodes are at least half full.
@@ -24,7 +24,7 @@ pub(crate) fn state_bytes(size: StateSize, has_kernel: bool) -> u64 {
 }
 
 impl Core {
-    /// What a group of the protocol takes now, in bytes.
+    /// The present memory of a group of the protocol, in bytes.
     pub(super) fn state_bytes(&self, group: GroupId) -> u64 {
         let size = self.protocol.state_size(group).unwrap_or_default();
         state_bytes(size, self.kernel.is_some()) + self.multicast.buffer_bytes(group)
@@ -50,7 +50,7 @@ impl Core {
         Some(*found.0)
     }
 
-    /// Ends the group of a client that exceeds its user's budget, or for which there is no memory.
+    /// Ends the group of a client that exceeds its user's budget, or whose memory cannot be had.
     pub(super) fn fail(&mut self, group: GroupId, reason: &str) {
         self.over_budget += 1;
         if let Some(entry) = self.groups.get(&group) {

@@ -109,7 +109,7 @@ impl Core {
         }
     }
 
-    /// What is wrong with the hooks of the kernel's packet path; empty without one.
+    /// Problems of the hooks of the kernel's packet path; empty without one.
     pub fn troubles(&mut self) -> Vec<HookTrouble> {
         self.check_hooks(HookCheck::Now);
         self.kernel.as_ref().map_or_else(Vec::new, |kernel| kernel.troubles().to_vec())

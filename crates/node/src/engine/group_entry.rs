@@ -15,11 +15,11 @@ use crate::memory::shared_group::{RingSide, SharedGroup};
 pub(super) struct GroupEntry {
     pub shared_group: Arc<SharedGroup>,
     pub side: Option<RingSide>,
-    /// At another member than the root: what the application has read, as far as the protocol knows.
+    /// At a member that is not the root: what the application has read, as far as the protocol knows.
     pub consumed: Sequence,
     /// At a daemon: the epoch of the tree for which the group is charged to its user.
     pub charged_epoch: Option<u32>,
-    /// At another member than the root: the application is to be woken for packets that were published.
+    /// At a member that is not the root: whether to wake the application for published packets.
     pub is_wake_due: bool,
     /// The application has written invalid values, and the group is ending because of that.
     is_invalid: bool,

@@ -86,7 +86,7 @@ fn bind(settings: &NodeSettings, lanes: usize) -> Result<(Datagrams, Streams), N
     }
 }
 
-/// Where a step looks for what has come: each is a system call or two.
+/// The sources of input that a step reads, each with one or two system calls.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Look {
     pub datagrams: bool,

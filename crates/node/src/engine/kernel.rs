@@ -103,7 +103,7 @@ impl KernelPath {
         })
     }
 
-    /// Checks that packets pass the program. Attaches it again when an interface has come back, but not when an administrator has
+    /// Checks that packets pass the program. Attaches it again when an interface is back, but not when an administrator has
     /// detached it. Returns true if the path has become unusable since the last check: the caller then reclaims all groups and
     /// forgets their paths.
     pub fn check_hooks(&mut self, check: HookCheck) -> bool {
@@ -216,7 +216,7 @@ impl KernelPath {
         Ok(())
     }
 
-    /// What is kept here of a group, in bytes.
+    /// Memory of a group here, in bytes.
     pub const fn entry_bytes(size: StateSize) -> u64 {
         let is_root = size.members > 0;
         let socket_bytes = if is_root { Outgoing::BYTES } else { 0 };

@@ -100,7 +100,7 @@ pub(crate) struct Engine {
     core: Core,
     datagrams: Datagrams,
     timer: Arc<OwnedFd>,
-    /// What the timer is set to.
+    /// The time to which the timer is set.
     timer_at: Option<Nanoseconds>,
     batch_data: BatchData,
     streams: Streams,
@@ -131,7 +131,7 @@ const SHARED_MESSAGES_MAX: usize = 1;
 /// The same where owners may come, and one has groups.
 const LONE_MESSAGES_MAX: usize = 2;
 
-/// What the datagrams may cost that a step sends at a time while several owners have groups: a turn of one of them. So what arrives for
+/// The most that the datagrams of a step may cost while several owners have groups: a turn of one of them. So what arrives for
 /// others waits for less than a tenth of a millisecond.
 const SHARED_TRANSMITS_MAX: u32 = TURN_MAX;
 

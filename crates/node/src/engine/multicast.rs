@@ -22,7 +22,7 @@ pub struct MulticastAddresses {
 /// The interval of checks whether other nodes of this host receive at the addresses.
 const CHECK_INTERVAL: Nanoseconds = Nanoseconds::from_ms(100);
 
-/// What a member of a group receives by multicast.
+/// Multicast reception of a member of a group.
 #[derive(Debug)]
 struct Received {
     address: SocketAddr,
@@ -147,7 +147,7 @@ impl MulticastAddresses {
         self.sent.values().any(|sent| *sent == address)
     }
 
-    /// What the receive buffer of a group takes at most, in bytes. The kernel takes twice as much as it is asked for (socket(7)).
+    /// The upper bound of a group's receive buffer, in bytes. The kernel takes twice as much as it is asked for (socket(7)).
     pub fn buffer_bytes(&self, group: GroupId) -> u64 {
         self.receptions.get(&group).map_or(0, |received| 2 * received.buffer_bytes as u64)
     }

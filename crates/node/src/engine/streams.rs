@@ -191,7 +191,7 @@ impl Engine {
         let first = self.read_stream_once(stream, group);
         let mut read = first;
         if read == Read::NoSlot {
-            // A parent sends no packet for which there is no slot.
+            // A parent sends a packet only if there is a slot for it.
             self.streams.close(stream);
         }
         for _ in 0..READS_MAX {

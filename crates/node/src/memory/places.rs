@@ -1,6 +1,6 @@
 //! The places of the processes that read the same slots: how far each has read.
 //!
-//! The processes of a host that are in the same group read what has come where it lies. Each has a **place**, a cache line of its own, with
+//! The processes of a host that are in the same group read received packets in place. Each has a **place**, a cache line of its own, with
 //! the first packet that it has not read. The writer may reuse a slot when all of them have read it: up to the least of the places.
 
 use treecast_proto::Sequence;

@@ -21,7 +21,7 @@ use crate::sync;
 /// The most processes of a host in one group.
 pub const READERS_MAX: u32 = 256;
 
-/// What comes before the places.
+/// The header before the places.
 #[repr(C, align(64))]
 struct Head {
     /// Sleeping processes wait for it to change (futex(2)).
@@ -71,7 +71,7 @@ impl Readers {
         Ok(Self { mapping: Arc::new(Mapping::new(descriptor, Self::bytes_for(count), true)?), count })
     }
 
-    /// What the memory for this many readers takes, in bytes: whole pages of the machine.
+    /// The memory for this many readers, in bytes: whole pages of the machine.
     pub fn bytes_for(count: u32) -> usize {
         let bytes = size_of::<Head>() + count as usize * size_of::<Place>();
         bytes.next_multiple_of(rustix::param::page_size())

@@ -35,7 +35,7 @@ struct Ring {
     memory: Memory,
 }
 
-/// What a ring in shared memory takes beside that, in bytes. Its sides are parts of what has them.
+/// The further size of a ring in shared memory, in bytes. Its sides are parts of what has them.
 pub const BYTES: usize = size_of::<Ring>();
 
 enum Memory {

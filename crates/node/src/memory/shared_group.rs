@@ -88,7 +88,7 @@ pub(crate) struct HostLoss {
     pub loss: MemberLoss,
 }
 
-/// What the application has to know of a group.
+/// The state of a group that its application reads.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct GroupState {
     pub is_ready: bool,

@@ -50,7 +50,7 @@ pub(super) struct Claim {
     pub name: String,
 }
 
-/// What the root sends after the claim, or instead of it.
+/// The root's message after the claim, or instead of it.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum RootMessage {

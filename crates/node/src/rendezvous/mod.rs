@@ -213,7 +213,7 @@ struct Deadline(Option<Instant>);
 
 impl Deadline {
     fn after(timeout: Option<Duration>) -> Self {
-        // A timeout beyond the range of the clock is no limit.
+        // A timeout beyond the range of the clock means no limit.
         Self(timeout.and_then(|timeout| Instant::now().checked_add(timeout)))
     }
 

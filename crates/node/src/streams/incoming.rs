@@ -1,4 +1,4 @@
-//! What is read from a parent: packets, whose payloads go into their slots as they come.
+//! Reads packets from a parent's stream, with payloads directly into their slots.
 
 use std::io::IoSliceMut;
 use std::os::fd::BorrowedFd;
@@ -13,7 +13,7 @@ use treecast_wire::{HEADER_BYTES, View};
 ///
 /// A packet's length is in its header. Long messages are full packets and a last one, so that a
 /// read is made for full packets: each header goes into its place here, and each payload into the
-/// next slot. What follows a shorter packet has come into the wrong places, and is moved.
+/// next slot. Bytes after a shorter packet are in the wrong places, and are moved.
 #[derive(Debug)]
 pub struct Incoming {
     pub group: GroupId,
@@ -21,7 +21,7 @@ pub struct Incoming {
     /// How much there is of the first packet: of its header, and of its payload in the first slot.
     header_bytes: usize,
     payload_bytes: usize,
-    /// What has come into the wrong places.
+    /// The bytes that are in the wrong places.
     moved: Vec<u8>,
 }
 
@@ -40,12 +40,12 @@ pub struct Received<'a> {
     pub payload: &'a [u8],
 }
 
-/// What a read has found.
+/// The result of a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Read {
     /// There may be more.
     More,
-    /// There is no more for the moment.
+    /// The socket has no more bytes for the moment.
     All,
     /// There was nothing.
     Nothing,
@@ -55,7 +55,7 @@ pub enum Read {
     Ended,
 }
 
-/// The most bytes of a read: then what has come is forwarded.
+/// The most bytes of a read. Then the packets that were read are forwarded.
 const READ_BYTES_MAX: usize = 128 << 10;
 
 /// The most packets of a read.
@@ -86,7 +86,7 @@ impl Incoming {
             if header_skip < HEADER_BYTES {
                 parts.push(IoSliceMut::new(&mut header[header_skip..]));
             }
-            // SAFETY: the slot is free, has so many bytes, and is used by nobody else before `take`
+            // SAFETY: the slot is free, has at least that many bytes, and is used by nobody else before `take`
             // is called.
             let payload = unsafe { slice::from_raw_parts_mut(first, bytes) };
             parts.push(IoSliceMut::new(&mut payload[payload_skip..]));
@@ -105,7 +105,7 @@ impl Incoming {
         }
     }
 
-    /// Takes the packets that are whole after so many bytes more; none if no parent sends such.
+    /// Takes the packets that `bytes` more bytes complete; none if the bytes are not a parent's packets.
     fn take_packets(
         &mut self,
         received: usize,
@@ -125,7 +125,7 @@ impl Incoming {
                 return self.keep(number, HEADER_BYTES, there, first, slots);
             }
             if length < stride {
-                // All that has come behind this packet is for others.
+                // All bytes after this packet belong to other packets.
                 self.moved.clear();
                 // SAFETY: the slot has `stride` bytes, and nobody else uses it before `take` is
                 // called.
@@ -204,7 +204,7 @@ impl Incoming {
             let (slot, _) = slots.free(0)?;
             if slot.cast_const() != first {
                 // A packet before it was there already, and has taken no slot. SAFETY: both slots
-                // have so many bytes, are free, and are used by nobody else; they are different
+                // have at least that many bytes, are free, and are used by nobody else; they are different
                 // slots.
                 unsafe { std::ptr::copy_nonoverlapping(first, slot, payload_bytes) };
             }

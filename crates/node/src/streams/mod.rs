@@ -101,7 +101,7 @@ const EVENTS_MAX: usize = 32;
 /// The epoll token of the listening socket.
 const LISTENER: u64 = 0;
 
-/// What has become ready.
+/// A connection that became ready.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ready {
     /// A host has answered the challenge: its first packet is there.
@@ -234,7 +234,7 @@ impl Streams {
         guests.chain(unconnected.map(|(_, &at)| at)).chain(listening).min()
     }
 
-    /// The stream to a parent, if there is one only: what has come is usually there.
+    /// The stream to a parent, if it is the only one: data usually arrives there.
     pub fn lone_parent(&self) -> Option<(u64, GroupId)> {
         let mut parents = self.parents.iter();
         let (&group, &stream) = parents.next()?;
@@ -245,7 +245,7 @@ impl Streams {
         (is_open && parents.next().is_none()).then_some((stream, group))
     }
 
-    /// What is ready: each is to be dealt with before the next call. A connection of a host from
+    /// Returns what is ready. The caller handles all of it before the next call. A connection of a host from
     /// which none is awaited is closed at once.
     pub fn ready(&mut self, now: Nanoseconds, is_awaited: impl Fn(IpAddr) -> bool) -> Vec<Ready> {
         let empty = epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) };
@@ -283,7 +283,7 @@ impl Streams {
             }
             Role::Child(child) => {
                 let (group, child) = (child.group, child.child);
-                // A child sends nothing more: what comes is its end.
+                // A child sends nothing after its first packet: this is the end of its stream.
                 if flags.intersects(epoll::EventFlags::IN | epoll::EventFlags::HUP | epoll::EventFlags::ERR) {
                     self.close(stream);
                     return Some(Ready::ChildClosed { group, child });

@@ -1,4 +1,4 @@
-//! What is written to a child: packets from their slots.
+//! Writes packets to a child's stream, from their slots.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
@@ -126,7 +126,7 @@ impl Outgoing {
         Written::All
     }
 
-    /// What is to be written next, and its length in bytes; none if a packet has left its slot.
+    /// The data to write next, and its length in bytes; none if a packet has left its slot.
     fn parts(&self, address: impl Fn(Sequence, u32) -> Option<*const u8>) -> Option<(Parts, usize)> {
         let mut parts = Parts::new();
         let mut skipped = self.written;
@@ -213,7 +213,7 @@ mod tests {
         let (one, _other) = UnixStream::pair().unwrap();
         let mut outgoing = Outgoing::new(GroupId(1), MemberId(2));
         outgoing.push(queued(1, 10));
-        // SAFETY: there is no address.
+        // SAFETY: the message has no address.
         assert_eq!(unsafe { outgoing.write(one.as_fd(), |_, _| None) }, Written::Failed);
     }
 

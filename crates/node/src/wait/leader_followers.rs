@@ -20,9 +20,9 @@ pub(crate) struct LeaderFollowers {
     /// Held by the leader.
     leadership: Mutex<()>,
     waker: Arc<Waker>,
-    /// What the node's own thread sleeps on: among others `ready`, unless a thread leads.
+    /// The descriptors on which the node's own thread sleeps: among others `ready`, unless a thread leads.
     epoll: OwnedFd,
-    /// What the leader sleeps on in place of the node's own thread: the sources, and its waker.
+    /// The descriptors on which the leader sleeps in place of the node's own thread: the sources, and its waker.
     ready: OwnedFd,
     sources: Vec<EventSource>,
     spin: SpinPolicy,

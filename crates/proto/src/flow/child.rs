@@ -1,4 +1,4 @@
-//! What a node knows of a child.
+//! The state of a child at its parent.
 
 use std::net::SocketAddr;
 
@@ -81,7 +81,7 @@ impl Child {
         }
     }
 
-    /// What a child allocates for `slots` slots with its first packet, in bytes.
+    /// The memory that a child allocates for `slots` slots with its first packet, in bytes.
     pub const fn heap_bytes(slots: u32) -> usize {
         Bitmap::heap_bytes(slots) + slots as usize * size_of::<Nanoseconds>()
     }

@@ -53,7 +53,7 @@ pub(crate) struct FlowConfig {
 #[derive(Debug, Clone)]
 pub(crate) struct Flow {
     config: FlowConfig,
-    /// What a fast path carries on.
+    /// The state that a fast path takes over.
     state: FlowState,
     slots: Box<[Slot]>,
     /// All packets before it are known to have been sent; those from `next` on are held or missing.
@@ -98,7 +98,7 @@ pub(crate) struct Flow {
     parent_stream: ParentStream,
 }
 
-/// What is in a slot.
+/// The packet in a slot.
 #[derive(Debug, Clone, Copy, FromZeros)]
 struct Slot {
     piece: Piece,
@@ -158,7 +158,7 @@ impl Flow {
         }
     }
 
-    /// What a flow allocates for `slots` slots and `children` children, in bytes.
+    /// The memory that a flow allocates for `slots` slots and `children` children, in bytes.
     pub const fn heap_bytes(slots: u32, children: usize) -> usize {
         let child_bytes = size_of::<Child>() + Child::heap_bytes(slots) + size_of::<(MemberId, usize)>();
         slots as usize * size_of::<Slot>() + 2 * Bitmap::heap_bytes(slots) + children * child_bytes
@@ -239,7 +239,7 @@ impl Flow {
         (self.state.consumed, self.closed.unwrap_or(self.state.next))
     }
 
-    /// What is in the slot of an accepted packet that has not left it.
+    /// The piece of an accepted packet that has not left its slot.
     pub fn piece(&self, packet: Sequence) -> Option<&Piece> {
         let is_there = !packet.is_before(self.state.freed) && packet.is_before(self.state.next);
         is_there.then(|| &self.slot(packet).piece)

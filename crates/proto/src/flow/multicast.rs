@@ -34,7 +34,7 @@ impl SlotMulticast {
     }
 }
 
-/// What a parent knows of a child beside what it has sent to it.
+/// A parent's knowledge of a child, apart from what it has sent to it.
 #[derive(Debug, Default, Clone)]
 pub(super) struct ChildMulticast {
     /// Whether multicast reaches it.
@@ -43,7 +43,7 @@ pub(super) struct ChildMulticast {
     pub is_congested: bool,
 }
 
-/// What a node knows of data by multicast.
+/// The state of data by multicast.
 #[derive(Debug, Clone)]
 pub(super) struct Multicast {
     address: SocketAddr,
@@ -189,7 +189,7 @@ impl Multicast {
         is_reached && !is_congested && !is_congestion(lost) && self.awaited.is_empty()
     }
 
-    /// What a fast path carries on.
+    /// The state that a fast path takes over.
     pub fn hand_off(&self) -> MulticastState {
         MulticastState {
             first: self.first,
@@ -224,7 +224,7 @@ impl Multicast {
 }
 
 impl Reach {
-    /// A packet has come by multicast; returns whether that is new.
+    /// Takes a packet that arrived by multicast; returns whether it is new.
     fn on_multicast(&mut self, now: Nanoseconds) -> bool {
         self.heard_at = now;
         self.repaired = 0;
@@ -296,7 +296,7 @@ impl Flow {
         }
     }
 
-    /// Takes a heartbeat of the root; returns whether it is no replay.
+    /// Takes a heartbeat of the root; returns false for a replay.
     pub fn handle_heartbeat(&mut self, now: Nanoseconds, sent_at: Timestamp) -> bool {
         let Some(Multicast { reach, .. }) = &mut self.multicast else { return false };
         let is_later = reach.heartbeat < sent_at;
@@ -354,7 +354,7 @@ impl Flow {
         self.children.iter().filter(|child| child.is_by_multicast()).map(Child::member)
     }
 
-    /// What was sent by multicast counts as sent to the children that it reaches.
+    /// Data sent by multicast counts as sent to the children that it reaches.
     pub(super) fn mark_sent(&mut self, now: Nanoseconds) {
         for index in 0..self.children.len() {
             self.mark_sent_to(now, index);

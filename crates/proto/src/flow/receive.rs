@@ -34,11 +34,11 @@ pub(crate) struct PendingAck {
 pub(crate) struct Received {
     /// The slot for its payload, if that is to be stored.
     pub slot: Option<u32>,
-    /// Whether it shows that the parent is alive: it is no replay.
+    /// Whether it shows that the parent is alive, because it is not a replay.
     pub is_fresh: bool,
 }
 
-/// Where a packet of data has come from.
+/// The source of a data packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DataSource {
     /// From the parent, along the tree.
@@ -163,7 +163,7 @@ impl Flow {
         self.ack_request.is_due = true;
     }
 
-    /// Whether to send an unsolicited acknowledgment. The subtree has every packet that has come here and was requested to be
+    /// Whether to send an unsolicited acknowledgment. The subtree has every packet that this node has received and that was requested to be
     /// acknowledged: maybe no later request comes that lets the parent know. Or the parent knows of less than half of the slots as free, and
     /// the subtree has what was requested, or as many packets more as there are between requests, or a quarter of the slots has become
     /// free (window update, RFC 9293, section 3.8.6.2.2). While the parent knows of more free slots, the acknowledgments that it

@@ -65,7 +65,7 @@ impl Flow {
         repair.asked += 1;
     }
 
-    /// What the next NAK names, if a packet is to be asked for.
+    /// The packets that the next NAK names, if one is due.
     pub(super) fn poll_repair(&mut self) -> Option<Missing> {
         let repair = self.repair.as_mut().filter(|repair| repair.is_due)?;
         repair.is_due = false;

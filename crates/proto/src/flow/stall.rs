@@ -9,7 +9,7 @@ use treecast_wire::Timestamp;
 use super::{PeerFailure, Timeouts};
 use crate::Nanoseconds;
 
-/// What was retransmitted to a child since it last accepted a packet in order.
+/// Retransmissions to a child since it last accepted a packet in order.
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct Stall {
     /// The number of rounds. Within a round no packet is retransmitted twice.

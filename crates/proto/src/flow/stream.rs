@@ -38,13 +38,13 @@ struct Stalled {
 /// The stream to the parent, at the child.
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct ParentStream {
-    /// The next packet expected, which the parent has, and since when nothing has come.
+    /// The next packet expected, which the parent has, and since when nothing has arrived.
     awaited: Option<(Sequence, Nanoseconds)>,
     /// Whether the stream is to be opened again.
     is_stalled: bool,
 }
 
-/// What has happened to the stream of a child, at its parent's socket.
+/// An event of a child's stream, at its parent's socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum StreamChange {
     /// It takes no more for the moment.

@@ -23,13 +23,13 @@ pub(super) struct MemberHandshake {
     address: Option<SocketAddr>,
     /// When the next hello is to be sent; none, if there is nothing to ask for.
     hello_at: Option<Nanoseconds>,
-    /// Whether there is no session yet.
+    /// Whether the group still has no session.
     is_open: bool,
     /// The nonce by which the member finds out whether its root has indeed started another session.
     challenge: Option<Nonce>,
 }
 
-/// What a step of the root's means to the member.
+/// The meaning of the root's step for the member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum HandshakeStep {
     /// This is the session.
@@ -58,7 +58,7 @@ impl MemberHandshake {
         handshake
     }
 
-    /// Whether there is no session yet.
+    /// Whether the group still has no session.
     pub const fn is_open(&self) -> bool {
         self.is_open
     }

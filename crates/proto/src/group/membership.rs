@@ -13,7 +13,7 @@ use crate::event::whole_ms;
 use crate::flow::{ChildAddress, Flow, PeerFailure};
 use crate::{Ending, Nanoseconds, Settings, Transmit};
 
-/// What a member knows of its place in the tree.
+/// A member's place in the tree.
 #[derive(Debug, Clone)]
 pub(super) struct Membership {
     root: SocketAddr,
@@ -23,7 +23,7 @@ pub(super) struct Membership {
     root_heard_at: Nanoseconds,
     /// The last timestamp of the root's probes and control messages.
     root_timestamp: Timestamp,
-    /// Why there is no root any more, as the parent has said.
+    /// Why the root is gone, as the parent reported.
     root_loss: Option<RootLoss>,
     has_place: bool,
     epoch: u32,
@@ -88,7 +88,7 @@ struct IncomingTable {
     parts: Vec<Option<Table>>,
 }
 
-/// What a part of a table is to a member.
+/// The meaning of a part of a table for a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TableStep {
     /// Of the table that the member has.
@@ -110,7 +110,7 @@ struct SuspectedNeighbour {
     report_at: Nanoseconds,
 }
 
-/// What a complete table says.
+/// The contents of a complete table.
 #[derive(Debug)]
 pub(super) struct NewPlace {
     pub epoch: u32,
@@ -153,7 +153,7 @@ impl Membership {
         }
     }
 
-    /// What it takes of memory in bytes, with the table of a member with this number of children.
+    /// Its memory in bytes, with the table of a member with this number of children.
     pub const fn bytes(children: usize) -> usize {
         size_of::<Self>() + (2 + children) * size_of::<Neighbour>()
     }
@@ -194,7 +194,7 @@ impl Membership {
         Some(step)
     }
 
-    /// Whether a control message or a probe of the root's is later than those before, and so is no replay.
+    /// Whether a control message or a probe of the root is newer than all before, and so not a replay.
     pub fn is_from_root_now(&mut self, now: Nanoseconds, sent_at: Timestamp) -> bool {
         let is_later = self.root_timestamp < sent_at;
         if is_later {
@@ -204,7 +204,7 @@ impl Membership {
         is_later
     }
 
-    /// There is no root any more, as the parent says, or as the handshake has shown.
+    /// The root is gone, as the parent reported or the handshake has shown.
     pub const fn on_root_lost(&mut self, loss: RootLoss) {
         self.root_loss = Some(loss);
     }
@@ -261,13 +261,13 @@ impl Membership {
         self.root_member = Some(member);
     }
 
-    /// A packet of the root has come by multicast, and is no replay. It says nothing about the way to the parent and back, even where the root
+    /// Handles a packet of the root that arrived by multicast and is not a replay. It proves nothing about the way to the parent and back, even where the root
     /// is the parent: that does not hear from this node by multicast.
     pub const fn handle_heard_by_multicast(&mut self, now: Nanoseconds) {
         self.root_heard_at = now;
     }
 
-    /// A packet of a neighbour has arrived that is no replay.
+    /// Handles a packet of a neighbour that is not a replay.
     pub fn handle_heard(&mut self, now: Nanoseconds, member: MemberId, from: SocketAddr) {
         if from == self.root {
             self.root_heard_at = now;
@@ -463,7 +463,7 @@ impl Membership {
         }
     }
 
-    /// How the group ends at this member when there is no root any more, if it ends now.
+    /// How the group ends at this member after the root is gone, if it ends now.
     pub fn without_root(&mut self, loss: RootLoss, root_timeout: Nanoseconds, flow: &Flow) -> Option<Ending> {
         match (&mut self.completion, loss) {
             // This member has everything, and the root, to which it would report that, is gone.

@@ -35,11 +35,11 @@ pub(crate) struct Group {
     /// Counters of what arrives before there is a place.
     early_counters: GroupCounters,
     has_ended: bool,
-    /// What a member says to its children after the root is lost.
+    /// A member's message to its children after the root is lost.
     farewell: Option<Farewell>,
 }
 
-/// Notices to the children of a member that there is no root any more, so that they need not find that out one after the other.
+/// Notices to the children of a member that the root is gone, so that each need not find out by its own timeout.
 #[derive(Debug, Clone)]
 struct Farewell {
     loss: RootLoss,
@@ -53,7 +53,7 @@ struct Farewell {
 const END_NOTICES: usize = 3;
 const END_INTERVAL: Nanoseconds = Nanoseconds::from_ms(5);
 
-/// How a packet has come.
+/// How a packet arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Way {
     Datagram,
@@ -293,7 +293,7 @@ impl Group {
     }
 }
 
-/// What the node asks about a group.
+/// The node's queries about a group.
 impl Group {
     pub const fn id(&self) -> GroupId {
         self.header.group
@@ -323,7 +323,7 @@ impl Group {
         }
     }
 
-    /// What a group of this size allocates, in bytes.
+    /// The memory that a group of this size allocates, in bytes.
     pub const fn heap_bytes(size: StateSize) -> usize {
         let StateSize { slots, members, shared, children } = size;
         let role_bytes =
@@ -531,7 +531,7 @@ impl Group {
     }
 }
 
-/// What comes out.
+/// The outputs.
 impl Group {
     pub fn poll_events(&mut self) -> impl Iterator<Item = Event> {
         let group = self.header.group;

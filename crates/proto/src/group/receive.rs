@@ -218,7 +218,7 @@ impl Group {
         }
     }
 
-    /// The parent says that there is no root any more.
+    /// Handles the parent's report that the root is gone.
     fn handle_root_lost(
         &mut self,
         now: Nanoseconds,
@@ -359,7 +359,7 @@ const fn is_for_root(control: &Control) -> bool {
     !is_of_root(control) && !matches!(control, Control::RootLost(_))
 }
 
-/// Handles a control message at the root; false if its sender is no member, or it is none that members send.
+/// Handles a control message at the root; false if the sender is not a member, or members never send such a message.
 fn handle_control_at_root(
     table: &mut MemberTable,
     now: Nanoseconds,

@@ -32,7 +32,7 @@ pub struct FastPath {
     is_stuck: bool,
 }
 
-/// What the fast path does with a datagram.
+/// The fast path's verdict on a datagram.
 #[derive(Debug)]
 pub enum Verdict {
     /// It has handled the datagram.
@@ -43,7 +43,7 @@ pub enum Verdict {
     Passed,
 }
 
-/// What follows from an input.
+/// The effects of an input.
 #[derive(Debug, Default)]
 pub struct Handled {
     pub transmits: Vec<Transmit>,
@@ -245,7 +245,7 @@ impl FastPath {
     }
 }
 
-/// What the application sees in shared memory.
+/// The application's view of shared memory.
 impl FastPath {
     /// The packets that the application may read, as [`Protocol::readable`] tells them.
     pub fn readable(&self) -> (Sequence, Sequence) {
@@ -253,7 +253,7 @@ impl FastPath {
         (from, self.state.flow.next)
     }
 
-    /// What is in the slot of a packet.
+    /// The slot of a packet.
     pub fn piece(&self, packet: Sequence) -> Option<&Piece> {
         self.protocol.piece(self.group, packet)
     }

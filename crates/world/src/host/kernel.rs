@@ -21,7 +21,7 @@ pub struct Kernel {
     kernels: Kernels,
     /// The groups that are handed off.
     groups: BTreeMap<GroupId, FastPath>,
-    /// What the fast paths have sent.
+    /// Packets that the fast paths have sent.
     sent: VecDeque<Action>,
     /// Alarms to be set, with their times.
     alarms: Vec<(Nanoseconds, Alarm)>,
@@ -33,14 +33,14 @@ pub struct Kernel {
     pub counts: Counts,
 }
 
-/// What the kernel's packet path of a host has done, in all lives of the host.
+/// Statistics of the kernel's packet path of a host, over all lives of the host.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Counts {
     hand_offs: u64,
     handled: u64,
 }
 
-/// What is to happen at a host later.
+/// A later event at a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Alarm {
     /// The timer of a group in the kernel expires.
@@ -49,7 +49,7 @@ pub enum Alarm {
     Wakeup(u32),
 }
 
-/// What the kernel's packet path does with a datagram.
+/// The verdict of the kernel's packet path on a datagram.
 #[derive(Debug)]
 pub enum Offer {
     Handled,
@@ -271,7 +271,7 @@ impl Host {
     }
 }
 
-/// What applications see in the memory that they share with the node and the kernel.
+/// The applications' view of the memory that they share with the node and the kernel.
 impl Host {
     pub(super) fn readable(&self, group: GroupId) -> Option<(Sequence, Sequence)> {
         let handed_off = self.kernel.groups.get(&group).map(FastPath::readable);

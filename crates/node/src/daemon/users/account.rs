@@ -1,4 +1,4 @@
-//! What the groups of a user are charged, and how the daemon knows that memory is free again.
+//! The memory that is charged to a user's groups, and how the daemon learns that it is free again.
 //!
 //! A client keeps what it was sent for as long as it likes: it may leave memory mapped when its group has ended, or pass descriptors to
 //! another process, and what it says about that is not believed. So memory is charged until the daemon has taken it back, or the kernel
@@ -44,7 +44,7 @@ pub(crate) struct Account {
     is_over: AtomicBool,
 }
 
-/// What is charged to an account, until it is dropped.
+/// Bytes that are charged to an account until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Charge {
     account: Arc<Account>,

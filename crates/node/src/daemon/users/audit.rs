@@ -12,7 +12,7 @@ pub(crate) const TARGET: &str = "audit";
 const LINES_MAX: u32 = 10;
 const SPAN: Nanoseconds = Nanoseconds::from_ms(1_000);
 
-/// What a line is about.
+/// The subject of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AuditKind {
     RejectedClient,

@@ -215,7 +215,7 @@ impl User {
         let mut awaited = lock(&self.awaited);
         let before = awaited.len();
         awaited.retain(|(until, group)| {
-            // A process that has come since is the last one, and ends the group itself.
+            // A process that joined since then is the last one, and ends the group itself.
             let is_left = group.client.as_ref().is_some_and(ClientLink::is_left);
             // The engine does not know a group that still waits for its root, and may have another one of this number.
             let is_entered = group.client.as_ref().is_some_and(ClientLink::is_entered);
@@ -304,7 +304,7 @@ impl Duty {
     }
 }
 
-/// What a user's thread has.
+/// The state of a user's thread.
 #[derive(Debug)]
 struct UserServer {
     user: Arc<User>,
@@ -480,7 +480,7 @@ mod tests {
             user.add(&mut lock(&user.arrivals), new_session(&node, &ours, peer.clone(), index).unwrap());
             clients.push(client);
         }
-        // It is no epoll instance.
+        // The descriptor is not an epoll instance.
         server.watch = event().try_clone().unwrap();
         server.run();
         assert_eq!((user.client_count(), shared.clients.load(Ordering::SeqCst)), (0, 0));

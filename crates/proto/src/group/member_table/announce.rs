@@ -1,4 +1,4 @@
-//! What the root sends to members about the tree: tables, evictions and probes.
+//! The root's messages about the tree: tables, evictions and probes.
 
 use treecast_wire::{Control, Handshake, MemberId, Neighbour, Nonce, Role, Sequence, Table};
 
@@ -61,7 +61,7 @@ impl MemberTable {
         self.schedule(member);
     }
 
-    /// What is to be sent to a member now.
+    /// The message that is due for a member now.
     fn poll_member(
         &mut self,
         now: Nanoseconds,

@@ -103,7 +103,7 @@ struct Newcomer {
     place: Option<(MemberId, Start)>,
 }
 
-/// What the group has to apply after the table has changed.
+/// A change of the table that the group has to apply.
 #[derive(Debug, Default)]
 pub(super) struct TableChange {
     pub losses: Vec<Loss>,
@@ -263,7 +263,7 @@ impl MemberTable {
         children.map(|&member| ChildAddress { member, address: self.record(member).address }).collect()
     }
 
-    /// What the table of a group of `members` members, of which `shared` have nodes of several processes, takes, in bytes: records, lists of children, agendas, and at
+    /// The memory of a table of `members` members, of which `shared` have nodes of several processes, in bytes: records, lists of children, agendas, and at
     /// the end a notice to each.
     pub const fn bytes(members: usize, shared: usize) -> usize {
         // A list is at most half empty, or has room for four.

@@ -39,7 +39,7 @@ struct SharedNode {
 }
 
 impl SharedNodes {
-    /// What a node takes, in bytes.
+    /// The memory of a node, in bytes.
     pub const NODE_BYTES: usize = size_of::<SharedNode>();
 
     pub fn new(readers: &[(MemberId, u32)], until: Nanoseconds, now: Nanoseconds) -> Self {

@@ -89,7 +89,7 @@ impl MemberRecord {
         self.loss.is_none()
     }
 
-    /// What a host is told that takes itself for this member and is none; `None` if it is one.
+    /// The answer to a host that wrongly takes itself for this member; `None` if it is the member.
     pub const fn eviction(&self) -> Option<Eviction> {
         match self.loss {
             None => None,
