@@ -9,7 +9,7 @@ export PROPTEST_RNG_SEED ?= 1
 PURE_CRATES := -p treecast-terms -p treecast-fabric -p treecast-plan -p treecast-sim -p treecast-model -p treecast-wire -p treecast-proto -p treecast-world
 TREECAST := target/debug/treecast
 
-.PHONY: demo demonstration quick release mpi install docs packages wheel packages-set-up packages-test test checks beside set-up compiled computing format lint pure unit schedules python python-tests bench bench-peers bench-anchors instructions explore equality worlds neighbours bpf fuzz corpora clean
+.PHONY: demo demonstration quick release mpi install docs packages wheel packages-set-up packages-test test checks beside set-up compiled computing format lint pure unit schedules python python-tests bench bench-peers bench-anchors bench-mpi-apps instructions explore equality worlds neighbours bpf fuzz corpora clean
 
 demo:
 	cargo build --package treecast-cli
@@ -287,6 +287,15 @@ bench-anchors:
 	$(ANCHORS) --lab 16 --sizes 64,1K,16K,64K,256K --messages 100 --rounds 4
 	$(ANCHORS) --lab 16 --sizes 1M,4M --messages 24 --rounds 4
 	$(ANCHORS) --lab 2 --sizes 64,16K,64K,256K,1M,4M --messages 60 --rounds 4
+
+# Applications of Debian with the shim and without it, in turn, on four hosts of a lab with two ranks each (docs/mpi.md). As root; it takes
+# a quarter of an hour.
+APPLICATION_PACKAGES := openmpi-bin libopenmpi-dev quantum-espresso quantum-espresso-data cp2k cp2k-data mpb-mpi lammps hpcc
+APPLICATION_ROUNDS ?= 10
+bench-mpi-apps: mpi
+	@(for program in pw.x cp2k.psmp mpb-mpi lmp hpcc mpirun.openmpi; do command -v $$program >/dev/null || exit 1; done) || \
+		{ $(APT_GET) --no-install-recommends $(APPLICATION_PACKAGES) >/dev/null; } || echo "not installed: some of $(APPLICATION_PACKAGES)"
+	target/release/treecast lab 4 --on 0 --no-prefix -- mpi/applications/compare target/release --rounds $(APPLICATION_ROUNDS)
 
 # Instruction counts of three short runs, compared with stored ones.
 instructions:
