@@ -9,37 +9,37 @@
 #include "history.h"
 #include "settings.h"
 
-/* A broadcast of this many bytes counts as two: it takes about twice as long as one of few bytes. */
+/* A broadcast of this length counts twice, because it takes about twice as long as a short one. */
 #define BYTES_OF_WEIGHT (16 << 10)
 
-/* The number of broadcasts at which ranks compare first, and then at each double of it: the comparison, a reduction to all
- * of a few hundred bytes, takes about two short broadcasts, which is less than 1 % of these. */
+/* The ranks first compare after this number of broadcasts, and then whenever it has doubled. A comparison, an all-reduce of a
+ * few hundred bytes, takes as long as about two short broadcasts, which is less than 1 % of them. */
 enum { FIRST_COMPARISON = 256 };
 
-/* A trial is one broadcast by Treecast, for which groups are made, and then blocks of two by the MPI and two by Treecast, of
- * which the second each counts: during the first, nodes may still be busy with the one before by the other way. */
+/* A trial is one broadcast by Treecast, which makes the groups, and then blocks of two by the MPI and two by Treecast. Of each
+ * two, only the second is measured: nodes may still work on the previous broadcast, by the other way, during the first. */
 enum { BLOCK = 4, TRIAL_BROADCASTS = 1 + BLOCK * TRIAL_SAMPLES };
 
-/* A trial is repeated when its class has taken this many times what it had at the last one. */
+/* A trial is repeated when the time of its class has grown by this factor since the last one. */
 #define REPEAT_FACTOR 4
 
-/* By how much Treecast has to be faster. */
+/* The factor by which Treecast must be faster. */
 #define MARGIN 1.05
 
-/* What making a group is taken to cost before this process has made one: with the kernel engine, which a user without rights
- * does not have, its program is loaded. */
+/* The expected time to make groups, until this process has measured it. With the kernel engine, which needs root, the program
+ * is loaded first. */
 #define USER_SET_UP_US 20e3
 #define KERNEL_SET_UP_US 300e3
 
-/* What it took last, at the slowest rank; 0: none was made. */
+/* The measured time at the slowest rank; 0: not measured. */
 static _Atomic double last_set_up_us;
 
-/* What ranks compare; the maximum of all counts. */
+/* What ranks compare. The maximum of all ranks counts. */
 struct comparison {
     double spent_us[CLASSES];
     double set_up_us;
     double trial_percent;
-    /* Of rank 0, the first time. */
+    /* Given by rank 0, in the first comparison. */
     double history_us[CLASSES][WAYS];
 };
 
@@ -144,7 +144,7 @@ static int end_trial(struct choice *choice, MPI_Comm comm, bool *is_given_up)
             class->trial_us[way] = median(all.samples_us[way], TRIAL_SAMPLES);
         class->way = faster(class->trial_us);
         extra_us = sum(all.samples_us[!class->way], TRIAL_SAMPLES) - sum(all.samples_us[class->way], TRIAL_SAMPLES);
-        /* Of each two broadcasts by one way, one counts. */
+        /* Only every second broadcast was measured. */
         choice->trials_us += all.set_up_us + 2 * extra_us;
         if (!had_groups)
             atomic_store(&last_set_up_us, all.set_up_us);
@@ -157,7 +157,7 @@ static int end_trial(struct choice *choice, MPI_Comm comm, bool *is_given_up)
     return error;
 }
 
-/* What was learned in earlier runs counts as a trial. */
+/* Times of earlier runs count as a trial. */
 static void use_history(struct choice *choice, const struct comparison *all)
 {
     int i;
@@ -172,7 +172,7 @@ static void use_history(struct choice *choice, const struct comparison *all)
     }
 }
 
-/* Where Treecast was faster in earlier runs, it carries out broadcasts as soon as it would have saved what groups cost. */
+/* Chooses Treecast where it was faster in earlier runs, once the time it would have saved exceeds that of making groups. */
 static void use_what_pays(struct choice *choice, const struct comparison *all)
 {
     int i;
@@ -186,7 +186,7 @@ static void use_what_pays(struct choice *choice, const struct comparison *all)
     }
 }
 
-/* Begins the trial of the class that has taken the most time, of those whose trial is within the share. */
+/* Begins a trial of the most expensive class whose trial is within the share. */
 static void begin_trial(struct choice *choice, const struct comparison *all)
 {
     double budget_us = sum(all->spent_us, CLASSES) * all->trial_percent / 100 - choice->trials_us, most_us = 0;
@@ -195,7 +195,7 @@ static void begin_trial(struct choice *choice, const struct comparison *all)
     for (i = 0; i < CLASSES; i++) {
         const struct class *class = &choice->classes[i];
         double mean_us = class->broadcasts ? all->spent_us[i] / (double)class->broadcasts : 0;
-        /* By Treecast they may take three times as long. */
+        /* A broadcast by Treecast may take three times as long. */
         double cost_us = all->set_up_us + 2 * (BLOCK / 2) * TRIAL_SAMPLES * mean_us;
 
         if (all->spent_us[i] <= most_us || cost_us > budget_us || all->spent_us[i] < REPEAT_FACTOR * class->spent_at_trial_us)
@@ -209,7 +209,7 @@ static void begin_trial(struct choice *choice, const struct comparison *all)
     choice->trial = (struct trial){.class = best, .root = choice->classes[best].root};
 }
 
-/* The ranks agree on what broadcasts have taken, and so on the next trial. */
+/* The ranks agree on the time spent in broadcasts, and so on the next trial. */
 static int compare_ranks(struct choice *choice, MPI_Comm comm)
 {
     struct comparison own = {.set_up_us = expected_set_up_us(), .trial_percent = settings()->trial_percent};
@@ -231,7 +231,7 @@ static int compare_ranks(struct choice *choice, MPI_Comm comm)
     if (is_first)
         use_history(choice, &all);
     use_what_pays(choice, &all);
-    /* A trial whose broadcasts have become rare is not to prevent others. */
+    /* A trial whose broadcasts have become rare must not block others. */
     if (choice->trial.is_old)
         choice->trial = (struct trial){.class = -1};
     if (choice->trial.class >= 0)

@@ -1,13 +1,14 @@
-/* Who carries out the broadcasts of a communicator, the MPI or Treecast: measured for each class of lengths.
+/* Chooses for each class of message lengths of a communicator whether the MPI or Treecast carries out its broadcasts, by
+ * measurement.
  *
- * Broadcasts begin by the MPI. Now and then, at numbers of broadcasts that are the same at all ranks, the ranks compare what
- * they have spent in broadcasts. If a trial costs at most a share of that (TREECAST_MPI_TRIAL_PERCENT), the next broadcasts of
- * the class that took the most time go by both ways in turn, and the ranks agree on the faster one. Later the trial is
- * repeated, after four times the time each, so that all trials together stay within the share.
+ * The first broadcasts are by the MPI. At certain counts of broadcasts, which are the same at all ranks, the ranks compare the
+ * time that they have spent in broadcasts. If a trial costs at most a given share of it (TREECAST_MPI_TRIAL_PERCENT), the next
+ * broadcasts of the most expensive class alternate between both ways, and the ranks agree on the faster way. The trial is
+ * repeated whenever the class has taken four times as long as before, within the same share.
  *
- * A way is as fast as its slowest rank: of each broadcast of a trial the longest call of all ranks counts, which is what a
- * program waits for whose ranks go on together; of these, the median. Treecast has to be faster by a margin, for work that
- * its nodes do between the calls. */
+ * The time of a broadcast is the longest call of all ranks, because a program whose ranks go on together waits for that; the
+ * time of a way is the median of its broadcasts. Treecast must be faster by a margin, which stands for the work of its nodes
+ * between the calls. */
 
 #ifndef TREECAST_MPI_CHOICE_H
 #define TREECAST_MPI_CHOICE_H
@@ -18,20 +19,20 @@
 #include "library.h"
 #include "report.h"
 
-/* Broadcasts of a trial by each way that count. */
+/* The measured broadcasts of a trial, by each way. */
 enum { TRIAL_SAMPLES = 6 };
 
-/* Its times at a rank, or the longest of all ranks. */
+/* The times of a trial at one rank, or the maxima of all ranks. */
 struct trial_times {
     double samples_us[WAYS][TRIAL_SAMPLES];
-    /* The first broadcast, for which the groups are made. */
+    /* The first broadcast, which makes the groups. */
     double set_up_us;
 };
 
 struct trial {
-    /* The class that is tried, and the root whose broadcasts are; class -1: none. */
+    /* The broadcasts of this class and root are tried. Class -1: no trial. */
     int class, root;
-    /* The broadcasts since the trial began, and whether the ranks have compared since. */
+    /* Broadcasts since the trial began, and whether the ranks have compared their times since. */
     int broadcasts;
     bool is_old;
     struct trial_times times;
@@ -43,17 +44,17 @@ struct class {
     int root;
     /* This rank's time in calls. */
     double spent_us;
-    /* The way of the next broadcasts; the medians of the last trial, 0 without one; and what the class had taken then. */
+    /* The way of the next broadcasts. Of the last trial: the time of each way, 0 without a trial, and `spent_us` at that time. */
     enum way way;
     double trial_us[WAYS];
     double spent_at_trial_us;
 };
 
 struct choice {
-    /* The broadcasts so far, a long one being several, and at how many the ranks compare next. */
+    /* The number of broadcasts, in which long ones count several times, and the number at which ranks compare next. */
     uint64_t weight, next_comparison;
     bool has_history;
-    /* What trials have taken. */
+    /* The time that trials have cost. */
     double trials_us;
     struct trial trial;
     struct class classes[CLASSES];
@@ -61,18 +62,18 @@ struct choice {
 
 void begin_choice(struct choice *choice);
 
-/* The class of a length: that of its highest bit. */
+/* The class of a length: the index of its highest bit. */
 int class_of(uint64_t bytes);
 
-/* Whether a broadcast is by Treecast, TAKEN, or why it is not. All ranks come to the same result. */
+/* TAKEN if a broadcast is by Treecast, or else the reason. All ranks get the same result. */
 enum outcome choose(const struct choice *choice, int root, uint64_t bytes);
 
 /* Whether the next broadcast is part of a trial. */
 bool is_tried(const struct choice *choice, int root, uint64_t bytes);
 
-/* Notes how long a broadcast took at this rank. At some numbers of broadcasts all ranks of the communicator compare, by
- * collectives of the MPI on it; `is_given_up` tells whether a trial has ended after which no broadcast is by Treecast, so that
- * its groups serve no more. Returns an MPI error code. */
+/* Records the duration of a broadcast at this rank. At some counts all ranks of the communicator compare their times, by
+ * collectives of the MPI on `comm`. `is_given_up` is set if a trial has ended and no class is by Treecast, so that the groups
+ * can be closed. Returns an MPI error code. */
 int note_broadcast(struct choice *choice, MPI_Comm comm, int root, uint64_t bytes, enum way way, double us, bool *is_given_up);
 
 #endif

@@ -10,30 +10,31 @@
 
 #include "node.h"
 
-/* Broadcasts of more bytes go along a tree for long messages: one of short ones would load the first links with several copies. */
+/* Longer broadcasts use a tree for long messages. The tree for short ones would send several copies over the first links. */
 #define LONG_BYTES (64 << 10)
 
-/* The lengths for which the two trees are made. */
+/* The message lengths for which the two trees are built. */
 #define SHORT_MESSAGE_BYTES (1 << 10)
 #define LONG_MESSAGE_BYTES (1 << 20)
 
-/* How often a number is drawn for a group, where another group of a node has it. */
+/* How often a group number is drawn again if another group of a node has it. */
 enum { NUMBER_TRIES = 4 };
 
-/* A root's groups are closed for another root's if it has not broadcast during this number of broadcasts for each root with groups. Roots
- * in turn, more than have groups, would close each other's at each broadcast, which takes longer than a broadcast by the MPI. */
+/* A root loses its groups to another root if it has not broadcast for this number of broadcasts times the number of roots with
+ * groups. If more roots broadcast in turn than can have groups, they must not close each other's groups at each broadcast, which
+ * takes longer than a broadcast by the MPI. */
 enum { UNUSED_BROADCASTS_PER_ROOT = 8 };
 
-/* So many broadcasts of a root are by the MPI before groups are made for it, where Treecast is faster. */
+/* The number of broadcasts by the MPI before another root than that of the trial gets groups. */
 enum { BROADCASTS_WITHOUT_GROUPS = 16 };
 
-/* How long a root waits until the nodes of all ranks have answered, as it makes a group: their network may let no datagrams through. */
+/* How long a root that makes a group waits for the nodes of all ranks. A firewall may drop their datagrams. */
 enum { READY_TIMEOUT_MS = 3000 };
 
-/* What a rank says of a group that is to be made; the least of all ranks counts. */
+/* A rank's result of making a group. The minimum of all ranks counts. */
 enum { UNREACHABLE = -1, REFUSED = 0, MADE = 1 };
 
-/* How long a root waits, as it closes a group, until all members have everything; and a member for the root's close. */
+/* How long a root that closes a group waits for the members' last acknowledgments, and a member for the root's close. */
 enum { CLOSE_TIMEOUT_MS = 5000 };
 
 /* All communicators, for MPI_Finalize. */
@@ -79,7 +80,7 @@ static int64_t now_ms(void)
     return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-/* Waits until the root has closed the group. Its root is in the same call, or will be. */
+/* Waits until the root has closed the group. The root is in the same call, or will be. */
 static void wait_for_close(const struct communicator *communicator, const tc_group *group)
 {
     int64_t until = now_ms() + CLOSE_TIMEOUT_MS;
@@ -90,7 +91,7 @@ static void wait_for_close(const struct communicator *communicator, const tc_gro
         make_progress(communicator);
 }
 
-/* Roots close first: that takes nothing of the members but what their nodes do, so that no two ranks wait for each other. */
+/* Roots close first. That needs only the members' nodes and not their ranks, so no two ranks wait for each other. */
 static void close_as_root(const struct communicator *communicator, struct root_groups *groups)
 {
     int kind;
@@ -142,7 +143,7 @@ static void free_communicator(struct communicator *communicator)
     free(communicator);
 }
 
-/* The communicator is freed or disconnected; in MPI_Finalize it is too, after close_communicators(). */
+/* Called when the communicator is freed or disconnected; in MPI_Finalize after close_communicators(). */
 static int on_comm_free(MPI_Comm comm, int key, void *attribute, void *extra)
 {
     struct communicator *communicator = attribute;
@@ -165,7 +166,7 @@ static int on_comm_free(MPI_Comm comm, int key, void *attribute, void *extra)
     return MPI_SUCCESS;
 }
 
-/* A duplicate finds its own state. */
+/* A duplicate gets a state of its own, at its first broadcast. */
 static int on_comm_dup(MPI_Comm comm, int key, void *extra, void *attribute, void *copy, int *is_copied)
 {
     (void)comm;
@@ -182,7 +183,7 @@ static void create_keyval(void)
     mpi.Comm_create_keyval(on_comm_dup, on_comm_free, &keyval, NULL);
 }
 
-/* A communicator of the same processes for the shim's own use, without the attributes of the program's. */
+/* Creates a communicator of the same processes for the shim's own use, without the attributes of the program's. */
 static int create_private(MPI_Comm comm, MPI_Comm *private)
 {
     MPI_Group group;
@@ -204,7 +205,7 @@ static bool is_one_host(const struct introduction *all, int size)
     return rank == size;
 }
 
-/* Joins the addresses by commas; false, if a rank has none. */
+/* Joins the addresses by commas. Returns false if a rank has none. */
 static bool join_addresses(struct communicator *communicator, const struct endpoint *endpoints)
 {
     char *end = communicator->members = malloc((size_t)communicator->size * (ADDRESS_BYTES + 1));
@@ -218,7 +219,7 @@ static bool join_addresses(struct communicator *communicator, const struct endpo
     return are_all;
 }
 
-/* Opens the nodes, and exchanges where they are. Without one of them, all ranks pass their broadcasts on. */
+/* Opens this rank's node and exchanges the addresses of all nodes. If a node is missing, all ranks pass their broadcasts on. */
 static int exchange_endpoints(struct communicator *communicator, const struct introduction *all)
 {
     struct endpoint own = {0}, *endpoints = calloc((size_t)communicator->size, sizeof *endpoints);
@@ -273,7 +274,7 @@ int set_up_communicator(struct communicator *communicator, MPI_Comm comm)
     error = create_private(comm, &communicator->private);
     if (error == MPI_SUCCESS)
         error = exchange(communicator);
-    /* A program may have as many communicators as its MPI can have. */
+    /* MPIs limit the number of communicators, and the program may need all of them. */
     if (error == MPI_SUCCESS && communicator->outcome != TAKEN)
         mpi.Comm_free(&communicator->private);
     return error;
@@ -319,8 +320,8 @@ bool is_worth_groups(struct communicator *communicator, int root)
     return ++communicator->without_groups[root] > BROADCASTS_WITHOUT_GROUPS;
 }
 
-/* The place for another root: an empty one, or that of the root that was used least recently, whose groups are closed; NULL, if all were
- * used not long ago. */
+/* Finds a place for another root: an empty one, or that of the least recently used root, whose groups are closed. NULL: all
+ * roots were used recently. */
 static struct root_groups *find_place(struct communicator *communicator)
 {
     struct root_groups *oldest = &communicator->roots[0];
@@ -339,7 +340,7 @@ static struct root_groups *find_place(struct communicator *communicator)
     return oldest;
 }
 
-/* What the root says of a group that is to be made. */
+/* What the root tells the members of a group that is to be made. */
 struct proposal {
     uint32_t number;
     uint32_t is_for_long;
@@ -370,7 +371,7 @@ static int try_group(struct communicator *communicator, int root, const struct p
     return result;
 }
 
-/* If all ranks can: they try numbers of the root's until no other group of their nodes has it. */
+/* The ranks try numbers that the root draws, until no other group of their nodes has that number. */
 int make_group(struct communicator *communicator, struct root_groups *groups, bool is_for_long)
 {
     int tries, own, all = REFUSED, error = MPI_SUCCESS;
@@ -456,7 +457,7 @@ void close_communicators(void)
     pthread_mutex_lock(&lock);
     are_closed = true;
     pthread_mutex_unlock(&lock);
-    /* The process that has the node of a host is not to end before the others of that host are done. */
+    /* A process whose node is shared must not end before the other processes of its host are done. */
     mpi.Barrier(MPI_COMM_WORLD);
     close_node();
 }

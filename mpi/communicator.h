@@ -12,30 +12,31 @@
 #include "report.h"
 #include "settings.h"
 
-/* The groups of a communicator for the broadcasts of one root: one whose tree is for short messages, and one whose tree is for long ones.
+/* The groups of a communicator for the broadcasts of one root: one with a tree for short messages, and one with a tree for long
+ * messages.
  *
- * Which of them a broadcast uses follows from its bytes. A rank that passes a different byte count than the root, which is an error of the
- * program, may wait at the other group. It must get that error, and not wait for ever. So the root alone decides: the first group is of the
- * kind that the root says. Before the root makes the other one, it sends an empty message by the first, and the members make it when
- * that comes. And a member that waits for long looks whether a message has come by the other group. */
+ * The byte count of a broadcast decides which of them it uses. If a rank passes a different byte count than the root, which is an
+ * error of the program, the rank may wait for the wrong group. It must get the error and not wait for ever. So the root alone
+ * decides which group is made first. Before the root makes the second one, it sends an empty message by the first, and the
+ * members make the second one when they receive that message. A member that waits for long checks the other group for messages. */
 struct root_groups {
     int root;
     /* The number of the communicator's last broadcast of this root. */
     uint64_t used_at;
-    /* By whether the messages are long; NULL: not made. */
+    /* Index 0: for short messages, 1: for long ones. NULL: not made. */
     tc_group *by_length[2];
-    /* The error code that each further broadcast returns; MPI_SUCCESS: none. */
+    /* The error code of each further broadcast; MPI_SUCCESS: none. */
     int error;
 };
 
 struct communicator {
     int rank, size;
-    /* How many broadcasts are by Treecast, and whether the ranks have exchanged what that needs. */
+    /* Which broadcasts are by Treecast, and whether the ranks have exchanged their addresses for that. */
     struct choice choice;
     bool is_set_up;
-    /* Ranks, tags and collectives of the shim's own, of the same processes, once it is set up. */
+    /* The same processes with ranks, tags and collectives of the shim's own, after set_up_communicator(). */
     MPI_Comm private;
-    /* Why its broadcasts are passed on to the MPI; TAKEN: they are not. */
+    /* TAKEN, or why all its broadcasts are passed on to the MPI. */
     enum outcome outcome;
     /* The addresses of its ranks' nodes, as tc_group_new() takes them, and the groups' token. */
     char *members;
@@ -45,7 +46,7 @@ struct communicator {
     int roots_max;
     struct root_groups roots[ROOTS_MAX];
     uint64_t broadcasts;
-    /* Those of each root that has no groups. */
+    /* By root: the number of its broadcasts while it had no groups. */
     uint32_t *without_groups;
     struct report report;
     struct communicator *next, *previous;
@@ -57,7 +58,7 @@ int find_communicator(MPI_Comm comm, struct communicator **found);
 /* Exchanges addresses, unless that was done: all ranks have to be in this call. Returns an MPI error code. */
 int set_up_communicator(struct communicator *communicator, MPI_Comm comm);
 
-/* Whether a root has groups, or has broadcast so often that they pay. All ranks call it for each of its broadcasts. */
+/* Whether a root has groups, or has broadcast often enough to get some. All ranks call it once for each of its broadcasts. */
 bool is_worth_groups(struct communicator *communicator, int root);
 
 /* Closes the groups of all roots. All ranks have to be in this call. */

@@ -13,7 +13,7 @@
 #include "node.h"
 #include "settings.h"
 
-/* A line of the file: what was measured where, and the times by the MPI and by Treecast. */
+/* The first line of the file. Each other line has the times of one class of lengths. */
 #define HEADER "# MPI\tsettings\tranks\tranks per host\tbytes from\tMPI us\tTreecast us\n"
 
 /* The most lines of the file; older ones are dropped. */
@@ -21,15 +21,15 @@ enum { LINES_MAX = 1024, LINE_BYTES = 512 };
 
 struct line {
     char text[LINE_BYTES];
-    /* The bytes before the times, which are the same in lines about the same. */
-    size_t about;
+    /* The length of the key: the columns before the times. */
+    size_t key_bytes;
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct line *kept;
 static int kept_count;
 
-/* The MPI's name and version: the beginning of what it says of itself, without tabs. */
+/* The MPI's name and version: the beginning of its version string, without tabs. */
 static void name_mpi(char *name, size_t capacity)
 {
     char version[MPI_MAX_LIBRARY_VERSION_STRING] = "";
@@ -44,50 +44,64 @@ static void name_mpi(char *name, size_t capacity)
     snprintf(name, capacity, "%.63s", version);
 }
 
-/* What a line is about; its number of bytes, of which the parts leave room for the times. */
-static size_t write_about(char text[LINE_BYTES], MPI_Comm comm, int class)
+/* A hash of the settings of nodes and groups (FNV-1a), and not their text, which may hold secrets. */
+static uint64_t hash_settings(void)
+{
+    const char *const texts[] = {settings()->node, settings()->group};
+    uint64_t hash = 0xcbf29ce484222325u;
+    const char *byte;
+    size_t i;
+
+    for (i = 0; i < sizeof texts / sizeof *texts; i++)
+        for (byte = texts[i]; *byte; byte++)
+            hash = (hash ^ (unsigned char)*byte) * 0x100000001b3u;
+    return hash;
+}
+
+/* Writes the key of a line and returns its length, which leaves room for the times. */
+static size_t write_key(char text[LINE_BYTES], MPI_Comm comm, int class)
 {
     char name[64];
     int ranks;
 
     name_mpi(name, sizeof name);
     mpi.Comm_size(comm, &ranks);
-    return (size_t)snprintf(text, LINE_BYTES, "%s\t%.120s%.120s\t%d\t%d\t%llu\t", name, settings()->node, settings()->group,
-                            ranks, local_ranks(), 1ull << class);
+    return (size_t)snprintf(text, LINE_BYTES, "%s\t%016llx\t%d\t%d\t%llu\t", name, (unsigned long long)hash_settings(), ranks,
+                            local_ranks(), 1ull << class);
 }
 
-/* Where two lines are about the same. */
-static bool is_about(const char *line, const char *about, size_t bytes)
+/* Whether a line has this key. */
+static bool has_key(const char *line, const char *key, size_t bytes)
 {
-    return !strncmp(line, about, bytes);
+    return !strncmp(line, key, bytes);
 }
 
 void find_history(MPI_Comm comm, double us[CLASSES][WAYS])
 {
     FILE *file = *settings()->history ? fopen(settings()->history, "re") : NULL;
-    char line[LINE_BYTES], about[CLASSES][LINE_BYTES];
+    char line[LINE_BYTES], key[CLASSES][LINE_BYTES];
     size_t bytes[CLASSES];
     int class;
 
     if (!file)
         return;
     for (class = 0; class < CLASSES; class++)
-        bytes[class] = write_about(about[class], comm, class);
+        bytes[class] = write_key(key[class], comm, class);
     while (fgets(line, sizeof line, file))
         for (class = 0; class < CLASSES; class++)
-            if (is_about(line, about[class], bytes[class]) &&
+            if (has_key(line, key[class], bytes[class]) &&
                 sscanf(line + bytes[class], "%lf\t%lf", &us[class][BY_MPI], &us[class][BY_TREECAST]) != WAYS)
                 us[class][BY_MPI] = us[class][BY_TREECAST] = 0;
     fclose(file);
 }
 
-/* The place of a line about this, or of a new one; NULL: there is no room. */
-static struct line *find_line(const char *text, size_t about)
+/* The kept line with this key, or a new one; NULL: there is no room. */
+static struct line *find_line(const char *text, size_t key_bytes)
 {
     int i;
 
     for (i = 0; i < kept_count; i++)
-        if (kept[i].about == about && is_about(kept[i].text, text, about))
+        if (kept[i].key_bytes == key_bytes && has_key(kept[i].text, text, key_bytes))
             return &kept[i];
     if (!kept)
         kept = calloc(LINES_MAX, sizeof *kept);
@@ -97,15 +111,15 @@ static struct line *find_line(const char *text, size_t about)
 void keep_history(MPI_Comm comm, int class, const double us[WAYS])
 {
     char text[LINE_BYTES];
-    size_t about = write_about(text, comm, class);
+    size_t key_bytes = write_key(text, comm, class);
     struct line *line;
 
     pthread_mutex_lock(&lock);
-    line = find_line(text, about);
+    line = find_line(text, key_bytes);
     if (line) {
-        memcpy(line->text, text, about);
-        line->about = about;
-        snprintf(line->text + about, sizeof line->text - about, "%.6g\t%.6g\n", us[BY_MPI], us[BY_TREECAST]);
+        memcpy(line->text, text, key_bytes);
+        line->key_bytes = key_bytes;
+        snprintf(line->text + key_bytes, sizeof line->text - key_bytes, "%.6g\t%.6g\n", us[BY_MPI], us[BY_TREECAST]);
     }
     pthread_mutex_unlock(&lock);
 }
@@ -115,12 +129,12 @@ static bool is_kept(const char *line)
     int i;
 
     for (i = 0; i < kept_count; i++)
-        if (is_about(line, kept[i].text, kept[i].about))
+        if (has_key(line, kept[i].text, kept[i].key_bytes))
             return true;
     return false;
 }
 
-/* The lines of the present file that are about something else, up to the most, of which the last are the newest. */
+/* Copies the lines of the present file with other keys. If there are too many, the oldest, which are first, are dropped. */
 static void copy_others(FILE *to)
 {
     FILE *file = fopen(settings()->history, "re");
@@ -138,17 +152,17 @@ static void copy_others(FILE *to)
         fclose(file);
 }
 
-/* Makes the folders of a path. */
-static void make_folders(const char *path)
+/* Creates the directories of a path. */
+static void make_directories(const char *path)
 {
-    char *folder = strdup(path), *slash;
+    char *directory = strdup(path), *slash;
 
-    for (slash = folder ? strchr(folder + 1, '/') : NULL; slash; slash = strchr(slash + 1, '/')) {
+    for (slash = directory ? strchr(directory + 1, '/') : NULL; slash; slash = strchr(slash + 1, '/')) {
         *slash = '\0';
-        mkdir(folder, 0777);
+        mkdir(directory, 0777);
         *slash = '/';
     }
-    free(folder);
+    free(directory);
 }
 
 static bool write_history(const char *path)
@@ -175,7 +189,7 @@ void save_history(void)
     if (!*path || !kept_count)
         return;
     snprintf(partial, sizeof partial, "%s.%ld.part", path, (long)getpid());
-    make_folders(path);
+    make_directories(path);
     if (!write_history(partial) || rename(partial, path) != 0) {
         if (settings()->reports)
             fprintf(stderr, "treecast: %s is not written: %s\n", path, strerror(errno));

@@ -1,4 +1,4 @@
-/* What trials have measured, kept in a file for later runs of the same MPI, ranks and engine (TREECAST_MPI_HISTORY). */
+/* Keeps the results of trials in a file, for later runs with the same MPI, number of ranks and settings (TREECAST_MPI_HISTORY). */
 
 #ifndef TREECAST_MPI_HISTORY_H
 #define TREECAST_MPI_HISTORY_H
@@ -6,13 +6,13 @@
 #include "library.h"
 #include "report.h"
 
-/* Reads the times of earlier runs on communicators of as many ranks; 0 where there are none. */
+/* Reads the times of earlier runs on communicators with the same number of ranks; 0 if there are none. */
 void find_history(MPI_Comm comm, double us[CLASSES][WAYS]);
 
-/* Keeps the times of a class, for save_history(). */
+/* Keeps the times of a class until save_history(). */
 void keep_history(MPI_Comm comm, int class, const double us[WAYS]);
 
-/* Adds what this process has kept to the file, which is replaced as a whole. */
+/* Adds the kept times to the file, which is replaced as a whole. */
 void save_history(void);
 
 #endif

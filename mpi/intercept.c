@@ -1,4 +1,4 @@
-/* The functions of MPI that a program calls and that this library has before the MPI's: broadcasts, and the end. */
+/* The MPI functions that this library defines in front of the MPI's own: broadcasts and MPI_Finalize. */
 
 #define _GNU_SOURCE
 
@@ -18,12 +18,12 @@
 /* A function under a name of MPI. Its C name differs, since mpi.h declares that with the types of one interface. */
 #define INTERCEPT(name) __asm__(#name) __attribute__((visibility("default")))
 
-/* A handle of any interface: a pointer in some, an int in others. Where the process's MPI has another interface than this shim, handles have to
- * be passed on as they are; both are passed in a register, of which an int is the lower half. */
+/* A handle of any MPI: a pointer in some interfaces, an int in others. If the process's MPI has a different interface than this
+ * shim, handles are passed on unchanged; both kinds are passed in a register, of which an int is the lower half. */
 typedef uintptr_t handle;
 
-/* The MPI's own function under its profiling name, to which a call is passed on. Ends the process if the MPI has none: a program can only call it
- * because this library has it. */
+/* The MPI's own function, by its profiling name. If the MPI lacks it, the process ends: the program could call it only because
+ * this library defines it. */
 #define PASS_TO(type, name)                                                    \
     __extension__({                                                            \
         static _Atomic(type *) found;                                          \
@@ -44,7 +44,7 @@ static uint64_t now_ns(void)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-/* Whether broadcasts of a communicator may be taken at all. Each rank can say that by itself, and all say the same. */
+/* Whether a broadcast may be taken at all. Each rank decides that by itself, and all get the same result. */
 static enum outcome judge(MPI_Comm comm, int root, uint64_t bytes)
 {
     int is_intercommunicator, size;
@@ -76,13 +76,13 @@ struct call {
     int root;
     struct buffer buffer;
     uint64_t since_ns;
-    /* The state of the communicator, if it may be taken at all. */
+    /* The state of the communicator; NULL if the broadcast may not be taken at all. */
     struct communicator *communicator;
-    /* Whether it is taken, or why not. */
+    /* TAKEN, or why it is passed on. */
     enum outcome outcome;
 };
 
-/* Whether a communicator takes a broadcast. All ranks come to the same result. */
+/* Whether a broadcast is taken on this communicator. All ranks get the same result. */
 static enum outcome judge_in(struct communicator *communicator, const struct call *call)
 {
     uint64_t bytes = call->buffer.bytes;
@@ -98,14 +98,14 @@ static enum outcome judge_in(struct communicator *communicator, const struct cal
     return is_worth_groups(communicator, call->root) ? TAKEN : RARE_ROOT;
 }
 
-/* Carries out a broadcast by Treecast, if that can be had; the call's outcome tells. Returns an MPI error code. */
+/* Carries out a broadcast by Treecast. If that is impossible, the call's outcome is not TAKEN. Returns an MPI error code. */
 static int carry_out(struct call *call)
 {
     struct communicator *communicator = call->communicator;
     struct root_groups *groups = NULL;
     int error = set_up_communicator(communicator, call->comm);
 
-    /* The settings of rank 0 count, which are known now. */
+    /* Now the bounds of rank 0 are known. */
     if (error == MPI_SUCCESS && communicator->outcome == TAKEN &&
         (call->buffer.bytes < communicator->bytes_min || call->buffer.bytes > communicator->bytes_max))
         call->outcome = OTHER_BYTES;
@@ -121,7 +121,7 @@ static int carry_out(struct call *call)
     return error;
 }
 
-/* Carries out a broadcast, or says by the call's outcome that it is to be passed on. Returns an MPI error code. */
+/* Carries out a broadcast, unless it is to be passed on: then the call's outcome is not TAKEN. Returns an MPI error code. */
 static int take(struct call *call)
 {
     int error;
@@ -138,7 +138,7 @@ static int take(struct call *call)
     return call->outcome == TAKEN ? carry_out(call) : MPI_SUCCESS;
 }
 
-/* Counts a broadcast that has ended, by either way, and measures it. Returns the MPI error code of the broadcast, or of a comparison. */
+/* Counts and measures a broadcast that has ended. Returns its error code, or that of a comparison between ranks. */
 static int end_call(struct call *call, int error)
 {
     struct communicator *communicator = call->communicator;
@@ -178,7 +178,7 @@ bcast_init_function intercept_bcast_init INTERCEPT(MPI_Bcast_init);
 bcast_init_c_function intercept_bcast_init_c INTERCEPT(MPI_Bcast_init_c);
 int intercept_finalize(void) INTERCEPT(MPI_Finalize);
 
-/* Carries out a broadcast, unless it is to be passed on. Then `is_passed_on` is set; otherwise the result is an MPI error code. */
+/* Carries out a broadcast and returns its error code, or sets `is_passed_on`. */
 static int begin_call(struct call *call, void *address, MPI_Count count, handle type, int root, handle comm, bool *is_passed_on)
 {
     int error;
@@ -223,7 +223,7 @@ int intercept_bcast_c(void *address, MPI_Count count, handle type, int root, han
     return end_call(&call, PASS_TO(bcast_c_function, "PMPI_Bcast_c")(address, count, type, root, comm));
 }
 
-/* A request is completed by the MPI's own functions, so that it has to be one of the MPI. */
+/* The MPI's own functions complete requests, so a request must be one of the MPI. */
 int intercept_ibcast(void *address, int count, handle type, int root, handle comm, void *request)
 {
     count_passed(NONBLOCKING);

@@ -42,7 +42,7 @@ struct endpoint {
     char address[ADDRESS_BYTES];
 };
 
-/* The number of ranks that the launcher has started on this host; 0: it does not say. */
+/* The number of ranks that the launcher started on this host; 0: unknown. */
 int local_ranks(void);
 
 /* Opens this process's node, unless it is open, at one of its addresses: one in a network that all ranks are in, as far as there is one.

@@ -1,4 +1,4 @@
-/* Statistics of the broadcasts of a communicator: how many were taken or passed on, and their times. */
+/* Statistics of the broadcasts of a communicator: numbers taken and passed on, and times. */
 
 #ifndef TREECAST_MPI_REPORT_H
 #define TREECAST_MPI_REPORT_H
@@ -7,8 +7,10 @@
 
 #include "library.h"
 
-/* Who carries out a broadcast, and lengths with the same highest bit. */
+/* Who carries out a broadcast. */
 enum way { BY_MPI, BY_TREECAST, WAYS };
+
+/* Classes of lengths: those with the same highest bit. */
 enum { CLASSES = 40 };
 
 /* Whether a broadcast is taken, or why not. All ranks of a communicator come to the same result. */
@@ -45,10 +47,10 @@ struct report {
     /* The least and the most bytes of a broadcast that was taken, and all. */
     uint64_t bytes_min, bytes_max, bytes;
     uint64_t groups, errors;
-    /* What prevented broadcasts from being taken, where that was an error. */
+    /* The error that prevented broadcasts from being taken. */
     char why[256];
     uint32_t times[TIME_STEPS];
-    /* What trials have measured: medians of the slowest rank. */
+    /* Results of trials: medians of the slowest rank. */
     double trial_us[CLASSES][WAYS];
 };
 

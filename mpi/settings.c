@@ -76,7 +76,7 @@ static void read_trial_percent(void)
         values.trial_percent = percent;
 }
 
-/* The file of the variable, or else one in the user's folder for caches; none with `off`. */
+/* The file of the variable, or else one in the user's cache directory; none with `off`. */
 static void read_history(void)
 {
     const char *value = variable("TREECAST_MPI_HISTORY"), *cache = variable("XDG_CACHE_HOME"), *home = variable("HOME");

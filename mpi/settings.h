@@ -9,7 +9,7 @@
 /* The most roots of one communicator that have groups at a time, whatever TREECAST_MPI_ROOTS says. */
 enum { ROOTS_MAX = 64 };
 
-/* Which broadcasts are taken: those of classes that are faster so, by measurement (choice.h), all, or none. */
+/* Which broadcasts are taken: those that are faster by measurement (choice.h), all, or none. */
 enum choice_setting { CHOICE_MEASURE, CHOICE_ALWAYS, CHOICE_NEVER };
 
 struct settings {
@@ -17,7 +17,7 @@ struct settings {
     enum choice_setting choice;
     /* The share of the time in broadcasts that trials may take, in percent. */
     double trial_percent;
-    /* The file in which what was measured is kept for later runs; empty: none. */
+    /* The file for results of trials; empty: none. */
     char history[4096];
     /* Whether rank 0 prints a report at MPI_Finalize. */
     bool reports;

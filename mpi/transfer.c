@@ -8,30 +8,32 @@
 
 #include "datatype.h"
 
-/* The longest message of Treecast: a longer broadcast is several. */
+/* The longest message of Treecast. A longer broadcast is split into several messages. */
 #define MESSAGE_BYTES_MAX (1ull << 32)
 
-/* Data that is not contiguous is packed into a buffer of this many bytes, or of one element if that has more. */
+/* The buffer into which data that is not contiguous is packed. One element that is longer gets a longer buffer. */
 #define PACKED_BYTES (256 << 10)
 
-/* Room for any packet. */
+/* The longest packet. */
 #define PACKET_BYTES_MAX (64 << 10)
 
-/* The intervals at which a rank that waits lets its MPI make progress: short at first, for a rank that waits for a message of this one. */
+/* How often a waiting rank lets its MPI make progress. The interval is short at first, because another rank may wait for a
+ * message of this one. */
 enum { WAIT_MIN_MS = 1, WAIT_MAX_MS = 8 };
 
-/* A rank that has waited for this time while a message lay in the root's other group has passed a different byte count than the root:
- * what the root sends by one group before a message of the other arrives earlier, except for lost packets, which are retransmitted soon. */
+/* If a message lies in the root's other group for this long while this rank waits, the rank has passed a different byte count
+ * than the root. Otherwise the message that this rank waits for would have come first: the root sent it first, and lost packets
+ * are retransmitted within this time. */
 enum { OTHER_GROUP_MS = 2000 };
 
-/* The bytes of a broadcast: messages of MESSAGE_BYTES_MAX, and a last one of the rest. */
+/* A broadcast as messages of MESSAGE_BYTES_MAX bytes and a last one with the rest. */
 struct stream {
     struct communicator *communicator;
     struct root_groups *groups;
-    /* The group of this broadcast, and which of the two it is. */
+    /* The group that carries this broadcast, and whether it is the one for long messages. */
     tc_group *group;
     bool is_for_long;
-    /* The bytes that the broadcast and its current message lack, and the length of that. */
+    /* Bytes still to be transferred, of the broadcast and of its current message; the length of the current message. */
     uint64_t rest, message_rest, message_bytes;
 };
 
@@ -49,7 +51,7 @@ static void advance(struct stream *stream, size_t bytes)
         begin_message(stream);
 }
 
-/* How many of `bytes` bytes belong to the current message. */
+/* The part of the next `bytes` bytes that belongs to the current message. */
 static size_t of_message(const struct stream *stream, size_t bytes)
 {
     return bytes < stream->message_rest ? bytes : (size_t)stream->message_rest;
@@ -65,13 +67,13 @@ static void wait_once(const struct stream *stream, int *wait_ms)
 static pthread_once_t class_once = PTHREAD_ONCE_INIT;
 static int error_class;
 
-/* A class of its own: MPICH adds no text to codes of other classes. */
+/* An error class of our own, because MPICH adds no text to error codes of predefined classes. */
 static void add_class(void)
 {
     mpi.Add_error_class(&error_class);
 }
 
-/* Returns an MPI error code for the last error of Treecast. Every later broadcast of this root returns it too. */
+/* Turns the last error of Treecast into an MPI error code, which every later broadcast of this root returns too. */
 static int fail(struct communicator *communicator, struct root_groups *groups)
 {
     char text[MPI_MAX_ERROR_STRING];
@@ -87,7 +89,7 @@ static int fail(struct communicator *communicator, struct root_groups *groups)
     return groups->error;
 }
 
-/* Sends bytes until less than a packet is left; `all_sent` is the number of bytes that were sent. */
+/* Sends all whole packets of the data. `all_sent` is set to the number of bytes sent; the rest, less than a packet, stays. */
 static int send_bytes(struct stream *stream, const char *bytes, size_t length, size_t *all_sent)
 {
     int wait_ms = WAIT_MIN_MS;
@@ -113,7 +115,7 @@ static int send_bytes(struct stream *stream, const char *bytes, size_t length, s
     return MPI_SUCCESS;
 }
 
-/* Receives and drops the rest of a message whose length differs from the expected one; `received` bytes of it were received. */
+/* Receives and drops the rest of a message of unexpected length, of which `received` bytes have been received. */
 static int discard_message(const struct stream *stream, const tc_group *group, uint64_t message_bytes, size_t received)
 {
     char *nowhere = malloc(PACKET_BYTES_MAX);
@@ -137,21 +139,21 @@ static tc_group *other_group(const struct stream *stream)
     return stream->groups->by_length[!stream->is_for_long];
 }
 
-/* The root has said, by an empty message, that it makes the other one of the two groups: that is the way of its broadcast. */
+/* The root has announced, by an empty message, that it makes its other group and sends this broadcast by it. */
 static int make_told_group(struct stream *stream, bool is_for_long)
 {
     int error = make_group(stream->communicator, stream->groups, is_for_long);
 
     if (error != MPI_SUCCESS || stream->communicator->outcome != TAKEN)
         return error;
-    /* This rank expects a number of bytes for the first one. */
+    /* This rank's byte count belongs to the first group: it differs from the root's. */
     if (is_for_long != stream->is_for_long)
         return discard_message(stream, other_group(stream), UINT64_MAX, 0);
     stream->group = stream->groups->by_length[is_for_long];
     return MPI_SUCCESS;
 }
 
-/* Whether a message has come by the other group. */
+/* Whether the other group has a message. */
 static bool has_other_message(const struct stream *stream)
 {
     uint64_t message_bytes;
@@ -161,7 +163,7 @@ static bool has_other_message(const struct stream *stream)
            tc_group_receive_part(other_group(stream), NULL, 0, 0, &message_bytes, &received) == TC_BUFFER_TOO_SMALL;
 }
 
-/* Receives at most `capacity` bytes, which is room for a packet or for the rest; says how many. */
+/* Receives at most `capacity` bytes, which must hold a packet or the rest. `received` is set to their number. */
 static int receive_bytes(struct stream *stream, char *bytes, size_t capacity, size_t *received)
 {
     int wait_ms = WAIT_MIN_MS, other_ms = 0;
@@ -178,7 +180,7 @@ static int receive_bytes(struct stream *stream, char *bytes, size_t capacity, si
             advance(stream, *received);
             return MPI_SUCCESS;
         case TC_TIMED_OUT:
-            /* Counted from when the other message is there, and looked at after this group. */
+            /* The time counts from the arrival of the other message, and this group is looked at first. */
             if (other_ms > OTHER_GROUP_MS)
                 return discard_message(stream, other_group(stream), UINT64_MAX, 0);
             other_ms = has_other_message(stream) ? other_ms + wait_ms : 0;
@@ -193,7 +195,7 @@ static int receive_bytes(struct stream *stream, char *bytes, size_t capacity, si
     }
 }
 
-/* At a member: makes the group of this broadcast, once the root says by the other one that it does. */
+/* At a member: waits for the root's announcement in the other group, and makes the group of this broadcast. */
 static int await_group(struct stream *stream)
 {
     int wait_ms = WAIT_MIN_MS;
@@ -208,7 +210,7 @@ static int await_group(struct stream *stream)
             wait_once(stream, &wait_ms);
             break;
         case TC_BUFFER_TOO_SMALL:
-            /* The root sends its broadcast by this group. */
+            /* The root sends its broadcast by the other group. */
             return discard_message(stream, other_group(stream), UINT64_MAX, 0);
         default:
             return fail(stream->communicator, stream->groups);
@@ -216,14 +218,14 @@ static int await_group(struct stream *stream)
     }
 }
 
-/* Elements that are packed or unpacked piece by piece. */
+/* The state of packing or unpacking elements piece by piece. */
 struct packing {
     const struct buffer *buffer;
-    /* The bytes of data of an element, and its distance to the next one. */
+    /* The data bytes of an element, and the distance from one element to the next. */
     MPI_Count size, extent;
-    /* The next element. */
+    /* The index of the next element. */
     MPI_Count next;
-    /* The packed bytes that are not sent, or not unpacked. */
+    /* Packed bytes that are not sent or unpacked yet. */
     char *bytes;
     size_t capacity, filled;
 };
@@ -298,7 +300,7 @@ static int send_packed(struct stream *stream, const struct buffer *buffer)
     if (error != MPI_SUCCESS && stream->groups->error == MPI_SUCCESS) {
         int kind;
 
-        /* The others wait for the rest: they learn that the groups have ended. */
+        /* The members wait for the rest of the message. They learn that the groups have ended. */
         for (kind = 0; kind < 2; kind++) {
             tc_group_free(stream->groups->by_length[kind]);
             stream->groups->by_length[kind] = NULL;
@@ -329,8 +331,8 @@ static int receive_packed(struct stream *stream, const struct buffer *buffer)
     return error;
 }
 
-/* At the root: says by the other group, with an empty message, that it makes the group of this broadcast. Not where a member is lost, which
- * would not come. */
+/* At the root: announces, by an empty message in the other group, that it makes the group of this broadcast. If a member is
+ * lost, nothing is announced, since that member could not take part. */
 static int announce_group(const struct stream *stream)
 {
     int wait_ms = WAIT_MIN_MS;

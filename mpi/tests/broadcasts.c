@@ -462,7 +462,7 @@ static void killed_rank(void)
     }
 }
 
-/* A rank is stopped for six seconds, as by a debugger: first a member, then the root. Nothing is lost. */
+/* A rank is stopped for three seconds, as by a debugger: first a member, then the root. Nothing is lost. */
 static void stopped_rank(void)
 {
     enum { ROUNDS = 400 };
@@ -476,7 +476,7 @@ static void stopped_rank(void)
             pid_t self = getpid();
 
             if (fork() == 0) {
-                sleep(6);
+                sleep(3);
                 kill(self, SIGCONT);
                 _exit(0);
             }
