@@ -42,7 +42,8 @@ def load(
     link. `degree` is the number of destinations of each multicast; 1 is unicast. `scheme`, `order` and `offload`
     are as for `plan` and `simulate`. `message` is the length of each message in flits; None means one packet. `arrivals`
     is the arrival process: `exponential`, `fixed`, `bernoulli`, `burst:size=8`; `destination_sets` the choice of destinations:
-    `random`, `fixed`, `neighbours`.
+    `random`, `fixed`, `neighbours`, `hot-spot:percent=10`, and with `degree` 1 `transpose`, `bit-complement`, `bit-reverse`, `shuffle`,
+    `tornado`.
 
     The run lasts `cycles`, of which the first `warmup` are not measured; None means half. It ends as `saturated` when the number of
     multicasts in flight keeps growing, or exceeds `backlog_max`; None means 64 per host. `parameters`, `seed`, `simulator`

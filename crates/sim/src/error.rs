@@ -63,6 +63,24 @@ pub enum SimError {
         /// The number of hosts.
         hosts: u32,
     },
+    /// A traffic pattern with one destination for each host, and a number of destinations other than 1.
+    #[error("invalid degree {degree}: hosts have one destination each with the destination sets '{pattern}'")]
+    PatternDegree {
+        /// The name of the pattern.
+        pattern: &'static str,
+        /// Destinations per multicast.
+        degree: u32,
+    },
+    /// A traffic pattern that the number of hosts does not allow.
+    #[error("the destination sets '{pattern}' need {expected}, and the fabric has {hosts}")]
+    Pattern {
+        /// The name of the pattern.
+        pattern: &'static str,
+        /// The number of hosts that it needs.
+        expected: &'static str,
+        /// The number of hosts.
+        hosts: u32,
+    },
     /// A measurement window that is too short, or a run that is too long.
     #[error(
         "invalid window: {cycles} with a warm-up of {warmup}; a run measures at least 20 cycles and has at most 2^48"

@@ -50,8 +50,8 @@ pub use document::{DeadlockDocument, DeliveryDocument, FORMAT, RunContext, RunDo
 pub use error::SimError;
 pub use load::{
     Arrivals, DestinationSets, LOAD_FORMAT, LinkUtilization, LoadContext, LoadDocument, LoadFigures,
-    LoadOutcome, LoadRun, LoadSetup, SATURATION_FORMAT, Saturation, SaturationDocument, SaturationPoint,
-    SaturationPointDocument, ShortWindow,
+    LoadOutcome, LoadRun, LoadSetup, Permutation, SATURATION_FORMAT, Saturation, SaturationDocument,
+    SaturationPoint, SaturationPointDocument, ShortWindow,
 };
 pub use multicast::{MESSAGE_MAX, packet_count};
 pub use observer::{Slice, Track, Work};

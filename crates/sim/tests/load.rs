@@ -335,3 +335,58 @@ fn a_torus_carries_more_with_even_ties_and_more_again_with_balanced_channels() {
         "{plain} {balanced} {even} {both}"
     );
 }
+
+/// The load of the busiest link, as a multiple of the applied load.
+fn busiest_link(spec: &str, sets: &str) -> f64 {
+    let fabric = fabric(spec, "auto");
+    let parameters =
+        "host_overhead=0,nic_overhead=0,bus_mb_per_s=0,packet_flits=16,headers=free".parse().unwrap();
+    let scheme = Scheme::tree(TreeScheme::Separate);
+    let run = LoadRun {
+        message: Flits(16),
+        load: 0.05,
+        arrivals: Arrivals::Fixed,
+        sets: sets.parse().unwrap(),
+        cycles: Cycles(200_000),
+        warmup: Cycles(10_000),
+        ..run(&fabric, &scheme, &parameters)
+    };
+    run.simulate().unwrap().figures.link_utilization.max / run.load
+}
+
+/// The channel loads of dimension-order routing: k - 1 for transpose and k / 2 for bit complement on a mesh, k / 2 - 1 for tornado
+/// on a torus (Dally and Towles, sections 3.2 and 3.3). The link to the hot host carries its share of all others' packets.
+#[test]
+fn patterns_load_the_busiest_link_as_the_literature_says() {
+    for (spec, sets, expected) in [
+        ("mesh:k=8,n=2", "transpose", 7.0),
+        ("mesh:k=8,n=2", "bit-complement", 4.0),
+        ("torus:k=8,n=2", "tornado", 3.0),
+        ("torus:k=8,n=2", "hot-spot:percent=10", 63.0 * 0.1 + 0.9),
+    ] {
+        let found = busiest_link(spec, sets);
+        assert!((found / expected - 1.0).abs() < 0.04, "{spec}, {sets}: {found}, not {expected}");
+    }
+}
+
+#[test]
+fn patterns_that_the_fabric_or_the_degree_do_not_allow_are_errors() {
+    let error = |spec: &str, sets: &str, degree| {
+        let (fabric, scheme) = (fabric(spec, "auto"), Scheme::tree(TreeScheme::Separate));
+        let parameters = Parameters::default();
+        let sets = sets.parse().unwrap();
+        LoadRun { sets, degree, ..run(&fabric, &scheme, &parameters) }.simulate().unwrap_err().to_string()
+    };
+    assert_eq!(
+        error("star:12", "transpose", 1),
+        "the destination sets 'transpose' need a square number of hosts, and the fabric has 12"
+    );
+    assert_eq!(
+        error("star:12", "shuffle", 1),
+        "the destination sets 'shuffle' need a number of hosts that is a power of two, and the fabric has 12"
+    );
+    assert_eq!(
+        error("star:16", "tornado", 3),
+        "invalid degree 3: hosts have one destination each with the destination sets 'tornado'"
+    );
+}

@@ -3,6 +3,7 @@
 
 mod document;
 mod measurement;
+mod permutation;
 mod run;
 mod saturation;
 mod statistics;
@@ -14,6 +15,7 @@ pub use document::{
     SaturationPointDocument,
 };
 pub use measurement::{LinkUtilization, LoadFigures};
+pub use permutation::Permutation;
 pub use run::{LoadOutcome, LoadRun};
 pub use saturation::{Saturation, SaturationPoint};
 pub use traffic::{Arrivals, DestinationSets};

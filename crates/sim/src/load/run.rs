@@ -196,6 +196,7 @@ impl LoadRun<'_> {
         if !(1..hosts).contains(&self.degree) {
             return Err(SimError::Degree { degree: self.degree, hosts });
         }
+        self.permutation()?;
         check_offload(self.offload)?;
         packet_count(self.message, self.parameters.packet_flits)?;
         if !(f64::MIN_POSITIVE..=1.0).contains(&self.load) {
@@ -213,6 +214,21 @@ impl LoadRun<'_> {
             (Arrivals::Burst { size }, most) if size as usize > most => Err(SimError::Burst { size, most }),
             _ => Ok(()),
         }
+    }
+
+    /// The destination of each host, if the destination sets are a permutation.
+    fn permutation(&self) -> Result<Vec<HostId>, SimError> {
+        let DestinationSets::Permutation(permutation) = self.sets else { return Ok(Vec::new()) };
+        if self.degree != 1 {
+            return Err(SimError::PatternDegree { pattern: permutation.name(), degree: self.degree });
+        }
+        let topology = self.fabric.topology();
+        let hosts = topology.host_count();
+        permutation.destinations(hosts, topology.grid()).map_err(|expected| SimError::Pattern {
+            pattern: permutation.name(),
+            expected,
+            hosts,
+        })
     }
 
     fn mean_gap(&self) -> f64 {
@@ -234,6 +250,7 @@ impl LoadRun<'_> {
             self.mean_gap(),
             self.arrivals,
             self.sets,
+            &self.permutation()?,
             self.seed,
         );
         Ok(traffic.map(move |Arrival { number, cycle, source, destinations }| {

@@ -10,6 +10,8 @@ use rand_pcg::Pcg64;
 use treecast_fabric::HostId;
 use treecast_terms::{Cycles, NameAndOptions, SpecError};
 
+use super::permutation::Permutation;
+
 /// The arrival process of each host. The mean interarrival time of all of them is the message length over the applied load.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Arrivals {
@@ -83,31 +85,66 @@ pub enum DestinationSets {
     Fixed,
     /// The hosts with the next numbers, modulo the number of hosts.
     Neighbours,
+    /// As `Random`, but with this probability host 0 is among the destinations of each other host (Pfister and Norton, "Hot
+    /// spot contention and combining in multistage interconnection networks", 1985).
+    HotSpot {
+        /// The probability in percent, from 1 to 100.
+        percent: u32,
+    },
+    /// One destination, which depends on the number of the source.
+    Permutation(Permutation),
 }
 
 impl DestinationSets {
-    /// All of them with their names.
-    pub const NAMES: [(&str, Self); 3] =
-        [("random", Self::Random), ("fixed", Self::Fixed), ("neighbours", Self::Neighbours)];
+    /// The names that it is read from.
+    pub fn names() -> Vec<&'static str> {
+        let permutations = Permutation::NAMES.map(|(name, _)| name);
+        ["random", "fixed", "neighbours", "hot-spot"].into_iter().chain(permutations).collect()
+    }
 }
 
 impl FromStr for DestinationSets {
     type Err = SpecError;
 
+    /// Reads `random`, `fixed`, `neighbours`, `hot-spot:percent=10`, `tornado` and other permutations.
     fn from_str(text: &str) -> Result<Self, SpecError> {
-        let found = Self::NAMES.iter().find(|(name, _)| *name == text);
-        found.map(|&(_, sets)| sets).ok_or_else(|| SpecError::UnknownName {
-            what: "destination sets",
-            given: text.into(),
-            known: Self::NAMES.map(|(name, _)| name.to_string()).to_vec(),
-        })
+        let spec: NameAndOptions = text.parse()?;
+        let plain = |sets| spec.only(&[]).map(|()| sets);
+        if let Some(&(_, permutation)) = Permutation::NAMES.iter().find(|(name, _)| *name == spec.name()) {
+            return plain(Self::Permutation(permutation));
+        }
+        match spec.name() {
+            "random" => plain(Self::Random),
+            "fixed" => plain(Self::Fixed),
+            "neighbours" => plain(Self::Neighbours),
+            "hot-spot" => {
+                const PERCENT: &str = "a whole number from 1 to 100";
+                spec.only(&["percent"])?;
+                let percent: u32 = spec.required("percent", PERCENT)?;
+                if !(1..=100).contains(&percent) {
+                    let (key, value, expected) = ("percent".into(), percent.to_string(), PERCENT.into());
+                    return Err(SpecError::BadValue { key, value, expected });
+                }
+                Ok(Self::HotSpot { percent })
+            }
+            other => Err(SpecError::UnknownName {
+                what: "destination sets",
+                given: other.into(),
+                known: Self::names().into_iter().map(String::from).collect(),
+            }),
+        }
     }
 }
 
 impl fmt::Display for DestinationSets {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = Self::NAMES.iter().find(|(_, sets)| sets == self).map_or("", |(name, _)| name);
-        formatter.write_str(name)
+        match self {
+            Self::Random => formatter.write_str("random"),
+            Self::Fixed => formatter.write_str("fixed"),
+            Self::Neighbours => formatter.write_str("neighbours"),
+            Self::HotSpot { percent } => write!(formatter, "hot-spot:percent={percent}"),
+            Self::Permutation(permutation) => formatter.write_str(permutation.name()),
+        }
     }
 }
 
@@ -121,6 +158,9 @@ pub(crate) struct Arrival {
     /// In the order drawn.
     pub destinations: Vec<HostId>,
 }
+
+/// The host of [`DestinationSets::HotSpot`].
+const HOT_HOST: HostId = HostId(0);
 
 /// The stream that seeds the generators of hosts. The documentation of the generator advises against several streams of one
 /// state, so each host has a state of its own.
@@ -151,13 +191,15 @@ struct Source {
 }
 
 impl Traffic {
-    /// The traffic of `hosts` hosts, more than `degree`. `mean_gap` is in cycles.
+    /// The traffic of `hosts` hosts, more than `degree`. `mean_gap` is in cycles; `permutation` has the destination of each host
+    /// if the sets are one.
     pub fn new(
         hosts: u32,
         degree: u32,
         mean_gap: f64,
         arrivals: Arrivals,
         sets: DestinationSets,
+        permutation: &[HostId],
         seed: u64,
     ) -> Self {
         assert!((1..hosts).contains(&degree) && mean_gap > 0.0, "the caller has checked degree and load");
@@ -177,12 +219,17 @@ impl Traffic {
                 Source { gaps: generator(), sets: generator(), time: 0.0, burst_left: 0, fixed: Vec::new() };
             if sets == DestinationSets::Fixed {
                 source.fixed = random_set(&mut source.sets, hosts, host, degree);
+            } else if let Some(&destination) = permutation.get(host.index()) {
+                source.fixed = vec![destination];
             }
             source.time = match arrivals {
                 Arrivals::Fixed => source.gaps.random::<f64>() * mean_gap,
                 _ => source.gap(arrivals, mean_gap),
             };
-            traffic.next.push(Reverse((cycle_of(source.time), host)));
+            // A host that is its own destination sends nothing.
+            if source.fixed != [host] {
+                traffic.next.push(Reverse((cycle_of(source.time), host)));
+            }
             traffic.hosts.push(source);
         }
         traffic
@@ -194,7 +241,18 @@ impl Traffic {
             DestinationSets::Random => {
                 random_set(&mut self.hosts[host.index()].sets, count, host, self.degree)
             }
-            DestinationSets::Fixed => self.hosts[host.index()].fixed.clone(),
+            DestinationSets::Fixed | DestinationSets::Permutation(_) => {
+                self.hosts[host.index()].fixed.clone()
+            }
+            DestinationSets::HotSpot { percent } => {
+                let random = &mut self.hosts[host.index()].sets;
+                let is_hot = random.random_range(0..100) < percent;
+                let mut set = random_set(random, count, host, self.degree);
+                if is_hot && host != HOT_HOST && !set.contains(&HOT_HOST) {
+                    set[0] = HOT_HOST;
+                }
+                set
+            }
             DestinationSets::Neighbours => {
                 (1..=self.degree).map(|step| HostId((host.0 + step) % count)).collect()
             }
@@ -267,7 +325,7 @@ mod tests {
     use super::*;
 
     fn gaps(arrivals: Arrivals, mean: f64, count: usize) -> Vec<u64> {
-        let traffic = Traffic::new(2, 1, mean, arrivals, DestinationSets::Random, 7);
+        let traffic = Traffic::new(2, 1, mean, arrivals, DestinationSets::Random, &[], 7);
         let cycles: Vec<u64> = traffic
             .filter(|arrival| arrival.source == HostId(0))
             .take(count + 1)
@@ -302,8 +360,9 @@ mod tests {
 
     #[test]
     fn arrivals_come_in_the_order_of_cycles_and_hosts_each_to_others_once() {
-        for sets in DestinationSets::NAMES.map(|(_, sets)| sets) {
-            let traffic = Traffic::new(9, 8, 3.0, Arrivals::Exponential, sets, 1);
+        for name in ["random", "fixed", "neighbours", "hot-spot:percent=50"] {
+            let sets: DestinationSets = name.parse().unwrap();
+            let traffic = Traffic::new(9, 8, 3.0, Arrivals::Exponential, sets, &[], 1);
             let arrivals: Vec<Arrival> = traffic.take(500).collect();
             assert!(arrivals.windows(2).all(|pair| {
                 (pair[0].cycle, pair[0].source) <= (pair[1].cycle, pair[1].source)
@@ -320,7 +379,7 @@ mod tests {
 
     #[test]
     fn random_sets_are_even_and_new_each_time_and_fixed_ones_stay() {
-        let of = |sets| Traffic::new(10, 3, 5.0, Arrivals::Exponential, sets, 3).take(30_000);
+        let of = |sets| Traffic::new(10, 3, 5.0, Arrivals::Exponential, sets, &[], 3).take(30_000);
         let mut counts = [[0_u32; 10]; 3];
         for arrival in of(DestinationSets::Random).filter(|arrival| arrival.source == HostId(4)) {
             for (place, host) in arrival.destinations.iter().enumerate() {
@@ -339,9 +398,31 @@ mod tests {
     }
 
     #[test]
+    fn the_hot_host_has_its_share_of_each_other_hosts_multicasts() {
+        let sets = DestinationSets::HotSpot { percent: 30 };
+        let traffic = Traffic::new(11, 1, 5.0, Arrivals::Exponential, sets, &[], 3);
+        let arrivals: Vec<Arrival> = traffic.take(40_000).filter(|arrival| arrival.source.0 != 0).collect();
+        let hot = arrivals.iter().filter(|arrival| arrival.destinations == [HostId(0)]).count();
+        let share = hot as f64 / arrivals.len() as f64;
+        // 30 %, and of the others a tenth.
+        assert!((share - 0.37).abs() < 0.01, "{share}");
+    }
+
+    #[test]
+    fn a_host_that_is_its_own_destination_sends_nothing() {
+        let sets = DestinationSets::Permutation(Permutation::Transpose);
+        let destinations = Permutation::Transpose.destinations(9, None).unwrap();
+        let traffic = Traffic::new(9, 1, 5.0, Arrivals::Fixed, sets, &destinations, 3);
+        for Arrival { source, destinations, .. } in traffic.take(100) {
+            assert_ne!(source.0 % 3, source.0 / 3);
+            assert_eq!(destinations, [HostId(source.0 % 3 * 3 + source.0 / 3)]);
+        }
+    }
+
+    #[test]
     fn one_seed_makes_one_traffic() {
         let of = |seed| {
-            let traffic = Traffic::new(5, 2, 9.0, Arrivals::Bernoulli, DestinationSets::Random, seed);
+            let traffic = Traffic::new(5, 2, 9.0, Arrivals::Bernoulli, DestinationSets::Random, &[], seed);
             traffic.take(50).collect::<Vec<_>>()
         };
         assert_eq!(of(1), of(1));
@@ -353,9 +434,20 @@ mod tests {
         for text in ["exponential", "fixed", "bernoulli", "burst:size=8"] {
             assert_eq!(text.parse::<Arrivals>().unwrap().to_string(), text);
         }
-        for (text, sets) in DestinationSets::NAMES {
-            assert_eq!((text.parse(), sets.to_string()), (Ok(sets), text.to_string()));
+        for text in DestinationSets::names() {
+            let text = if text == "hot-spot" { "hot-spot:percent=7" } else { text };
+            assert_eq!(text.parse::<DestinationSets>().unwrap().to_string(), text);
         }
+        let sets = |text: &str| text.parse::<DestinationSets>().unwrap_err().to_string();
+        assert_eq!(
+            sets("tornados"),
+            "unknown destination sets 'tornados': did you mean tornado? known are random, fixed, neighbours, hot-spot, \
+             transpose, bit-complement, bit-reverse, shuffle, tornado"
+        );
+        assert_eq!(
+            sets("hot-spot:percent=0"),
+            "invalid value percent=0: expected a whole number from 1 to 100"
+        );
         let error = |text: &str| text.parse::<Arrivals>().unwrap_err().to_string();
         assert_eq!(
             error("possion"),

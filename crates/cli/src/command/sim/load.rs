@@ -44,7 +44,8 @@ pub struct LoadArguments {
     #[arg(long, value_name = "NAME")]
     arrivals: Option<Arrivals>,
 
-    /// Choice of destinations: random if not given, fixed (one set per host), neighbours
+    /// Choice of destinations: random if not given, fixed (one set per host), neighbours, hot-spot:percent=10; with degree 1:
+    /// transpose, bit-complement, bit-reverse, shuffle, tornado
     #[arg(long, value_name = "NAME")]
     destination_sets: Option<DestinationSets>,
 
