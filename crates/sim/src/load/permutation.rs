@@ -52,7 +52,9 @@ impl Permutation {
                 Ok(of(&|host| host % side * side + host / side))
             }
             Self::BitComplement => Ok(of(&|host| hosts - 1 - host)),
-            Self::BitReverse | Self::Shuffle if !hosts.is_power_of_two() => Err("a number of hosts that is a power of two"),
+            Self::BitReverse | Self::Shuffle if !hosts.is_power_of_two() => {
+                Err("a number of hosts that is a power of two")
+            }
             Self::BitReverse => Ok(of(&|host| host.reverse_bits() >> (u32::BITS - bits))),
             Self::Shuffle => Ok(of(&|host| (host << 1 | host >> (bits - 1)) & (hosts - 1))),
             Self::Tornado => {
