@@ -253,6 +253,9 @@ int note_broadcast(struct choice *choice, MPI_Comm comm, int root, uint64_t byte
     class->spent_us += us;
     class->root = root;
     choice->weight += 1 + bytes / BYTES_OF_WEIGHT;
+    /* Treecast was to carry it out and could not, for a reason that all ranks know: there is nothing to compare. */
+    if (is_tried(choice, root, bytes) && way != way_in_trial(trial))
+        trial->class = -1;
     if (is_tried(choice, root, bytes)) {
         int number = trial->broadcasts++ - 1;
 

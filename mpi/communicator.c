@@ -293,8 +293,7 @@ int find_communicator(MPI_Comm comm, struct communicator **found)
     if (!communicator)
         return MPI_ERR_NO_MEM;
     communicator->private = MPI_COMM_NULL;
-    communicator->bytes_min = settings()->bytes_min;
-    communicator->bytes_max = settings()->bytes_max;
+    communicator->bytes_max = UINT64_MAX;
     mpi.Comm_rank(comm, &communicator->rank);
     mpi.Comm_size(comm, &communicator->size);
     begin_report(&communicator->report, comm);

@@ -41,7 +41,8 @@ struct communicator {
     /* The addresses of its ranks' nodes, as tc_group_new() takes them, and the groups' token. */
     char *members;
     char token[33];
-    /* The settings that its ranks have in common: those of rank 0. */
+    /* The settings that its ranks have in common: those of rank 0. Until it is set up, all lengths are within the bounds, since
+     * the ranks' own bounds may differ. */
     uint64_t bytes_min, bytes_max;
     int roots_max;
     struct root_groups roots[ROOTS_MAX];
@@ -52,7 +53,7 @@ struct communicator {
     struct communicator *next, *previous;
 };
 
-/* The state of a communicator with several ranks, which is no intercommunicator. Returns an MPI error code. */
+/* The state of a communicator with several ranks, and not an intercommunicator. Returns an MPI error code. */
 int find_communicator(MPI_Comm comm, struct communicator **found);
 
 /* Exchanges addresses, unless that was done: all ranks have to be in this call. Returns an MPI error code. */

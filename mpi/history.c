@@ -95,7 +95,7 @@ void find_history(MPI_Comm comm, double us[CLASSES][WAYS])
     fclose(file);
 }
 
-/* The kept line with this key, or a new one; NULL: there is no room. */
+/* Returns the kept line with this key, or a new one; NULL if there is no room. */
 static struct line *find_line(const char *text, size_t key_bytes)
 {
     int i;

@@ -154,7 +154,7 @@ static int end_call(struct call *call, int error)
     } else {
         communicator->report.outcomes[call->outcome]++;
     }
-    if (communicator->outcome == TAKEN && call->outcome != OTHER_BYTES)
+    if (communicator->outcome == TAKEN)
         note_error = note_broadcast(&communicator->choice, call->comm, call->root, call->buffer.bytes,
                                     call->outcome == TAKEN ? BY_TREECAST : BY_MPI, (double)ns / 1e3, &is_given_up);
     if (is_given_up)

@@ -410,6 +410,22 @@ fn ways_are_compared_and_remembered() {
     }
 }
 
+/// The ranks go the same way for each broadcast, whatever their own bounds are: those of rank 0 count.
+#[test]
+fn a_bound_that_only_rank_0_has_is_that_of_all_ranks() {
+    let environment = [
+        ("TREECAST_MPI_ENGINE", "user"),
+        ("TREECAST_MPI_CHOICE", "measure"),
+        ("TREECAST_MPI_TRIAL_PERCENT", "100"),
+        ("TREECAST_MPI_HISTORY", "off"),
+    ];
+    let parts = ["bounds", "iterations"];
+    let Some(ran) = broadcast(Mpi::OpenMpi, &LabSettings::new(3), 1, &environment, &parts) else { return };
+    let report = text(&ran.output);
+    assert!(ran.output.status.success(), "{}: {report}", ran.output.status);
+    assert!(report.contains("passed on to the MPI: shorter or longer than set"), "{report}");
+}
+
 #[test]
 fn few_broadcasts_are_passed_on() {
     let choice = |choice| [("TREECAST_MPI_HISTORY", "off"), ("TREECAST_MPI_CHOICE", choice)];

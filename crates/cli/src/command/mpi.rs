@@ -24,7 +24,7 @@ use crate::output::print_message;
   treecast lab 4 --on 0 --no-prefix -- treecast mpi --ranks 2 --report -- ./program
 
 The program needs no change: a shim is preloaded into its ranks (LD_PRELOAD), which has
-MPI_Bcast. The ranks measure by turns which way is faster, in at most 1 % of the time in
+MPI_Bcast. The ranks measure which way is faster, in trials budgeted at 1 % of the time in
 broadcasts, and take those lengths; with TREECAST_MPI_CHOICE=always they take all. The
 program's MPI does everything else, such as broadcasts between the ranks of one host and
 nonblocking ones (docs/mpi.md).
