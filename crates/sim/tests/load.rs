@@ -354,9 +354,10 @@ fn busiest_link(spec: &str, sets: &str) -> f64 {
     run.simulate().unwrap().figures.link_utilization.max / run.load
 }
 
-/// The channel loads of dimension-order routing: k - 1 for transpose and k / 2 for bit complement on a mesh, k / 2 - 1 for tornado
-/// on a torus (Dally and Towles, sections 3.2 and 3.3). A tenth of the packets of four rows reach the hot host's switch by the
-/// last link of its column, which carries 1.25 of the others, as all links in its direction: a tie at half of a ring goes upwards.
+/// The channel loads of dimension-order routing: k - 1 for transpose and k / 2 for bit complement
+/// on a mesh, k / 2 - 1 for tornado on a torus (Dally and Towles, sections 3.2 and 3.3). A tenth of
+/// the packets of four rows reach the hot host's switch by the last link of its column, which
+/// carries 1.25 of the others, as all links in its direction: a tie at half of a ring goes upwards.
 #[test]
 fn patterns_load_the_busiest_link_as_the_literature_says() {
     for (spec, sets, expected) in [
@@ -392,7 +393,8 @@ fn patterns_that_the_fabric_or_the_degree_do_not_allow_are_errors() {
     );
 }
 
-/// Near saturation adjacent batches are correlated. Intervals that took them for independent had the mean in 43 % of such runs.
+/// Near saturation adjacent batches are correlated. Intervals that took them for independent had
+/// the mean in 43 % of such runs.
 #[test]
 fn intervals_near_saturation_allow_for_correlated_batches() {
     let (fabric, scheme) = (fabric("star:2", "auto"), Scheme::tree(TreeScheme::Separate));

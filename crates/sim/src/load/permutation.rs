@@ -10,13 +10,15 @@ use treecast_fabric::{Grid, HostId};
 pub enum Permutation {
     /// Host (x, y) of a square sends to host (y, x).
     Transpose,
-    /// Each bit is inverted. With any number of hosts: the first sends to the last, the second to the last but one, and so on.
+    /// Each bit is inverted. With any number of hosts: the first sends to the last, the second to
+    /// the last but one, and so on.
     BitComplement,
     /// The bits are in reverse order.
     BitReverse,
     /// The bits are rotated to the left by one.
     Shuffle,
-    /// To the host half a ring away, less one, in each dimension of a grid; other fabrics count as one ring of all hosts.
+    /// To the host half a ring away, less one, in each dimension of a grid; other fabrics count as
+    /// one ring of all hosts.
     Tornado,
 }
 
@@ -35,7 +37,8 @@ impl Permutation {
         Self::NAMES.iter().find(|(_, permutation)| *permutation == self).map_or("", |(name, _)| name)
     }
 
-    /// The destination of each of `hosts` hosts, at least 2. A host that is its own destination sends nothing.
+    /// The destination of each of `hosts` hosts, at least 2. A host that is its own destination
+    /// sends nothing.
     ///
     /// # Errors
     /// The number of hosts that the permutation needs.

@@ -15,16 +15,16 @@ const GROWTH_SHARE_MIN: f64 = 0.02;
 /// The maximum lag-1 autocorrelation that is corrected for. Beyond it, 20 batches are too few to tell.
 const CORRELATION_MAX: f64 = 0.9;
 
-/// Half the width of the 95 % confidence interval of a mean, from the means of the batches (Law and Kelton: Simulation
-/// modeling and analysis, batch means). Near saturation adjacent batches are correlated, so the standard error is corrected
-/// by [`inflation`].
+/// Half the width of the 95 % confidence interval of a mean, from the means of the batches (Law and
+/// Kelton: Simulation modeling and analysis, batch means). Near saturation adjacent batches are
+/// correlated, so the standard error is corrected by [`inflation`].
 pub(super) fn confidence_95(means: &[f64; BATCHES]) -> f64 {
     let count = BATCHES as f64;
     let mean = means.iter().sum::<f64>() / count;
     let errors = means.map(|batch| batch - mean);
     let variance = errors.iter().map(|error| error * error).sum::<f64>() / (count - 1.0);
-    // Twenty batches estimate a positive correlation too low, by (1 + 3 r) / n on average (Marriott and Pope: Bias in the
-    // estimation of autocorrelations, 1954).
+    // Twenty batches estimate a positive correlation too low, by (1 + 3 r) / n on average (Marriott
+    // and Pope: Bias in the estimation of autocorrelations, 1954).
     let correlation = correlation(&errors);
     let unbiased = if correlation > 0.0 { (correlation * count + 1.0) / (count - 3.0) } else { 0.0 };
     T_975_19 * libm::sqrt(variance / count * inflation(unbiased.min(CORRELATION_MAX)))
@@ -37,20 +37,24 @@ fn correlation(errors: &[f64]) -> f64 {
     if squares > 0.0 { products / squares } else { 0.0 }
 }
 
-/// By how much the variance of a mean of correlated values exceeds that of independent ones: that of a first-order
-/// autoregressive process with this coefficient, (1 + r) / (1 - r) (Bayley and Hammersley: The "effective" number of
-/// independent observations in an autocorrelated time series, 1946).
+/// By how much the variance of a mean of correlated values exceeds that of independent ones: that
+/// of a first-order autoregressive process with this coefficient, (1 + r) / (1 - r) (Bayley and
+/// Hammersley: The "effective" number of independent observations in an autocorrelated time series,
+/// 1946).
 fn inflation(correlation: f64) -> f64 {
     (1.0 + correlation) / (1.0 - correlation)
 }
 
-/// Whether the backlog grows, given its mean in each batch and the number of multicasts that have started in the window.
+/// Whether the backlog grows, given its mean in each batch and the number of multicasts that have
+/// started in the window.
 ///
-/// A fabric that sustains the load has as many multicasts in flight at the end as at the beginning, except for random
-/// variation. The test is linear regression over the batches. The backlog grows if the line rises by more than 2 % of the
-/// multicasts that have started (and by more than one multicast), and if the slope is more than 3.61 standard errors, which
-/// chance exceeds once in a thousand runs. Where multicasts last longer than a batch, the residuals of adjacent batches are
-/// correlated. So the standard error is corrected by [`inflation`], with the correlation bounded to 0..0.9.
+/// A fabric that sustains the load has as many multicasts in flight at the end as at the beginning,
+/// except for random variation. The test is linear regression over the batches. The backlog grows
+/// if the line rises by more than 2 % of the multicasts that have started (and by more than one
+/// multicast), and if the slope is more than 3.61 standard errors, which chance exceeds once in a
+/// thousand runs. Where multicasts last longer than a batch, the residuals of adjacent batches are
+/// correlated. So the standard error is corrected by [`inflation`], with the correlation bounded to
+/// 0..0.9.
 pub(super) fn backlog_grows(backlogs: &[f64; BATCHES], begun: u64) -> bool {
     let count = BATCHES as f64;
     let centre = (count - 1.0) / 2.0;
