@@ -12,12 +12,14 @@
 /* A broadcast of this length counts twice, because it takes about twice as long as a short one. */
 #define BYTES_OF_WEIGHT (16 << 10)
 
-/* The ranks first compare after this number of broadcasts, and then whenever it has doubled. A comparison, an all-reduce of a
- * few hundred bytes, takes as long as about two short broadcasts, which is less than 1 % of them. */
+/* The ranks first compare after this number of broadcasts, and then whenever it has doubled. A
+ * comparison, an all-reduce of a few hundred bytes, takes as long as about two short broadcasts,
+ * which is less than 1 % of them. */
 enum { FIRST_COMPARISON = 256 };
 
-/* A trial is one broadcast by Treecast, which makes the groups, and then blocks of two by the MPI and two by Treecast. Of each
- * two, only the second is measured: nodes may still work on the previous broadcast, by the other way, during the first. */
+/* A trial is one broadcast by Treecast, which makes the groups, and then blocks of two by the
+ * MPI and two by Treecast. Of each two, only the second is measured: nodes may still work on the
+ * previous broadcast, by the other way, during the first. */
 enum { BLOCK = 4, TRIAL_BROADCASTS = 1 + BLOCK * TRIAL_SAMPLES };
 
 /* A trial is repeated when the time of its class has grown by this factor since the last one. */
@@ -26,8 +28,8 @@ enum { BLOCK = 4, TRIAL_BROADCASTS = 1 + BLOCK * TRIAL_SAMPLES };
 /* The factor by which Treecast must be faster. */
 #define MARGIN 1.05
 
-/* The expected time to make groups, until this process has measured it. With the kernel engine, which needs root, the program
- * is loaded first. */
+/* The expected time to make groups, until this process has measured it. With the kernel engine,
+ * which needs root, the program is loaded first. */
 #define USER_SET_UP_US 20e3
 #define KERNEL_SET_UP_US 300e3
 
@@ -172,7 +174,8 @@ static void use_history(struct choice *choice, const struct comparison *all)
     }
 }
 
-/* Chooses Treecast where it was faster in earlier runs, once the time it would have saved exceeds that of making groups. */
+/* Chooses Treecast where it was faster in earlier runs, once the time it would have saved
+ * exceeds that of making groups. */
 static void use_what_pays(struct choice *choice, const struct comparison *all)
 {
     int i;
@@ -253,7 +256,8 @@ int note_broadcast(struct choice *choice, MPI_Comm comm, int root, uint64_t byte
     class->spent_us += us;
     class->root = root;
     choice->weight += 1 + bytes / BYTES_OF_WEIGHT;
-    /* Treecast was to carry it out and could not, for a reason that all ranks know: there is nothing to compare. */
+    /* Treecast was to carry it out and could not, for a reason that all ranks know: there is
+     * nothing to compare. */
     if (is_tried(choice, root, bytes) && way != way_in_trial(trial))
         trial->class = -1;
     if (is_tried(choice, root, bytes)) {

@@ -1,14 +1,15 @@
-/* Chooses for each class of message lengths of a communicator whether the MPI or Treecast carries out its broadcasts, by
- * measurement.
+/* Chooses for each class of message lengths of a communicator whether the MPI or Treecast
+ * carries out its broadcasts, by measurement.
  *
- * The first broadcasts are by the MPI. At certain counts of broadcasts, which are the same at all ranks, the ranks compare the
- * time that they have spent in broadcasts. If a trial costs at most a given share of it (TREECAST_MPI_TRIAL_PERCENT), the next
- * broadcasts of the most expensive class alternate between both ways, and the ranks agree on the faster way. The trial is
- * repeated whenever the class has taken four times as long as before, within the same share.
+ * The first broadcasts are by the MPI. At certain counts of broadcasts, which are the same at
+ * all ranks, the ranks compare the time that they have spent in broadcasts. If a trial costs at
+ * most a given share of it (TREECAST_MPI_TRIAL_PERCENT), the next broadcasts of the most
+ * expensive class alternate between both ways, and the ranks agree on the faster way. The trial
+ * is repeated whenever the class has taken four times as long as before, within the same share.
  *
- * The time of a broadcast is the longest call of all ranks, because a program whose ranks go on together waits for that; the
- * time of a way is the median of its broadcasts. Treecast must be faster by a margin, which stands for the work of its nodes
- * between the calls. */
+ * The time of a broadcast is the longest call of all ranks, because a program whose ranks go on
+ * together waits for that; the time of a way is the median of its broadcasts. Treecast must be
+ * faster by a margin, which stands for the work of its nodes between the calls. */
 
 #ifndef TREECAST_MPI_CHOICE_H
 #define TREECAST_MPI_CHOICE_H
@@ -44,14 +45,16 @@ struct class {
     int root;
     /* This rank's time in calls. */
     double spent_us;
-    /* The way of the next broadcasts. Of the last trial: the time of each way, 0 without a trial, and `spent_us` at that time. */
+    /* The way of the next broadcasts. Of the last trial: the time of each way, 0 without a
+     * trial, and `spent_us` at that time. */
     enum way way;
     double trial_us[WAYS];
     double spent_at_trial_us;
 };
 
 struct choice {
-    /* The number of broadcasts, in which long ones count several times, and the number at which ranks compare next. */
+    /* The number of broadcasts, in which long ones count several times, and the number at which
+     * ranks compare next. */
     uint64_t weight, next_comparison;
     bool has_history;
     /* The time that trials have cost. */
@@ -71,9 +74,10 @@ enum outcome choose(const struct choice *choice, int root, uint64_t bytes);
 /* Whether the next broadcast is part of a trial. */
 bool is_tried(const struct choice *choice, int root, uint64_t bytes);
 
-/* Records the duration of a broadcast at this rank. At some counts all ranks of the communicator compare their times, by
- * collectives of the MPI on `comm`. `is_given_up` is set if a trial has ended and no class is by Treecast, so that the groups
- * can be closed. Returns an MPI error code. */
+/* Records the duration of a broadcast at this rank. At some counts all ranks of the communicator
+ * compare their times, by collectives of the MPI on `comm`. `is_given_up` is set if a trial has
+ * ended and no class is by Treecast, so that the groups can be closed. Returns an MPI error
+ * code. */
 int note_broadcast(struct choice *choice, MPI_Comm comm, int root, uint64_t bytes, enum way way, double us, bool *is_given_up);
 
 #endif

@@ -10,7 +10,8 @@
 
 #include "node.h"
 
-/* Longer broadcasts use a tree for long messages. The tree for short ones would send several copies over the first links. */
+/* Longer broadcasts use a tree for long messages. The tree for short ones would send several
+ * copies over the first links. */
 #define LONG_BYTES (64 << 10)
 
 /* The message lengths for which the two trees are built. */
@@ -20,21 +21,24 @@
 /* How often a group number is drawn again if another group of a node has it. */
 enum { NUMBER_TRIES = 4 };
 
-/* A root loses its groups to another root if it has not broadcast for this number of broadcasts times the number of roots with
- * groups. If more roots broadcast in turn than can have groups, they must not close each other's groups at each broadcast, which
- * takes longer than a broadcast by the MPI. */
+/* A root loses its groups to another root if it has not broadcast for this number of broadcasts
+ * times the number of roots with groups. If more roots broadcast in turn than can have groups,
+ * they must not close each other's groups at each broadcast, which takes longer than a broadcast
+ * by the MPI. */
 enum { UNUSED_BROADCASTS_PER_ROOT = 8 };
 
 /* The number of broadcasts by the MPI before another root than that of the trial gets groups. */
 enum { BROADCASTS_WITHOUT_GROUPS = 16 };
 
-/* How long a root that makes a group waits for the nodes of all ranks. A firewall may drop their datagrams. */
+/* How long a root that makes a group waits for the nodes of all ranks. A firewall may drop their
+ * datagrams. */
 enum { READY_TIMEOUT_MS = 3000 };
 
 /* A rank's result of making a group. The minimum of all ranks counts. */
 enum { UNREACHABLE = -1, REFUSED = 0, MADE = 1 };
 
-/* How long a root that closes a group waits for the members' last acknowledgments, and a member for the root's close. */
+/* How long a root that closes a group waits for the members' last acknowledgments, and a member
+ * for the root's close. */
 enum { CLOSE_TIMEOUT_MS = 5000 };
 
 /* All communicators, for MPI_Finalize. */
@@ -91,7 +95,8 @@ static void wait_for_close(const struct communicator *communicator, const tc_gro
         make_progress(communicator);
 }
 
-/* Roots close first. That needs only the members' nodes and not their ranks, so no two ranks wait for each other. */
+/* Roots close first. That needs only the members' nodes and not their ranks, so no two ranks
+ * wait for each other. */
 static void close_as_root(const struct communicator *communicator, struct root_groups *groups)
 {
     int kind;
@@ -143,7 +148,8 @@ static void free_communicator(struct communicator *communicator)
     free(communicator);
 }
 
-/* Called when the communicator is freed or disconnected; in MPI_Finalize after close_communicators(). */
+/* Called when the communicator is freed or disconnected; in MPI_Finalize after
+ * close_communicators(). */
 static int on_comm_free(MPI_Comm comm, int key, void *attribute, void *extra)
 {
     struct communicator *communicator = attribute;
@@ -183,7 +189,8 @@ static void create_keyval(void)
     mpi.Comm_create_keyval(on_comm_dup, on_comm_free, &keyval, NULL);
 }
 
-/* Creates a communicator of the same processes for the shim's own use, without the attributes of the program's. */
+/* Creates a communicator of the same processes for the shim's own use, without the attributes of
+ * the program's. */
 static int create_private(MPI_Comm comm, MPI_Comm *private)
 {
     MPI_Group group;
@@ -219,7 +226,8 @@ static bool join_addresses(struct communicator *communicator, const struct endpo
     return are_all;
 }
 
-/* Opens this rank's node and exchanges the addresses of all nodes. If a node is missing, all ranks pass their broadcasts on. */
+/* Opens this rank's node and exchanges the addresses of all nodes. If a node is missing, all
+ * ranks pass their broadcasts on. */
 static int exchange_endpoints(struct communicator *communicator, const struct introduction *all)
 {
     struct endpoint own = {0}, *endpoints = calloc((size_t)communicator->size, sizeof *endpoints);
@@ -319,8 +327,8 @@ bool is_worth_groups(struct communicator *communicator, int root)
     return ++communicator->without_groups[root] > BROADCASTS_WITHOUT_GROUPS;
 }
 
-/* Finds a place for another root: an empty one, or that of the least recently used root, whose groups are closed. NULL: all
- * roots were used recently. */
+/* Finds a place for another root: an empty one, or that of the least recently used root, whose
+ * groups are closed. NULL: all roots were used recently. */
 static struct root_groups *find_place(struct communicator *communicator)
 {
     struct root_groups *oldest = &communicator->roots[0];
@@ -370,7 +378,8 @@ static int try_group(struct communicator *communicator, int root, const struct p
     return result;
 }
 
-/* The ranks try numbers that the root draws, until no other group of their nodes has that number. */
+/* The ranks try numbers that the root draws, until no other group of their nodes has that
+ * number. */
 int make_group(struct communicator *communicator, struct root_groups *groups, bool is_for_long)
 {
     int tries, own, all = REFUSED, error = MPI_SUCCESS;
@@ -456,7 +465,8 @@ void close_communicators(void)
     pthread_mutex_lock(&lock);
     are_closed = true;
     pthread_mutex_unlock(&lock);
-    /* A process whose node is shared must not end before the other processes of its host are done. */
+    /* A process whose node is shared must not end before the other processes of its host are
+     * done. */
     mpi.Barrier(MPI_COMM_WORLD);
     close_node();
 }

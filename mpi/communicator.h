@@ -12,13 +12,15 @@
 #include "report.h"
 #include "settings.h"
 
-/* The groups of a communicator for the broadcasts of one root: one with a tree for short messages, and one with a tree for long
- * messages.
+/* The groups of a communicator for the broadcasts of one root: one with a tree for short
+ * messages, and one with a tree for long messages.
  *
- * The byte count of a broadcast decides which of them it uses. If a rank passes a different byte count than the root, which is an
- * error of the program, the rank may wait for the wrong group. It must get the error and not wait for ever. So the root alone
- * decides which group is made first. Before the root makes the second one, it sends an empty message by the first, and the
- * members make the second one when they receive that message. A member that waits for long checks the other group for messages. */
+ * The byte count of a broadcast decides which of them it uses. If a rank passes a different byte
+ * count than the root, which is an error of the program, the rank may wait for the wrong group.
+ * It must get the error and not wait for ever. So the root alone decides which group is made
+ * first. Before the root makes the second one, it sends an empty message by the first, and the
+ * members make the second one when they receive that message. A member that waits for long
+ * checks the other group for messages. */
 struct root_groups {
     int root;
     /* The number of the communicator's last broadcast of this root. */
@@ -31,18 +33,20 @@ struct root_groups {
 
 struct communicator {
     int rank, size;
-    /* Which broadcasts are by Treecast, and whether the ranks have exchanged their addresses for that. */
+    /* Which broadcasts are by Treecast, and whether the ranks have exchanged their addresses for
+     * that. */
     struct choice choice;
     bool is_set_up;
-    /* The same processes with ranks, tags and collectives of the shim's own, after set_up_communicator(). */
+    /* The same processes with ranks, tags and collectives of the shim's own, after
+     * set_up_communicator(). */
     MPI_Comm private;
     /* TAKEN, or why all its broadcasts are passed on to the MPI. */
     enum outcome outcome;
     /* The addresses of its ranks' nodes, as tc_group_new() takes them, and the groups' token. */
     char *members;
     char token[33];
-    /* The settings that its ranks have in common: those of rank 0. Until it is set up, all lengths are within the bounds, since
-     * the ranks' own bounds may differ. */
+    /* The settings that its ranks have in common: those of rank 0. Until it is set up, all
+     * lengths are within the bounds, since the ranks' own bounds may differ. */
     uint64_t bytes_min, bytes_max;
     int roots_max;
     struct root_groups roots[ROOTS_MAX];
@@ -53,13 +57,16 @@ struct communicator {
     struct communicator *next, *previous;
 };
 
-/* The state of a communicator with several ranks, and not an intercommunicator. Returns an MPI error code. */
+/* The state of a communicator with several ranks, and not an intercommunicator. Returns an MPI
+ * error code. */
 int find_communicator(MPI_Comm comm, struct communicator **found);
 
-/* Exchanges addresses, unless that was done: all ranks have to be in this call. Returns an MPI error code. */
+/* Exchanges addresses, unless that was done: all ranks have to be in this call. Returns an MPI
+ * error code. */
 int set_up_communicator(struct communicator *communicator, MPI_Comm comm);
 
-/* Whether a root has groups, or has broadcast often enough to get some. All ranks call it once for each of its broadcasts. */
+/* Whether a root has groups, or has broadcast often enough to get some. All ranks call it once
+ * for each of its broadcasts. */
 bool is_worth_groups(struct communicator *communicator, int root);
 
 /* Closes the groups of all roots. All ranks have to be in this call. */
@@ -68,20 +75,24 @@ void close_groups(struct communicator *communicator);
 /* Whether broadcasts of this number of bytes use the group for long messages. */
 bool is_long(uint64_t bytes);
 
-/* The groups of a root; NULL, if too many other roots have groups. The first time, all ranks have to be in this call, and the group for
- * messages as the root's is made. Where that cannot be made, the communicator's `outcome` tells. Returns an MPI error code. */
+/* The groups of a root; NULL, if too many other roots have groups. The first time, all ranks
+ * have to be in this call, and the group for messages as the root's is made. Where that cannot
+ * be made, the communicator's `outcome` tells. Returns an MPI error code. */
 int find_root(struct communicator *communicator, int root, bool is_for_long, struct root_groups **found);
 
-/* Makes a group of a root, of the kind that the root says. All ranks have to be in this call. Returns an MPI error code. */
+/* Makes a group of a root, of the kind that the root says. All ranks have to be in this call.
+ * Returns an MPI error code. */
 int make_group(struct communicator *communicator, struct root_groups *groups, bool is_for_long);
 
 /* Lets the MPI library move messages for which another rank may be waiting. */
 void make_progress(const struct communicator *communicator);
 
-/* Whether close_communicators() was called: MPI_Finalize still calls functions of the program, which may broadcast. */
+/* Whether close_communicators() was called: MPI_Finalize still calls functions of the program,
+ * which may broadcast. */
 bool are_communicators_closed(void);
 
-/* Closes the groups of all communicators, and then the node. No MPI function may be called for communicators of the shim afterwards. */
+/* Closes the groups of all communicators, and then the node. No MPI function may be called for
+ * communicators of the shim afterwards. */
 void close_communicators(void);
 
 #endif

@@ -9,8 +9,9 @@ struct envelope {
 /* The most arguments of the constructors that are looked into. */
 enum { INTEGERS_MAX = 1, ADDRESSES_MAX = 2, COUNTS_MAX = 2 };
 
-/* MPI_Type_get_envelope refuses types made by constructors for large counts, and with it the program ends. An MPI
- * before version 4.0 has neither these constructors nor the function that accepts them. */
+/* MPI_Type_get_envelope refuses types made by constructors for large counts, and with it the
+ * program ends. An MPI before version 4.0 has neither these constructors nor the function that
+ * accepts them. */
 static bool get_envelope(MPI_Datatype type, struct envelope *envelope)
 {
     int integers, addresses, types;
@@ -50,7 +51,8 @@ static bool get_inner(MPI_Datatype type, const struct envelope *envelope, MPI_Da
                                  inner) == MPI_SUCCESS;
 }
 
-/* Types that no program frees: named ones, and those of Fortran's kinds (MPI 4.1, section 5.1.13). */
+/* Types that no program frees: named ones, and those of Fortran's kinds (MPI 4.1, section
+ * 5.1.13). */
 static bool is_predefined(int combiner)
 {
     return combiner == MPI_COMBINER_NAMED || combiner == MPI_COMBINER_F90_REAL ||

@@ -44,7 +44,8 @@ static void name_mpi(char *name, size_t capacity)
     snprintf(name, capacity, "%.63s", version);
 }
 
-/* A hash of the settings of nodes and groups (FNV-1a), and not their text, which may hold secrets. */
+/* A hash of the settings of nodes and groups (FNV-1a), and not their text, which may hold
+ * secrets. */
 static uint64_t hash_settings(void)
 {
     const char *const texts[] = {settings()->node, settings()->group};
@@ -134,7 +135,8 @@ static bool is_kept(const char *line)
     return false;
 }
 
-/* Copies the lines of the present file with other keys. If there are too many, the oldest, which are first, are dropped. */
+/* Copies the lines of the present file with other keys. If there are too many, the oldest, which
+ * are first, are dropped. */
 static void copy_others(FILE *to)
 {
     FILE *file = fopen(settings()->history, "re");

@@ -1,4 +1,5 @@
-/* The MPI functions that this library defines in front of the MPI's own: broadcasts and MPI_Finalize. */
+/* The MPI functions that this library defines in front of the MPI's own: broadcasts and
+ * MPI_Finalize. */
 
 #define _GNU_SOURCE
 
@@ -15,15 +16,17 @@
 #include "settings.h"
 #include "transfer.h"
 
-/* A function under a name of MPI. Its C name differs, since mpi.h declares that with the types of one interface. */
+/* A function under a name of MPI. Its C name differs, since mpi.h declares that with the types
+ * of one interface. */
 #define INTERCEPT(name) __asm__(#name) __attribute__((visibility("default")))
 
-/* A handle of any MPI: a pointer in some interfaces, an int in others. If the process's MPI has a different interface than this
- * shim, handles are passed on unchanged; both kinds are passed in a register, of which an int is the lower half. */
+/* A handle of any MPI: a pointer in some interfaces, an int in others. If the process's MPI has
+ * a different interface than this shim, handles are passed on unchanged; both kinds are passed
+ * in a register, of which an int is the lower half. */
 typedef uintptr_t handle;
 
-/* The MPI's own function, by its profiling name. If the MPI lacks it, the process ends: the program could call it only because
- * this library defines it. */
+/* The MPI's own function, by its profiling name. If the MPI lacks it, the process ends: the
+ * program could call it only because this library defines it. */
 #define PASS_TO(type, name)                                                    \
     __extension__({                                                            \
         static _Atomic(type *) found;                                          \
@@ -44,7 +47,8 @@ static uint64_t now_ns(void)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-/* Whether a broadcast may be taken at all. Each rank decides that by itself, and all get the same result. */
+/* Whether a broadcast may be taken at all. Each rank decides that by itself, and all get the
+ * same result. */
 static enum outcome judge(MPI_Comm comm, int root, uint64_t bytes)
 {
     int is_intercommunicator, size;
@@ -98,7 +102,8 @@ static enum outcome judge_in(struct communicator *communicator, const struct cal
     return is_worth_groups(communicator, call->root) ? TAKEN : RARE_ROOT;
 }
 
-/* Carries out a broadcast by Treecast. If that is impossible, the call's outcome is not TAKEN. Returns an MPI error code. */
+/* Carries out a broadcast by Treecast. If that is impossible, the call's outcome is not TAKEN.
+ * Returns an MPI error code. */
 static int carry_out(struct call *call)
 {
     struct communicator *communicator = call->communicator;
@@ -121,7 +126,8 @@ static int carry_out(struct call *call)
     return error;
 }
 
-/* Carries out a broadcast, unless it is to be passed on: then the call's outcome is not TAKEN. Returns an MPI error code. */
+/* Carries out a broadcast, unless it is to be passed on: then the call's outcome is not TAKEN.
+ * Returns an MPI error code. */
 static int take(struct call *call)
 {
     int error;
@@ -138,7 +144,8 @@ static int take(struct call *call)
     return call->outcome == TAKEN ? carry_out(call) : MPI_SUCCESS;
 }
 
-/* Counts and measures a broadcast that has ended. Returns its error code, or that of a comparison between ranks. */
+/* Counts and measures a broadcast that has ended. Returns its error code, or that of a
+ * comparison between ranks. */
 static int end_call(struct call *call, int error)
 {
     struct communicator *communicator = call->communicator;
@@ -278,7 +285,8 @@ static void finalize_from_fortran(MPI_Fint *error)
     }
 
 #ifndef OPEN_MPI
-/* The module mpi_f08 of MPICH calls PMPI_Finalize; its other functions of Fortran call those of C. */
+/* The module mpi_f08 of MPICH calls PMPI_Finalize; its other functions of Fortran call those of
+ * C. */
 FORTRAN_FINALIZE(mpi_finalize_f08_)
 #endif
 
@@ -318,7 +326,8 @@ static void bcast_from_fortran(void *address, const MPI_Fint *count, const MPI_F
         *error = result;
 }
 
-/* The names that Fortran compilers make of a function, and that by which the module mpi_f08 calls it. */
+/* The names that Fortran compilers make of a function, and that by which the module mpi_f08
+ * calls it. */
 #define FORTRAN_BCAST(name)                                                                                        \
     void fortran_##name(void *address, const MPI_Fint *count, const MPI_Fint *type, const MPI_Fint *root,          \
                         const MPI_Fint *comm, MPI_Fint *error) INTERCEPT(name);                                    \

@@ -13,14 +13,17 @@ struct mpi_library mpi;
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static bool is_ours;
-/* The loaded library, where it is not among those whose symbols are global: Python loads its modules and what they need aside. */
+/* The loaded library, where it is not among those whose symbols are global: Python loads its
+ * modules and what they need aside. */
 static void *library;
 
-/* What only libraries of a binary interface have: a symbol, and a file name. Those of MPICH's interface have neither. */
+/* What only libraries of a binary interface have: a symbol, and a file name. Those of MPICH's
+ * interface have neither. */
 #define OPEN_MPI_SYMBOL "ompi_mpi_comm_world"
 #define STANDARD_NAME "libmpi_abi"
 
-/* The names of loaded objects that may be an MPI library. They are opened after the walk, which holds a lock of the loader. */
+/* The names of loaded objects that may be an MPI library. They are opened after the walk, which
+ * holds a lock of the loader. */
 struct names {
     char name[8][4096];
     int count;

@@ -1,8 +1,9 @@
 /* The MPI library of the process, found at run time.
  *
- * The shim is preloaded into each process that a launcher starts, also into shells and Python, which have no MPI or load it later. So it
- * links with no MPI library and refers to none of its symbols: it looks them up in the library that the process has loaded by the time
- * that the process calls MPI. The headers of an MPI say only what its functions and constants look like. */
+ * The shim is preloaded into each process that a launcher starts, also into shells and Python,
+ * which have no MPI or load it later. So it links with no MPI library and refers to none of its
+ * symbols: it looks them up in the library that the process has loaded by the time that the
+ * process calls MPI. The headers of an MPI say only what its functions and constants look like. */
 
 #ifndef TREECAST_MPI_LIBRARY_H
 #define TREECAST_MPI_LIBRARY_H
@@ -20,7 +21,8 @@
     DO(Type_free) DO(Type_get_contents) DO(Type_get_envelope) DO(Type_get_extent_x)                            \
     DO(Type_get_true_extent_x) DO(Type_size_x) DO(Unpack)
 
-/* Those of version 4.0 of the standard, which an MPI that the shim runs with may lack: NULL then. */
+/* Those of version 4.0 of the standard, which an MPI that the shim runs with may lack: NULL
+ * then. */
 #if MPI_VERSION >= 4
 #define MPI_FUNCTIONS_OF_4(DO) DO(Type_get_contents_c) DO(Type_get_envelope_c)
 #else
@@ -51,8 +53,9 @@ struct mpi_library {
 /* Valid once mpi_find() has returned true. */
 extern struct mpi_library mpi;
 
-/* Finds the functions; false where the process's MPI has another binary interface than this shim was compiled for. Then nothing but
- * mpi_symbol() and mpi_required() work. Ends the process where it has no MPI library. */
+/* Finds the functions; false where the process's MPI has another binary interface than this shim
+ * was compiled for. Then nothing but mpi_symbol() and mpi_required() work. Ends the process
+ * where it has no MPI library. */
 bool mpi_find(void);
 
 /* A function of the process's MPI library, of whatever interface, by its name. */

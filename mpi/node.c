@@ -155,7 +155,8 @@ static const struct candidate *find_in(const struct introduction *rank, const st
     return NULL;
 }
 
-/* Whether all ranks are in a network, and hosts have addresses of their own there: bridges of containers have the same on each host. */
+/* Whether all ranks are in a network, and hosts have addresses of their own there: bridges of
+ * containers have the same on each host. */
 static bool joins_all(const struct candidate *network, const struct introduction *all, int size)
 {
     const struct candidate *first = find_in(&all[0], network);
@@ -170,7 +171,8 @@ static bool joins_all(const struct candidate *network, const struct introduction
     return true;
 }
 
-/* The address at which a rank's node listens: in the first network of rank 0 that joins all, or else its own first one. */
+/* The address at which a rank's node listens: in the first network of rank 0 that joins all, or
+ * else its own first one. */
 static const struct candidate *choose(const struct introduction *all, int size, int rank)
 {
     int i;
@@ -195,8 +197,8 @@ int local_ranks(void)
     return 0;
 }
 
-/* The name under which the ranks of a host share a node: that of the first node that is open there, or the first rank's secret; NULL: it
- * is not shared. */
+/* The name under which the ranks of a host share a node: that of the first node that is open
+ * there, or the first rank's secret; NULL: it is not shared. */
 static const char *choose_share(const struct introduction *all, int size, int rank)
 {
     const char *secret = NULL;

@@ -21,7 +21,8 @@ struct candidate {
 
 /* What a rank tells the others before they open nodes. */
 struct introduction {
-    /* The same for processes of one user on one host: in one network namespace of one running kernel. */
+    /* The same for processes of one user on one host: in one network namespace of one running
+     * kernel. */
     char host[64];
     /* Addresses at which its node may listen. */
     struct candidate candidates[CANDIDATES_MAX];
@@ -45,9 +46,10 @@ struct endpoint {
 /* The number of ranks that the launcher started on this host; 0: unknown. */
 int local_ranks(void);
 
-/* Opens this process's node, unless it is open, at one of its addresses: one in a network that all ranks are in, as far as there is one.
- * `all` are the introductions of the ranks of a communicator, in which this process has the number `rank`. Writes where the
- * node is; false after an error, which tc_error_message() says. */
+/* Opens this process's node, unless it is open, at one of its addresses: one in a network that
+ * all ranks are in, as far as there is one. `all` are the introductions of the ranks of a
+ * communicator, in which this process has the number `rank`. Writes where the node is; false
+ * after an error, which tc_error_message() says. */
 bool open_node(const struct introduction *all, int size, int rank, struct endpoint *endpoint);
 
 /* The node, after open_node(). */

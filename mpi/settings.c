@@ -157,8 +157,8 @@ static void read_all(void)
     values.interface = variable("TREECAST_MPI_INTERFACE");
     add(values.node, sizeof values.node, "engine=", "TREECAST_MPI_ENGINE", NULL);
     add(values.node, sizeof values.node, "spin_us=", "TREECAST_MPI_SPIN_US", "auto");
-    /* A lost node ends the program. A silent rank need not be dead under MPI: a debugger may have stopped it,
-     * and the launcher notices a dead rank at once. */
+    /* A lost node ends the program. A silent rank need not be dead under MPI: a debugger may
+     * have stopped it, and the launcher notices a dead rank at once. */
     add(values.node, sizeof values.node, "peer_timeout_ms=", "TREECAST_MPI_PEER_TIMEOUT_MS", "120000");
     add(values.node, sizeof values.node, "", "TREECAST_MPI_NODE", NULL);
     add(values.group, sizeof values.group, "scheme=", "TREECAST_MPI_SCHEME", NULL);

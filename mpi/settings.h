@@ -6,7 +6,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* The most roots of one communicator that have groups at a time, whatever TREECAST_MPI_ROOTS says. */
+/* The most roots of one communicator that have groups at a time, whatever TREECAST_MPI_ROOTS
+ * says. */
 enum { ROOTS_MAX = 64 };
 
 /* Which broadcasts are taken: those that are faster by measurement (choice.h), all, or none. */

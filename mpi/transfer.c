@@ -11,19 +11,21 @@
 /* The longest message of Treecast. A longer broadcast is split into several messages. */
 #define MESSAGE_BYTES_MAX (1ull << 32)
 
-/* The buffer into which data that is not contiguous is packed. One element that is longer gets a longer buffer. */
+/* The buffer into which data that is not contiguous is packed. One element that is longer gets a
+ * longer buffer. */
 #define PACKED_BYTES (256 << 10)
 
 /* The longest packet. */
 #define PACKET_BYTES_MAX (64 << 10)
 
-/* How often a waiting rank lets its MPI make progress. The interval is short at first, because another rank may wait for a
- * message of this one. */
+/* How often a waiting rank lets its MPI make progress. The interval is short at first, because
+ * another rank may wait for a message of this one. */
 enum { WAIT_MIN_MS = 1, WAIT_MAX_MS = 8 };
 
-/* If a message lies in the root's other group for this long while this rank waits, the rank has passed a different byte count
- * than the root. Otherwise the message that this rank waits for would have come first: the root sent it first, and lost packets
- * are retransmitted within this time. */
+/* If a message lies in the root's other group for this long while this rank waits, the rank has
+ * passed a different byte count than the root. Otherwise the message that this rank waits for
+ * would have come first: the root sent it first, and lost packets are retransmitted within this
+ * time. */
 enum { OTHER_GROUP_MS = 2000 };
 
 /* A broadcast as messages of MESSAGE_BYTES_MAX bytes and a last one with the rest. */
@@ -33,7 +35,8 @@ struct stream {
     /* The group that carries this broadcast, and whether it is the one for long messages. */
     tc_group *group;
     bool is_for_long;
-    /* Bytes still to be transferred, of the broadcast and of its current message; the length of the current message. */
+    /* Bytes still to be transferred, of the broadcast and of its current message; the length of
+     * the current message. */
     uint64_t rest, message_rest, message_bytes;
 };
 
@@ -73,7 +76,8 @@ static void add_class(void)
     mpi.Add_error_class(&error_class);
 }
 
-/* Turns the last error of Treecast into an MPI error code, which every later broadcast of this root returns too. */
+/* Turns the last error of Treecast into an MPI error code, which every later broadcast of this
+ * root returns too. */
 static int fail(struct communicator *communicator, struct root_groups *groups)
 {
     char text[MPI_MAX_ERROR_STRING];
@@ -89,7 +93,8 @@ static int fail(struct communicator *communicator, struct root_groups *groups)
     return groups->error;
 }
 
-/* Sends all whole packets of the data. `all_sent` is set to the number of bytes sent; the rest, less than a packet, stays. */
+/* Sends all whole packets of the data. `all_sent` is set to the number of bytes sent; the rest,
+ * less than a packet, stays. */
 static int send_bytes(struct stream *stream, const char *bytes, size_t length, size_t *all_sent)
 {
     int wait_ms = WAIT_MIN_MS;
@@ -115,7 +120,8 @@ static int send_bytes(struct stream *stream, const char *bytes, size_t length, s
     return MPI_SUCCESS;
 }
 
-/* Receives and drops the rest of a message of unexpected length, of which `received` bytes have been received. */
+/* Receives and drops the rest of a message of unexpected length, of which `received` bytes have
+ * been received. */
 static int discard_message(const struct stream *stream, const tc_group *group, uint64_t message_bytes, size_t received)
 {
     char *nowhere = malloc(PACKET_BYTES_MAX);
@@ -139,7 +145,8 @@ static tc_group *other_group(const struct stream *stream)
     return stream->groups->by_length[!stream->is_for_long];
 }
 
-/* The root has announced, by an empty message, that it makes its other group and sends this broadcast by it. */
+/* The root has announced, by an empty message, that it makes its other group and sends this
+ * broadcast by it. */
 static int make_told_group(struct stream *stream, bool is_for_long)
 {
     int error = make_group(stream->communicator, stream->groups, is_for_long);
@@ -163,7 +170,8 @@ static bool has_other_message(const struct stream *stream)
            tc_group_receive_part(other_group(stream), NULL, 0, 0, &message_bytes, &received) == TC_BUFFER_TOO_SMALL;
 }
 
-/* Receives at most `capacity` bytes, which must hold a packet or the rest. `received` is set to their number. */
+/* Receives at most `capacity` bytes, which must hold a packet or the rest. `received` is set to
+ * their number. */
 static int receive_bytes(struct stream *stream, char *bytes, size_t capacity, size_t *received)
 {
     int wait_ms = WAIT_MIN_MS, other_ms = 0;
@@ -180,7 +188,8 @@ static int receive_bytes(struct stream *stream, char *bytes, size_t capacity, si
             advance(stream, *received);
             return MPI_SUCCESS;
         case TC_TIMED_OUT:
-            /* The time counts from the arrival of the other message, and this group is looked at first. */
+            /* The time counts from the arrival of the other message, and this group is looked at
+             * first. */
             if (other_ms > OTHER_GROUP_MS)
                 return discard_message(stream, other_group(stream), UINT64_MAX, 0);
             other_ms = has_other_message(stream) ? other_ms + wait_ms : 0;
@@ -195,7 +204,8 @@ static int receive_bytes(struct stream *stream, char *bytes, size_t capacity, si
     }
 }
 
-/* At a member: waits for the root's announcement in the other group, and makes the group of this broadcast. */
+/* At a member: waits for the root's announcement in the other group, and makes the group of this
+ * broadcast. */
 static int await_group(struct stream *stream)
 {
     int wait_ms = WAIT_MIN_MS;
@@ -331,8 +341,9 @@ static int receive_packed(struct stream *stream, const struct buffer *buffer)
     return error;
 }
 
-/* At the root: announces, by an empty message in the other group, that it makes the group of this broadcast. If a member is
- * lost, nothing is announced, since that member could not take part. */
+/* At the root: announces, by an empty message in the other group, that it makes the group of
+ * this broadcast. If a member is lost, nothing is announced, since that member could not take
+ * part. */
 static int announce_group(const struct stream *stream)
 {
     int wait_ms = WAIT_MIN_MS;

@@ -14,9 +14,9 @@ struct buffer {
     uint64_t bytes;
 };
 
-/* Sends the buffer from the root, or receives it. Returns an MPI error code: MPI_ERR_TRUNCATE, if the root has sent another number of
- * bytes, and the groups' error, if members were lost or a group has ended. Where a group had to be made and cannot, the communicator's
- * `outcome` tells. */
+/* Sends the buffer from the root, or receives it. Returns an MPI error code: MPI_ERR_TRUNCATE,
+ * if the root has sent another number of bytes, and the groups' error, if members were lost or a
+ * group has ended. Where a group had to be made and cannot, the communicator's `outcome` tells. */
 int send_buffer(struct communicator *communicator, struct root_groups *groups, const struct buffer *buffer);
 int receive_buffer(struct communicator *communicator, struct root_groups *groups, const struct buffer *buffer);
 

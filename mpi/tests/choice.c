@@ -1,5 +1,5 @@
-/* Which way ranks choose, in simulated time: threads are ranks, and a broadcast takes as long as a scenario says. Prints what
- * does not hold, and then ends with status 1. */
+/* Which way ranks choose, in simulated time: threads are ranks, and a broadcast takes as long as
+ * a scenario says. Prints what does not hold, and then ends with status 1. */
 
 #define _GNU_SOURCE
 
@@ -18,8 +18,9 @@ enum { RANKS = 4, SHORT_BYTES = 700, LONG_BYTES = 100000, SET_UP_US = 20000, BRO
 struct scenario {
     const char *name;
     int broadcasts;
-    /* How long a short and a long broadcast take by Treecast, where they take 100 us and 1 ms by the MPI; and the number of
-     * the broadcast from which on they take three times as long by Treecast. */
+    /* How long a short and a long broadcast take by Treecast, where they take 100 us and 1 ms by
+     * the MPI; and the number of the broadcast from which on they take three times as long by
+     * Treecast. */
     double short_us, long_us;
     int slower_from;
     double trial_percent;
@@ -94,7 +95,8 @@ static void expect(bool holds, const char *format, ...)
     va_end(arguments);
 }
 
-/* The maximum of doubles, which is all that a choice asks for; all ranks have to ask for the same number of them. */
+/* The maximum of doubles, which is all that a choice asks for; all ranks have to ask for the
+ * same number of them. */
 static int all_reduce(const void *own, void *all, int count, MPI_Datatype type, MPI_Op operation, MPI_Comm comm)
 {
     double *to = all;

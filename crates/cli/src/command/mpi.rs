@@ -25,9 +25,9 @@ use crate::output::print_message;
 
 The program needs no change: a shim is preloaded into its ranks (LD_PRELOAD), which has
 MPI_Bcast. The ranks measure which way is faster, in trials budgeted at 1 % of the time in
-broadcasts, and take those lengths; with TREECAST_MPI_CHOICE=always they take all. The
-program's MPI does everything else, such as broadcasts between the ranks of one host and
-nonblocking ones (docs/mpi.md).
+broadcasts, and Treecast takes the lengths at which it is faster; all of them with
+TREECAST_MPI_CHOICE=always. The program's MPI does everything else, such as broadcasts
+between the ranks of one host and nonblocking ones (docs/mpi.md).
 
 Settings are variables of the environment, which are passed to the ranks:
 TREECAST_MPI_CHOICE, _TRIAL_PERCENT, _HISTORY, _MIN_BYTES, _MAX_BYTES, _ENGINE, _SCHEME,
