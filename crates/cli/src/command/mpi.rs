@@ -31,7 +31,8 @@ between the ranks of one host and nonblocking ones (docs/mpi.md).
 
 Settings are variables of the environment, which are passed to the ranks:
 TREECAST_MPI_CHOICE, _TRIAL_PERCENT, _HISTORY, _MIN_BYTES, _MAX_BYTES, _ENGINE, _SCHEME,
-_OFFLOAD, _SPIN_US, _INTERFACE, _ROOTS, _REPORT; TREECAST_MPI=off passes all broadcasts on to the MPI.
+_OFFLOAD, _SPIN_US, _INTERFACE, _ROOTS, _REPORT; TREECAST_MPI=off passes all broadcasts on
+to the MPI.
 
 Exit status: that of the command; 2 if it could not be started."
 )]
