@@ -17,7 +17,7 @@ impl PayloadChecksum {
 
 #[cfg(feature = "std")]
 fn crc(bytes: &[u8]) -> u32 {
-    crc_fast::crc32_iscsi(bytes)
+    crc32c::crc32c(bytes)
 }
 
 #[cfg(not(feature = "std"))]
