@@ -2,7 +2,8 @@
 
 use std::fmt::Write as _;
 
-use serde_json::{Value, json};
+use serde_json::Value;
+use treecast_page::{Page, escaped};
 
 use super::look::Look;
 use super::vega::vega_lite;
@@ -18,10 +19,6 @@ const SCRIPT: &str = include_str!("../../assets/page.js");
 /// Columns of the tables under the charts.
 const TABLE_WIDTH: u16 = 100;
 
-/// Nothing is fetched, and nothing is evaluated from text: the browser itself holds the page to it.
-const POLICY: &str =
-    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:";
-
 const HINT: &str = "Uncheck a curve to hide it. A click on a name in the chart's legend singles it out; \
                     with Shift, more than one.";
 const MAP_HINT: &str = "Uncheck a curve to see who wins without it.";
@@ -33,28 +30,16 @@ const MAP_HINT: &str = "Uncheck a curve to see who wins without it.";
 /// where scripts are off.
 pub fn html(figures: &[Figure]) -> String {
     let figures: Vec<Figure> = figures.iter().map(Figure::tidy).collect();
-    let title = escaped(&page_title(&figures));
-    let specs: Vec<Value> = figures.iter().map(vega_lite).collect();
-    let mut page = format!(
-        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-         <meta http-equiv=\"Content-Security-Policy\" content=\"{POLICY}\">\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <meta name=\"color-scheme\" content=\"light dark\">\n\
-         <title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n<h1>{title}</h1>\n"
-    );
-    for (figure, id) in figures.iter().zip(1..) {
-        page += &section(figure, id);
-    }
-    page.push_str("</main>\n");
-    let _ = writeln!(
-        page,
-        "<script type=\"application/json\" id=\"specs\">{}</script>",
-        json_in_script(&json!(specs))
-    );
-    for script in [VEGA, VEGA_LITE, VEGA_EMBED, SCRIPT] {
-        let _ = writeln!(page, "<script>{}</script>", code_in_script(script));
-    }
-    page + "</body>\n</html>\n"
+    let specs: Value = figures.iter().map(vega_lite).collect();
+    let body: String = figures.iter().zip(1..).map(|(figure, id)| section(figure, id)).collect();
+    let page = Page {
+        title: &page_title(&figures),
+        styles: &[STYLE],
+        body: &body,
+        data: &[("specs", &specs)],
+        scripts: &[VEGA, VEGA_LITE, VEGA_EMBED, SCRIPT],
+    };
+    page.html()
 }
 
 /// The studies of the figures, each once.
@@ -117,50 +102,4 @@ fn swatch(look: Look) -> String {
         look.path(),
         look.hex()
     )
-}
-
-/// `text` as it stands in HTML, in an element or in an attribute.
-fn escaped(text: &str) -> String {
-    text.chars().fold(String::with_capacity(text.len()), |mut escaped, c| {
-        match c {
-            '&' => escaped.push_str("&amp;"),
-            '<' => escaped.push_str("&lt;"),
-            '>' => escaped.push_str("&gt;"),
-            '"' => escaped.push_str("&quot;"),
-            '\'' => escaped.push_str("&#39;"),
-            _ => escaped.push(c),
-        }
-        escaped
-    })
-}
-
-/// JSON that no script element ends in: a `<` can only be inside a string.
-fn json_in_script(value: &Value) -> String {
-    value.to_string().replace('<', "\\u003c")
-}
-
-/// Code that no script element ends in: such text can only be inside a string or a pattern. Without the
-/// name of a source map, which a browser would look for.
-fn code_in_script(code: &str) -> String {
-    let code = code.split("//# sourceMappingURL=").next().unwrap_or_default();
-    code.replace("</script", "<\\/script").replace("<!--", "<\\!--")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn text_cannot_leave_its_element_or_attribute() {
-        assert_eq!(escaped("<a b=\"c\" d='e'>&"), "&lt;a b=&quot;c&quot; d=&#39;e&#39;&gt;&amp;");
-    }
-
-    #[test]
-    fn scripts_cannot_be_ended_from_inside() {
-        assert_eq!(json_in_script(&json!(["</script>"])), "[\"\\u003c/script>\"]");
-        assert_eq!(
-            code_in_script("a('</script><!--')\n//# sourceMappingURL=a.map"),
-            "a('<\\/script><\\!--')\n"
-        );
-    }
 }
