@@ -6,7 +6,8 @@
 # A fixed seed for property tests, so that runs are reproducible; `make explore` uses random seeds.
 export PROPTEST_RNG_SEED ?= 1
 
-PURE_CRATES := -p treecast-terms -p treecast-fabric -p treecast-plan -p treecast-sim -p treecast-model -p treecast-wire -p treecast-proto -p treecast-world
+PURE_CRATES := -p treecast-terms -p treecast-fabric -p treecast-plan -p treecast-sim -p treecast-model -p treecast-wire -p treecast-proto -p treecast-world \
+	-p treecast-page -p treecast-report
 TREECAST := target/debug/treecast
 
 .PHONY: demo demonstration quick release mpi install docs packages wheel packages-set-up packages-test test checks beside set-up compiled computing format lint pure unit schedules python python-tests bench bench-peers bench-anchors bench-mpi-apps instructions explore equality worlds neighbours bpf fuzz corpora clean
@@ -212,7 +213,7 @@ pure:
 # choose other features, and compile their dependencies again.
 test_targets = $(sort $(foreach crate,$(1),$(basename $(notdir $(wildcard crates/$(crate)/tests/*.rs))) \
 	$(notdir $(patsubst %/main.rs,%,$(wildcard crates/$(crate)/tests/*/main.rs)))))
-COMPUTING := $(call test_targets,fabric plan proto sim study wire world) equal icpp98 pictures sensitivity
+COMPUTING := $(call test_targets,fabric plan proto report sim study wire world) equal icpp98 pictures sensitivity
 # `schedules` has a target of its own.
 WITH_NODES := $(filter-out schedules $(COMPUTING),$(call test_targets,*))
 

@@ -3,8 +3,8 @@
 use pyo3::prelude::*;
 use treecast_plan::{Order, Placement, Scheme};
 use treecast_sim::{
-    Arrivals, DestinationSets, LoadContext, LoadDocument, LoadSetup, Offload, SaturationDocument, Simulator,
-    Trace,
+    Arrivals, DestinationSets, LoadContext, LoadDocument, LoadSetup, Offload, Recorder, SaturationDocument,
+    Simulator,
 };
 use treecast_terms::{Cycles, Flits};
 
@@ -87,7 +87,7 @@ impl LoadRun {
         let run = self.with(load);
         let fabric = self.fabric.get();
         let placement = Placement::one_per_host(fabric.topology().host_count());
-        let simulate = |trace: Option<&mut Trace>| run.simulate_traced(trace);
+        let simulate = |recorder: Option<&mut dyn Recorder>| run.simulate_recorded(recorder);
         let outcome = traced(py, trace, fabric, &placement, &self.parameters, simulate)?;
         LoadResult::of(py, LoadDocument::new(&run, &outcome, self.context()))
     }

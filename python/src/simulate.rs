@@ -1,7 +1,7 @@
 //! Simulation.
 
 use pyo3::prelude::*;
-use treecast_sim::{Offload, Run, RunContext, RunDocument, Trace};
+use treecast_sim::{Offload, Recorder, Run, RunContext, RunDocument};
 use treecast_terms::Flits;
 
 use crate::error::refused;
@@ -64,7 +64,7 @@ pub fn simulate(
         seed: seed.0,
         simulator: simulator.parse().map_err(refused)?,
     };
-    let simulate = |trace: Option<&mut Trace>| run.simulate_traced(trace);
+    let simulate = |recorder: Option<&mut dyn Recorder>| run.simulate_recorded(recorder);
     let outcome = traced(py, trace, fabric, plan.plan.placement(), &parameters, simulate)?;
     let context = RunContext {
         fabric: fabric.source.clone(),

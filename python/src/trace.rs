@@ -3,7 +3,7 @@
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use treecast_plan::Placement;
-use treecast_sim::{Parameters, SimError, Trace};
+use treecast_sim::{Parameters, Recorder, SimError, Trace};
 
 use crate::error::refused;
 use crate::fabric::Fabric;
@@ -15,7 +15,7 @@ pub fn traced<T: Send>(
     fabric: &Fabric,
     placement: &Placement,
     parameters: &Parameters,
-    simulate: impl FnOnce(Option<&mut Trace>) -> Result<T, SimError> + Send,
+    simulate: impl FnOnce(Option<&mut dyn Recorder>) -> Result<T, SimError> + Send,
 ) -> PyResult<T> {
     let Some(path) = path else { return py.detach(|| simulate(None)).map_err(refused) };
     let mut trace = Trace::new(fabric.topology(), placement, parameters.cycle, Trace::BYTES_MAX);

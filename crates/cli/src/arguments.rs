@@ -13,7 +13,8 @@ use treecast_plan::{
     Arrangement, Group, Order, Placement, Plan, PlanOptions, Scheme, destinations_named, destinations_on,
     member_named, plan,
 };
-use treecast_terms::SpecError;
+use treecast_sim::{Parameters, Simulator, packet_count};
+use treecast_terms::{Flits, SpecError};
 
 /// The bound of every placement on the number of members.
 const PROCESSES_MAX: u64 = Placement::MEMBERS_MAX as u64;
@@ -259,4 +260,64 @@ fn read_plan(
         packets,
         plan,
     })
+}
+
+/// How a plan is simulated.
+#[derive(Debug, Args)]
+pub struct RunArguments {
+    /// The length of the message in flits, which are bytes; one packet if not given, or as many as
+    /// the plan of --plan was made for
+    #[arg(long, value_name = "FLITS", value_parser = whole_number::<u64>(1, u64::MAX), allow_negative_numbers = true)]
+    pub message: Option<u64>,
+
+    /// The simulator: event, fast and exact with virtual cut-through, or cycle, which simulates every
+    /// flit in every cycle; the fastest that supports the switching technique if not given
+    #[arg(long, value_name = "NAME")]
+    simulator: Option<Simulator>,
+
+    /// A parameter or a policy; may be given several times
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
+}
+
+impl RunArguments {
+    /// The defaults, with what the user has set.
+    pub fn parameters(&self) -> anyhow::Result<Parameters> {
+        let mut parameters = Parameters::default();
+        for setting in &self.set {
+            parameters.set_from(setting)?;
+        }
+        Ok(parameters)
+    }
+
+    /// The simulator as given, or the fastest that supports the switching technique.
+    pub fn simulator(&self, parameters: &Parameters) -> Simulator {
+        self.simulator.unwrap_or(Simulator::fastest_for(parameters.switching))
+    }
+
+    /// The number of packets of the message, if its length is given.
+    pub fn packets(&self, parameters: &Parameters) -> anyhow::Result<Option<u32>> {
+        let count = |message| packet_count(Flits(message), parameters.packet_flits);
+        Ok(self.message.map(count).transpose()?)
+    }
+
+    /// The length of the message of a plan.
+    pub fn message(&self, planned: &Planned, parameters: &Parameters) -> Flits {
+        Flits(self.message.unwrap_or(u64::from(planned.packets) * parameters.packet_flits.0))
+    }
+}
+
+/// What the user typed, with quotes where a shell needs them, for captions.
+pub fn command_line() -> String {
+    let quoted = |argument: String| {
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_=:,./@%+".contains(c);
+        if !argument.is_empty() && argument.chars().all(is_plain) {
+            argument
+        } else {
+            format!("'{}'", argument.replace('\'', "'\\''"))
+        }
+    };
+    let arguments =
+        std::env::args_os().skip(1).map(|argument| quoted(argument.to_string_lossy().into_owned()));
+    std::iter::once("treecast".to_string()).chain(arguments).collect::<Vec<_>>().join(" ")
 }

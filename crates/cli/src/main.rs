@@ -50,6 +50,8 @@ enum Name {
     Plan(command::plan::Arguments),
     /// Simulate one multicast, or many under load.
     Sim(command::sim::Arguments),
+    /// Show a simulated multicast in the browser.
+    Report(command::report::Arguments),
     /// List, show and run published studies.
     Paper(command::paper::Arguments),
     /// Run a command on hosts made of network namespaces on this machine.
@@ -86,6 +88,7 @@ fn main() -> ExitCode {
         Name::Fabric(arguments) => command::fabric::run(&arguments),
         Name::Plan(arguments) => command::plan::run(&arguments),
         Name::Sim(arguments) => command::sim::run(&arguments),
+        Name::Report(arguments) => command::report::run(&arguments),
         Name::Paper(arguments) => command::paper::run(&arguments),
         Name::Lab(arguments) => command::lab::run(&arguments),
         Name::Node(arguments) => command::node::run(&arguments),

@@ -81,6 +81,14 @@ pub struct Slice {
     pub to: Cycles,
 }
 
+/// Receives the work of a run, such as a [`Trace`](crate::Trace).
+///
+/// Slices of one track come in the order of their starts, and do not overlap; tracks interleave.
+pub trait Recorder {
+    /// Adds a slice.
+    fn record(&mut self, slice: &Slice);
+}
+
 /// Receives the events of a simulation.
 ///
 /// Work is reported when it starts, in the order of cycles. With wormhole switching, a transfer over a link is reported when
@@ -116,5 +124,22 @@ impl<A: Observer, B: Observer> Observer for (A, B) {
     fn carried(&mut self, slice: &Slice, flits: Flits) {
         self.0.carried(slice, flits);
         self.1.carried(slice, flits);
+    }
+}
+
+/// A recorder receives all work that takes time.
+impl Observer for Option<&mut (dyn Recorder + '_)> {
+    fn started(&mut self, _: u64, _: Cycles) {}
+
+    fn delivered(&mut self, _: u64, _: MemberId, _: HostId, _: Cycles) {}
+
+    fn worked(&mut self, slice: &Slice) {
+        if let Some(recorder) = self {
+            recorder.record(slice);
+        }
+    }
+
+    fn carried(&mut self, slice: &Slice, _: Flits) {
+        self.worked(slice);
     }
 }

@@ -7,12 +7,11 @@ use treecast_terms::{Cycles, Flits};
 use crate::error::{SimError, check_offload};
 use crate::multicast::packet_count;
 use crate::multicast::{Multicast, MulticastParameters};
-use crate::observer::{Observer, Slice, Track};
+use crate::observer::{Observer, Recorder, Slice, Track};
 use crate::outcome::{Delivery, Outcome, Status};
 use crate::parameters::Parameters;
 use crate::setting::{Ending, Setting};
 use crate::simulator::{Simulator, simulate};
-use crate::trace::Trace;
 use treecast_terms::Offload;
 
 /// The simulation of one multicast. The root's process starts to send at cycle 0.
@@ -41,14 +40,14 @@ impl Run<'_> {
     /// [`SimError`] for an empty message, a message of too many packets, a packet larger than an input buffer, a plan that
     /// does not fit the fabric, offload `switch`, and wormhole switching with a simulator that does not support it.
     pub fn simulate(&self) -> Result<Outcome, SimError> {
-        self.simulate_traced(None)
+        self.simulate_recorded(None)
     }
 
     /// Simulates the multicast, and records the work of CPUs, buses, network interfaces and links.
     ///
     /// # Errors
     /// As [`Run::simulate`].
-    pub fn simulate_traced(&self, trace: Option<&mut Trace>) -> Result<Outcome, SimError> {
+    pub fn simulate_recorded(&self, recorder: Option<&mut dyn Recorder>) -> Result<Outcome, SimError> {
         check_offload(self.offload)?;
         packet_count(self.message, self.parameters.packet_flits)?;
         self.plan.check(self.fabric)?;
@@ -67,7 +66,7 @@ impl Run<'_> {
             message: self.message,
         };
         let multicast = Multicast::new(self.fabric, self.parameters, self.plan, multicast);
-        let mut observer = (Record::new(self), trace);
+        let mut observer = (Record::new(self), recorder);
         let (ending, _) = simulate(self.simulator, &setting, std::iter::once(multicast), &mut observer)?;
         Ok(observer.0.outcome(self, ending))
     }

@@ -20,7 +20,7 @@ use treecast_remote::RemoteShell;
 use treecast_study::chart::{self, Ink};
 use treecast_terms::{format_count, parse_size, parse_time};
 
-use crate::arguments::{Hostlist, fabric, whole_number};
+use crate::arguments::{Hostlist, command_line, fabric, whole_number};
 use crate::mpi::{Interface, directories, find_shim};
 use crate::open_files::allow_open_files;
 use crate::output::{emit, plain, progress_bar, width, write_file};
@@ -323,12 +323,6 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     };
     emit(arguments.out.as_deref(), &text)?;
     Ok(0)
-}
-
-/// The command line, for the caption.
-fn command_line() -> String {
-    let arguments = std::env::args().skip(1).collect::<Vec<_>>();
-    format!("treecast {}", arguments.join(" "))
 }
 
 /// The worker process that `bench` starts on each host.

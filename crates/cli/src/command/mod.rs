@@ -12,4 +12,5 @@ pub mod mpi;
 pub mod node;
 pub mod paper;
 pub mod plan;
+pub mod report;
 pub mod sim;

@@ -13,12 +13,11 @@ use crate::deadlock::Deadlock;
 use crate::error::{SimError, check_offload};
 use crate::multicast::packet_count;
 use crate::multicast::{Multicast, MulticastParameters};
-use crate::observer::{Observer, Slice};
+use crate::observer::{Observer, Recorder, Slice};
 use crate::outcome::Status;
 use crate::parameters::Parameters;
 use crate::setting::{Ending, Setting};
 use crate::simulator::{Simulator, simulate};
-use crate::trace::Trace;
 use treecast_terms::Offload;
 
 /// A run under load: every host multicasts to sets of other hosts, again and again.
@@ -90,24 +89,24 @@ impl LoadRun<'_> {
     /// [`SimError`] for a load or degree out of range, a window that is too short, a scheme that does not fit the fabric, and a
     /// packet larger than an input buffer.
     pub fn simulate(&self) -> Result<LoadOutcome, SimError> {
-        self.simulate_traced(None)
+        self.simulate_recorded(None)
     }
 
     /// Simulates the run, and records the work of CPUs, buses, network interfaces and links.
     ///
     /// # Errors
     /// As [`LoadRun::simulate`].
-    pub fn simulate_traced(&self, trace: Option<&mut Trace>) -> Result<LoadOutcome, SimError> {
-        self.simulate_watched(trace, &mut |_| ())
+    pub fn simulate_recorded(&self, recorder: Option<&mut dyn Recorder>) -> Result<LoadOutcome, SimError> {
+        self.simulate_watched(recorder, &mut |_| ())
     }
 
-    /// As [`LoadRun::simulate_traced`]; calls `progress` with the cycle in which each multicast starts.
+    /// As [`LoadRun::simulate_recorded`]; calls `progress` with the cycle in which each multicast starts.
     ///
     /// # Errors
     /// As [`LoadRun::simulate`].
     pub fn simulate_watched(
         &self,
-        trace: Option<&mut Trace>,
+        recorder: Option<&mut dyn Recorder>,
         progress: &mut dyn FnMut(Cycles),
     ) -> Result<LoadOutcome, SimError> {
         self.check()?;
@@ -123,7 +122,7 @@ impl LoadRun<'_> {
         };
         let window = self.warmup..self.cycles;
         let measurement = Measurement::new(window, self.degree, self.message, topology.link_count());
-        let mut observer = (measurement, (trace, Progress(progress)));
+        let mut observer = (measurement, (recorder, Progress(progress)));
         let multicasts = self.multicasts(placement)?;
         let (ending, events) = simulate(self.simulator, &setting, multicasts, &mut observer)?;
         let (end, deadlock) = match ending {

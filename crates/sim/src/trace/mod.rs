@@ -15,11 +15,11 @@ mod track_tree;
 use std::collections::BTreeMap;
 
 use prost::Message;
-use treecast_fabric::{HostId, Topology};
-use treecast_plan::{MemberId, Placement};
-use treecast_terms::{Cycles, Flits, Picoseconds};
+use treecast_fabric::Topology;
+use treecast_plan::Placement;
+use treecast_terms::{Cycles, Picoseconds};
 
-use crate::observer::{Observer, Slice, Work};
+use crate::observer::{Recorder, Slice, Work};
 use messages::{
     ChildTracksOrdering, DebugAnnotation, EventType, INCREMENTAL_STATE_CLEARED, InternedData, InternedName,
     InternedString, NEEDS_INCREMENTAL_STATE, Packets, TracePacket, TrackDescriptor, TrackEvent,
@@ -45,7 +45,7 @@ const TIMESTAMP_MAX: u64 = i64::MAX as u64;
 /// use treecast_fabric::{Fabric, FabricSpec, HostId};
 /// use treecast_terms::{Cycles, Picoseconds};
 /// use treecast_plan::Placement;
-/// use treecast_sim::{Slice, Trace, Track, Work};
+/// use treecast_sim::{Recorder, Slice, Trace, Track, Work};
 ///
 /// let fabric = Fabric::from_spec(&"star:4".parse::<FabricSpec>()?)?;
 /// let placement = Placement::one_per_host(4);
@@ -104,30 +104,6 @@ impl<'a> Trace<'a> {
             dropped: 0,
             full_at: 0,
         }
-    }
-
-    /// Adds a slice. Slices of one track must be added in the order of their starts and must not overlap; tracks may interleave.
-    /// Once a slice has no room, it and all later slices are dropped.
-    pub fn record(&mut self, slice: &Slice) {
-        assert!(slice.from <= slice.to, "work ends after it begins: {slice:?}");
-        if slice.from == slice.to {
-            return;
-        }
-        if self.dropped > 0 {
-            self.dropped += 1;
-            return;
-        }
-        let mut packet = Vec::with_capacity(2);
-        let uuid = self.describe(TrackNode::Track(slice.track), &mut packet);
-        self.check_overlap(slice);
-        packet.extend(self.ends(slice, uuid));
-        let packets = Packets { packet };
-        if self.bytes.len() + packets.encoded_len() + NOTICE_BYTES > self.bytes_max {
-            self.dropped = 1;
-            self.full_at = self.nanoseconds(slice.from);
-            return;
-        }
-        self.bytes.extend(packets.encode_to_vec());
     }
 
     /// The number of dropped slices.
@@ -207,20 +183,28 @@ impl<'a> Trace<'a> {
     }
 }
 
-/// A trace records all work that takes time.
-impl Observer for Option<&mut Trace<'_>> {
-    fn started(&mut self, _: u64, _: Cycles) {}
-
-    fn delivered(&mut self, _: u64, _: MemberId, _: HostId, _: Cycles) {}
-
-    fn worked(&mut self, slice: &Slice) {
-        if let Some(trace) = self {
-            trace.record(slice);
+/// Once a slice has no room, it and all later slices are dropped. Slices of one track that overlap are a bug of the caller: it panics.
+impl Recorder for Trace<'_> {
+    fn record(&mut self, slice: &Slice) {
+        assert!(slice.from <= slice.to, "work ends after it begins: {slice:?}");
+        if slice.from == slice.to {
+            return;
         }
-    }
-
-    fn carried(&mut self, slice: &Slice, _: Flits) {
-        self.worked(slice);
+        if self.dropped > 0 {
+            self.dropped += 1;
+            return;
+        }
+        let mut packet = Vec::with_capacity(2);
+        let uuid = self.describe(TrackNode::Track(slice.track), &mut packet);
+        self.check_overlap(slice);
+        packet.extend(self.ends(slice, uuid));
+        let packets = Packets { packet };
+        if self.bytes.len() + packets.encoded_len() + NOTICE_BYTES > self.bytes_max {
+            self.dropped = 1;
+            self.full_at = self.nanoseconds(slice.from);
+            return;
+        }
+        self.bytes.extend(packets.encode_to_vec());
     }
 }
 

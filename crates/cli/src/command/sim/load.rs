@@ -107,7 +107,7 @@ pub fn run(arguments: &Arguments, parameters: &Parameters) -> anyhow::Result<u8>
         scheme,
         order: arguments.plan.order,
         offload: arguments.offload,
-        message: Flits(arguments.message.unwrap_or(parameters.packet_flits.0)),
+        message: Flits(arguments.run.message.unwrap_or(parameters.packet_flits.0)),
         degree,
         load: given.load.unwrap_or(1.0),
         arrivals: given.arrivals.unwrap_or_default(),
@@ -117,7 +117,7 @@ pub fn run(arguments: &Arguments, parameters: &Parameters) -> anyhow::Result<u8>
         backlog_max: given.backlog_max.map(|most| most as usize),
         parameters,
         seed: arguments.plan.seed,
-        simulator: arguments.simulator(parameters),
+        simulator: arguments.run.simulator(parameters),
     };
     let context = LoadContext { fabric: fabric_text, routing: arguments.fabric.routing.to_string() };
     if given.find_saturation { search(arguments, &run, context) } else { simulate(arguments, &run, context) }
@@ -137,7 +137,7 @@ fn simulate(arguments: &Arguments, run: &LoadRun, context: LoadContext) -> anyho
             bar.set_position(now.0);
         }
     };
-    let outcome = run.simulate_watched(trace.as_mut(), &mut tell)?;
+    let outcome = run.simulate_watched(trace.as_mut().map(|trace| trace as _), &mut tell)?;
     bar.finish_and_clear();
     write_trace(arguments, trace)?;
     let text = match arguments.format {

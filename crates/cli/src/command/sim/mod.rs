@@ -6,10 +6,10 @@ mod single;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use treecast_sim::{Offload, Parameters, Simulator, Trace};
+use treecast_sim::{Offload, Parameters, Trace};
 use treecast_terms::Keyed as _;
 
-use crate::arguments::{FabricArguments, PlanArguments, whole_number};
+use crate::arguments::{FabricArguments, PlanArguments, RunArguments};
 use crate::output::{OutArguments, print_message, write_file};
 
 #[derive(Debug, Args)]
@@ -31,19 +31,8 @@ pub struct Arguments {
     #[arg(long, value_name = "NAME", default_value_t = Offload::Host)]
     offload: Offload,
 
-    /// The length of the message in flits, which are bytes; one packet if not given, or as many as
-    /// the plan of --plan was made for
-    #[arg(long, value_name = "FLITS", value_parser = whole_number::<u64>(1, u64::MAX), allow_negative_numbers = true)]
-    message: Option<u64>,
-
-    /// The simulator: event, fast and exact with virtual cut-through, or cycle, which simulates every
-    /// flit in every cycle; the fastest that supports the switching technique if not given
-    #[arg(long, value_name = "NAME")]
-    simulator: Option<Simulator>,
-
-    /// A parameter or a policy; may be given several times
-    #[arg(long, value_name = "KEY=VALUE")]
-    set: Vec<String>,
+    #[command(flatten)]
+    run: RunArguments,
 
     /// A file for a trace of the run, which ui.perfetto.dev opens: the work of every CPU, bus, NIC and
     /// link
@@ -99,18 +88,8 @@ Exit status: 0 complete, 3 saturated, 4 deadlocked, 5 incomplete.";
     text
 }
 
-impl Arguments {
-    /// The simulator as given, or the fastest that supports the switching technique.
-    fn simulator(&self, parameters: &Parameters) -> Simulator {
-        self.simulator.unwrap_or(Simulator::fastest_for(parameters.switching))
-    }
-}
-
 pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
-    let mut parameters = Parameters::default();
-    for setting in &arguments.set {
-        parameters.set_from(setting)?;
-    }
+    let parameters = arguments.run.parameters()?;
     if arguments.load.is_given()? {
         load::run(arguments, &parameters)
     } else {

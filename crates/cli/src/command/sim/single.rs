@@ -3,31 +3,28 @@
 use std::fmt::Write;
 
 use treecast_plan::render::counted;
-use treecast_sim::{Delivery, Outcome, Parameters, Run, RunContext, RunDocument, Trace, packet_count};
-use treecast_terms::Flits;
+use treecast_sim::{Delivery, Outcome, Parameters, Run, RunContext, RunDocument, Trace};
 
 use super::{Arguments, Format, write_trace};
 use crate::output::{emit, plain};
 
 /// Runs one multicast; returns the exit status.
 pub fn run(arguments: &Arguments, parameters: &Parameters) -> anyhow::Result<u8> {
-    let packet = parameters.packet_flits;
-    let packets = arguments.message.map(|message| packet_count(Flits(message), packet)).transpose()?;
+    let packets = arguments.run.packets(parameters)?;
     let planned = arguments.plan.planned(&arguments.fabric, packets)?;
-    let message = arguments.message.unwrap_or(u64::from(planned.packets) * packet.0);
     let run = Run {
         fabric: &planned.fabric,
         plan: &planned.plan,
         offload: arguments.offload,
-        message: Flits(message),
+        message: arguments.run.message(&planned, parameters),
         parameters,
         seed: arguments.plan.seed,
-        simulator: arguments.simulator(parameters),
+        simulator: arguments.run.simulator(parameters),
     };
     let mut trace = arguments.trace.as_ref().map(|_| {
         Trace::new(planned.fabric.topology(), planned.plan.placement(), parameters.cycle, Trace::BYTES_MAX)
     });
-    let outcome = run.simulate_traced(trace.as_mut())?;
+    let outcome = run.simulate_recorded(trace.as_mut().map(|trace| trace as _))?;
     write_trace(arguments, trace)?;
     let text = match arguments.format {
         Format::Json => {

@@ -1,0 +1,148 @@
+//! Runs as one page for the browser: the fabric, the multicast that moves over it, tables.
+//!
+//! The page is one file that fetches nothing. It plays runs of one fabric side by side on one clock:
+//! who has the message, which links are busy, where packets wait.
+//!
+//! ```
+//! use treecast_fabric::{Fabric, FabricSpec};
+//! use treecast_plan::{Group, MemberId, Placement, PlanOptions, plan};
+//! use treecast_report::Report;
+//! use treecast_sim::{Offload, Parameters, Run, Simulator};
+//! use treecast_terms::Flits;
+//!
+//! let fabric = Fabric::from_spec(&"star:4".parse::<FabricSpec>()?)?;
+//! let group = Group::new(Placement::one_per_host(4), MemberId(0), vec![MemberId(1), MemberId(3)])?;
+//! let plan = plan(&fabric, &group, &"binomial".parse()?, &PlanOptions::default())?;
+//! let parameters = Parameters::default();
+//! let run = Run { fabric: &fabric, plan: &plan, offload: Offload::Host, message: Flits(128), parameters: &parameters, seed: 1, simulator: Simulator::Event };
+//!
+//! let mut report = Report::new(&fabric, "star:4", parameters.cycle, "treecast report ...");
+//! report.add(&run)?;
+//! assert!(report.html().starts_with("<!doctype html>"));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod layout;
+mod recording;
+
+use serde_json::{Value, json};
+use treecast_fabric::{Fabric, Vertex};
+use treecast_page::{Page, escaped};
+use treecast_sim::{Outcome, Recorder, Run, SimError, Slice};
+use treecast_terms::Picoseconds;
+
+use layout::{Layout, Point};
+use recording::Recording;
+
+const STYLE: &str = include_str!("../assets/report.css");
+const BODY: &str = include_str!("../assets/report.html");
+const SCRIPTS: [&str; 2] = [include_str!("../assets/picture.js"), include_str!("../assets/report.js")];
+
+/// Why a run is not on a page.
+#[derive(Debug, thiserror::Error)]
+pub enum ReportError {
+    /// The run is impossible.
+    #[error(transparent)]
+    Sim(#[from] SimError),
+    /// There is no room for it.
+    #[error(
+        "the page would have {slices} pieces of work, and has room for {max}: choose fewer destinations, or a shorter message"
+    )]
+    TooLong {
+        /// The pieces of work of all runs.
+        slices: usize,
+        /// Their greatest number.
+        max: usize,
+    },
+}
+
+/// Runs on one fabric, as a page.
+#[derive(Debug)]
+pub struct Report<'a> {
+    fabric: &'a Fabric,
+    fabric_text: &'a str,
+    cycle: Picoseconds,
+    command: &'a str,
+    runs: Vec<Recording>,
+    slices: usize,
+}
+
+impl<'a> Report<'a> {
+    /// The most pieces of work of all runs on a page. They take about 20 bytes of it each.
+    pub const SLICES_MAX: usize = 1_000_000;
+
+    /// A page without runs. `fabric_text` is the spec or the file of the fabric, `command` what makes the page.
+    pub fn new(fabric: &'a Fabric, fabric_text: &'a str, cycle: Picoseconds, command: &'a str) -> Self {
+        Self { fabric, fabric_text, cycle, command, runs: Vec::new(), slices: 0 }
+    }
+
+    /// Simulates a run on the fabric, and adds it.
+    ///
+    /// # Errors
+    /// [`ReportError`]: the page stays as it was.
+    pub fn add(&mut self, run: &Run) -> Result<Outcome, ReportError> {
+        let mut recorder = Bounded { slices: Vec::new(), max: Self::SLICES_MAX - self.slices, count: 0 };
+        let outcome = run.simulate_recorded(Some(&mut recorder))?;
+        let slices = self.slices + recorder.count;
+        if slices > Self::SLICES_MAX {
+            return Err(ReportError::TooLong { slices, max: Self::SLICES_MAX });
+        }
+        self.slices = slices;
+        self.runs.push(Recording::new(run, &outcome, &recorder.slices));
+        Ok(outcome)
+    }
+
+    /// The file.
+    pub fn html(&self) -> String {
+        let title = match &self.runs[..] {
+            [] => self.fabric_text.to_string(),
+            [first, ..] => format!("{} on {}", first.scheme, self.fabric_text),
+        };
+        let body =
+            format!("{BODY}<p class=\"command\">Made with <code>{}</code></p>\n", escaped(self.command));
+        let data =
+            json!({ "fabric": self.picture(), "cycleNs": self.cycle.0 as f64 / 1e3, "runs": self.runs });
+        Page { title: &title, styles: &[STYLE], body: &body, data: &[("report", &data)], scripts: &SCRIPTS }
+            .html()
+    }
+
+    /// The fabric: names and positions, and the links by their numbers.
+    fn picture(&self) -> Value {
+        let topology = self.fabric.topology();
+        let layout = Layout::new(topology);
+        let rounded = |&(x, y): &Point| ((x * 100.0).round() / 100.0, (y * 100.0).round() / 100.0);
+        let hosts = topology.hosts().zip(&layout.hosts);
+        let switches = topology.switches().zip(&layout.switches);
+        // Hosts have numbers from 0, switches from -1 downwards.
+        let end = |vertex: Vertex| match vertex {
+            Vertex::Host(host) => i64::from(host.0),
+            Vertex::Switch(switch) => -1 - i64::from(switch.0),
+        };
+        let links = topology.links().map(|link| {
+            let link = topology.link(link);
+            (end(link.from), end(link.to))
+        });
+        json!({
+            "hosts": hosts.map(|(host, at)| (topology.host_name(host), rounded(at))).collect::<Vec<_>>(),
+            "switches": switches.map(|(switch, at)| (topology.switch_name(switch), rounded(at))).collect::<Vec<_>>(),
+            "links": links.collect::<Vec<_>>(),
+            "pitch": layout.pitch,
+        })
+    }
+}
+
+/// Keeps the first slices, and counts all.
+struct Bounded {
+    slices: Vec<Slice>,
+    max: usize,
+    count: usize,
+}
+
+impl Recorder for Bounded {
+    fn record(&mut self, slice: &Slice) {
+        self.count += 1;
+        if self.slices.len() < self.max {
+            self.slices.push(*slice);
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! The page in a real browser. Skipped where there is no `chromium`; the variable `CHROMIUM` names
+//! another one.
+#![expect(clippy::disallowed_methods, reason = "the browser is another program, and the page a file")]
+
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+
+use treecast_fabric::{Fabric, FabricSpec};
+use treecast_plan::{Group, MemberId, Placement, PlanOptions, plan};
+use treecast_report::Report;
+use treecast_sim::{Offload, Outcome, Parameters, Run, Simulator};
+use treecast_terms::Flits;
+
+/// A page of one run for each offload, and their outcomes.
+fn page(spec: &str, scheme: &str, offloads: &[Offload], name: &str) -> (String, Vec<Outcome>) {
+    let fabric = Fabric::from_spec(&spec.parse::<FabricSpec>().unwrap()).unwrap();
+    let hosts = fabric.topology().host_count();
+    let group = Group::new(Placement::one_per_host(hosts), MemberId(0), (1..hosts).map(MemberId).collect());
+    let plan = plan(&fabric, &group.unwrap(), &scheme.parse().unwrap(), &PlanOptions::default()).unwrap();
+    let parameters = Parameters::default();
+    let mut report = Report::new(&fabric, name, parameters.cycle, name);
+    let mut outcomes = Vec::new();
+    for &offload in offloads {
+        let run = Run {
+            fabric: &fabric,
+            plan: &plan,
+            offload,
+            message: Flits(128),
+            parameters: &parameters,
+            seed: 1,
+            simulator: Simulator::Event,
+        };
+        outcomes.push(report.add(&run).unwrap());
+    }
+    (report.html(), outcomes)
+}
+
+/// The page in the browser after `script`, up to its own scripts; none without a browser. What the
+/// script passes to `say` is in an element of the class `said`.
+fn rendered(page: &str, script: &str) -> Option<String> {
+    let browser = std::env::var("CHROMIUM").unwrap_or_else(|_| "chromium".to_owned());
+    if Command::new(&browser).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_err() {
+        // Not by `eprintln!`, which stays unseen while a test passes.
+        let notice = format!("skipped: there is no browser {browser:?}; set CHROMIUM to name one\n");
+        std::io::stderr().write_all(notice.as_bytes()).unwrap();
+        return None;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("page.html");
+    let say = "const say = (text) => { const line = document.createElement('p'); line.className = 'said'; \
+               line.textContent = text; document.querySelector('main').prepend(line); };";
+    std::fs::write(&path, format!("{page}<script>{say}\n{script}</script>")).unwrap();
+    let output = Command::new(&browser)
+        .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"])
+        .args(["--disable-background-networking", "--disable-component-update", "--disable-sync"])
+        .arg(format!("--user-data-dir={}", directory.path().join("profile").display()))
+        .args(["--virtual-time-budget=30000", "--window-size=1200,1000", "--dump-dom"])
+        .arg(format!("file://{}", path.display()))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "the browser failed: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).split("<script").next().map(str::to_owned)
+}
+
+/// What the script said, the last first.
+fn said(dom: &str) -> Vec<&str> {
+    dom.split("<p class=\"said\">").skip(1).map(|rest| rest.split("</p>").next().unwrap()).collect()
+}
+
+/// A number as the page writes it.
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let groups: Vec<&str> =
+        digits.as_bytes().rchunks(3).rev().map(|group| str::from_utf8(group).unwrap()).collect();
+    groups.join(",")
+}
+
+const STATES: &str = "const states = () => [...document.querySelectorAll('figcaption span')].map((it) => it.textContent).join('; ');
+    const clock = () => document.getElementById('time').textContent;
+    const key = (name) => document.body.dispatchEvent(new KeyboardEvent('keydown', { key: name, bubbles: true }));";
+
+/// A browser without a screen, whose time runs ahead, draws no frames: here they are timers.
+const FRAMES: &str =
+    "window.requestAnimationFrame = (draw) => setTimeout(() => draw(performance.now()), 50);";
+
+#[test]
+fn the_clock_shows_who_has_the_message() {
+    let (page, outcomes) = page("star:8", "binomial", &[Offload::Host, Offload::Nic], "star:8");
+    let script = format!(
+        "{STATES} say(states()); key('ArrowRight'); say(clock()); key('End'); say(states()); say(clock());
+        const range = document.getElementById('clock'); range.value = {}; range.dispatchEvent(new Event('input'));
+        say(states()); key('Home'); say(clock());",
+        // The first delivery of the first run.
+        outcomes[0].deliveries.iter().map(|delivery| delivery.cycle.0).min().unwrap()
+    );
+    let Some(dom) = rendered(&page, &script) else { return };
+    let end = outcomes.iter().map(|outcome| outcome.latency.unwrap().0).max().unwrap();
+    let [home, first, last_clock, last, event, start] = said(&dom)[..] else { panic!("{dom}") };
+    assert_eq!(start, "0 of 7 have it; 0 of 7 have it");
+    // The root's CPU works until then.
+    assert!(event.starts_with(&format!("cycle 1,000 of {}", grouped(end))), "{event}");
+    assert_eq!(last, "7 of 7 have it; 7 of 7 have it");
+    assert!(last_clock.starts_with(&format!("cycle {} of", grouped(end))), "{last_clock}");
+    assert!(first.starts_with("1 of 7 have it; "), "{first}");
+    assert!(home.starts_with("cycle 0 of"), "{home}");
+    for outcome in &outcomes {
+        assert!(dom.contains(&format!("<td>{}</td>", grouped(outcome.latency.unwrap().0))));
+    }
+}
+
+#[test]
+fn play_runs_to_the_end_and_starts_again() {
+    let (page, _) = page("icpp98", "binomial", &[Offload::Host], "icpp98");
+    let script = format!(
+        "{STATES} {FRAMES} const play = document.getElementById('play'); play.click(); say(play.textContent);
+        setTimeout(() => {{ say(states()); say(play.textContent); key(' '); say(play.textContent); key(' '); say(clock()); }}, 20000);"
+    );
+    let Some(dom) = rendered(&page, &script) else { return };
+    let [clock, again, at_end, states, playing] = said(&dom)[..] else { panic!("{dom}") };
+    assert_eq!((playing, states, at_end, again), ("Pause", "31 of 31 have it", "Play", "Pause"));
+    assert!(clock.starts_with("cycle 0 of"), "{clock}");
+}
+
+#[test]
+fn a_click_on_a_host_shows_the_way_of_its_message() {
+    let (page, _) = page("star:8", "binomial", &[Offload::Host], "star:8");
+    // On the canvas, and in the table; then beside all hosts.
+    let script = format!(
+        "{STATES} const canvas = document.querySelector('canvas'); const box = canvas.getBoundingClientRect();
+        const selection = document.getElementById('selection');
+        let [reached, names] = [0, new Set()];
+        for (let x = 0; x < box.width; x += 24) for (let y = 0; y < box.height; y += 24) {{
+          canvas.dispatchEvent(new MouseEvent('click', {{ clientX: box.left + x, clientY: box.top + y, bubbles: true }}));
+          if (selection.textContent) names.add(selection.textContent.split(': ')[1]);
+        }}
+        say([...names].sort().join());
+        [...document.querySelectorAll('#deliveries button')].find((it) => it.textContent === 'h7').click();
+        say(selection.textContent); key('Escape'); say(`nothing: ${{selection.textContent}}`);"
+    );
+    let Some(dom) = rendered(&page, &script) else { return };
+    let [nothing, way, names] = said(&dom)[..] else { panic!("{dom}") };
+    assert_eq!(names, "h0,h1,h2,h3,h4,h5,h6,h7");
+    assert!(way.contains("h7: has the message after"), "{way}");
+    assert!(way.contains(", by h0 \u{2192} ") && way.ends_with(" \u{2192} h7."), "{way}");
+    assert_eq!(nothing, "nothing: ");
+}
+
+#[test]
+fn pictures_are_drawn_and_fit_into_the_window() {
+    for (spec, scheme) in
+        [("torus:k=4,n=2", "binomial"), ("fat-tree:k=4", "separate"), ("icpp98", "tree-worm")]
+    {
+        let (page, _) = page(spec, scheme, &[Offload::Host], spec);
+        // The number of colours on the canvas: some at the start, more while links are busy.
+        let script = format!(
+            "{STATES} const canvas = document.querySelector('canvas');
+            const colours = () => {{ const pixels = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
+              const seen = new Set(); for (let i = 0; i < pixels.length; i += 4) if (pixels[i + 3] === 255)
+                seen.add(`${{pixels[i]}},${{pixels[i + 1]}},${{pixels[i + 2]}}`); return seen; }};
+            const run = JSON.parse(document.getElementById('report').textContent).runs[0];
+            const busy = run.transfers.find(([, , , from, to]) => to - from > 100);
+            const range = document.getElementById('clock'); range.value = busy[3] + 60; range.dispatchEvent(new Event('input'));
+            say(colours().has('213,94,0')); say(document.documentElement.scrollWidth <= innerWidth);"
+        );
+        let Some(dom) = rendered(&page, &script) else { return };
+        assert_eq!(said(&dom), ["true", "true"], "{spec}");
+    }
+}
+
+#[test]
+fn hostile_names_do_no_harm() {
+    let name = "</script><img src=x onerror=say('harm')>&\"'";
+    let (page, _) = page("star:3", "separate", &[Offload::Host], name);
+    let Some(dom) = rendered(&page, "say('done')") else { return };
+    assert_eq!(said(&dom), ["done"]);
+    assert!(dom.contains("Made with <code>&lt;/script&gt;&lt;img src=x onerror=say('harm')&gt;&amp;"));
+}
