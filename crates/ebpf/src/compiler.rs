@@ -22,7 +22,8 @@ pub(crate) struct Compiler {
 }
 
 impl Compiler {
-    /// Finds the compiler, which `CLANG` names if it is not `clang`; or says what is missing.
+    /// Finds the compiler: the one that the variable `CLANG` names, else `clang`. The error names
+    /// what is missing.
     pub(crate) fn find() -> Result<Self, String> {
         let compiler = Self { clang: std::env::var("CLANG").unwrap_or_else(|_| "clang".into()) };
         if Command::new(&compiler.clang).arg("--version").output().is_err() {
@@ -35,7 +36,7 @@ impl Compiler {
         }
     }
 
-    /// The first line of what clang says of itself.
+    /// The first line of the output of `clang --version`.
     pub(crate) fn version(&self) -> String {
         let output = Command::new(&self.clang).arg("--version").output().expect("clang was found");
         String::from_utf8_lossy(&output.stdout).lines().next().unwrap_or_default().to_string()
@@ -45,12 +46,11 @@ impl Compiler {
         let mut command = Command::new(&self.clang);
         command
             .args(["-O2", "-g", "-target", "bpf", "-mcpu=v3", "-Wall", "-Wextra", "-Werror"])
-            // Debug information has names of files: relative ones, so that each directory makes the
-            // same object.
+            // Debug information contains file names: relative ones, so that the object does not
+            // depend on the directory.
             .args(["-Wno-unused-parameter", "-fdebug-compilation-dir=."])
             .arg(format!("-DSLOT_BYTES={slot_bytes}"))
-            // Debian installs headers that differ between architectures in a directory of their
-            // own.
+            // Debian installs headers that differ between architectures in a separate directory.
             .arg(format!("-I/usr/include/{}-linux-gnu", std::env::consts::ARCH))
             .current_dir(sources());
         command
@@ -77,7 +77,7 @@ impl Compiler {
     pub(crate) fn check(&self, source: &str) -> Result<(), String> {
         let mut compiler = self
             .command(1_408)
-            // No warnings: of one header alone, not everything is used.
+            // No warnings: a check of a header alone does not use all of it.
             .args(["-w", "-fsyntax-only", "-I.", "-x", "c", "-"])
             .stdin(Stdio::piped())
             .stderr(Stdio::piped())

@@ -58,7 +58,7 @@ pub enum EbpfError {
 }
 
 impl EbpfError {
-    /// Whether the process lacks privileges, rather than the kernel a feature.
+    /// Whether the process lacks privileges, as opposed to a kernel that lacks a feature.
     pub fn is_permission_denied(&self) -> bool {
         match self {
             Self::Load { why } | Self::Attach { why, .. } => is_forbidden(why),

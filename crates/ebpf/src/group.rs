@@ -56,12 +56,12 @@ pub struct Room {
     pub batch_packets: u32,
 }
 
-/// What is counted of a group in the program's maps.
+/// The counters of a group in the program's maps.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct KernelCounters {
     /// The protocol's counters.
     pub group: GroupCounters,
-    /// What the program counts beside them.
+    /// The program's additional counters.
     pub fast_path: FastPathCounters,
 }
 
@@ -159,21 +159,24 @@ impl KernelGroup {
         unsafe { AtomicU32::from_ptr(&raw mut (*pointer).owner) }
     }
 
-    /// What is counted, also while the group is handed off.
+    /// The counters, also while the group is handed off.
     pub fn counters(&self) -> KernelCounters {
         let pointer = self.pointer();
         // SAFETY: the program adds to these numbers at any time; each is aligned, and read whole.
         unsafe { KernelCounters { group: get!(pointer, flow.counters), fast_path: get!(pointer, counters) } }
     }
 
-    /// Packets before it are accepted, or at the root sent; also while the group is handed off.
+    /// The first packet that is not accepted yet, or at the root not sent yet; also while the group
+    /// is handed off.
     pub fn next(&self) -> Sequence {
         // SAFETY: the program writes the number whole, at any time.
         unsafe { get!(self.pointer(), flow.next) }
     }
 
-    /// At another member than the root, whether its application, which has read all packets before `read`, has freed so much that the
-    /// parent has to know before it sends anything: a quarter of the slots, while it knows of less than half of them.
+    /// At a member other than the root, whether the parent must be told of slots that the
+    /// application has freed, without waiting for a packet from it. The application has read all
+    /// packets before `read`. This is so if a quarter of the slots is free that the parent does not
+    /// know of, and it knows of less than half of them.
     pub fn owes_window_update(&self, read: Sequence) -> bool {
         let slots = self.memory.count();
         let (quarter, half) = ((slots / 4) as i32, (slots / 2) as i32);
@@ -183,7 +186,8 @@ impl KernelGroup {
         window_end.distance_from(next) < half && (read + slots).distance_from(window_end) >= quarter
     }
 
-    /// How many packets every child may be sent now, also while the group is handed off: it may be more in a moment.
+    /// The number of packets that may be sent to every child now, also while the group is handed
+    /// off. It may grow at any time.
     pub fn room(&self) -> Room {
         let pointer = self.pointer();
         let slots = self.memory.count();
@@ -203,10 +207,12 @@ impl KernelGroup {
         room
     }
 
-    /// Has user space woken once when every child may be sent that number of packets, or everything is freed; 0: not.
+    /// Requests one wakeup of user space when that number of packets may be sent to every child, or
+    /// everything is freed; 0: no wakeup.
     pub fn want_room(&self, packets: u32) {
         self.room_wanted().store(packets, Ordering::SeqCst);
-        // An acknowledgment that is handled from now on sees it, and the caller sees one that was handled before.
+        // The handling of a later acknowledgment sees the number, and the caller sees the effect of
+        // an earlier one.
         fence(Ordering::SeqCst);
     }
 
@@ -273,8 +279,9 @@ impl KernelGroup {
         }
     }
 
-    /// Hands the group off to the program; false if that cannot take it: it has not learned the paths to all neighbours, they, or root and
-    /// multicast address, have different versions of IP, there is no neighbour, or there are more than [`CHILDREN_MAX`] children.
+    /// Hands the group off to the program; false if the program cannot take it: it has not learned
+    /// the paths to all neighbours, the neighbours (or root and multicast address) have different
+    /// versions of IP, there is no neighbour, or there are more than [`CHILDREN_MAX`] children.
     pub fn hand_off(&mut self, group: &HandOff) -> bool {
         debug_assert!(!self.is_handed_off, "a group is handed off once");
         let is_accepted = group.children.len() <= CHILDREN_MAX
@@ -347,8 +354,8 @@ impl KernelGroup {
         true
     }
 
-    /// What was put into the slot of a packet while the group was handed off. At a root an application may have written there since, so
-    /// that it may be invalid.
+    /// The contents of the slot of a packet, written while the group was handed off. At a root an
+    /// application may have overwritten it since, so it may be invalid.
     pub fn packet(&self, packet: Sequence) -> HandOffPacket {
         let (piece, ack_requested, sent_at) = self.memory.sent(packet);
         HandOffPacket { piece, ack_requested, sent_at }
@@ -387,7 +394,7 @@ unsafe fn post(path: *mut Path, address: SocketAddr) {
     }
 }
 
-/// Writes all that a hand-off says.
+/// Writes the state of a hand-off into the group.
 ///
 /// # Safety
 /// User space owns the group, which has at most [`CHILDREN_MAX`] children.
@@ -412,7 +419,7 @@ unsafe fn write(pointer: *mut Group, group: &HandOff) {
         set!(pointer, group.min_rto.0, min_rto);
         set!(pointer, group.keepalive.0, keepalive);
         set!(pointer, 0, room_wanted);
-        // User space knows the timers of the group.
+        // User space has the timers of the group.
         set!(pointer, 0, timer_set_for);
         set!(pointer, group.parent_heard_at.0, parent_heard_at);
         set!(pointer, group.flow, flow);
@@ -422,7 +429,7 @@ unsafe fn write(pointer: *mut Group, group: &HandOff) {
     }
 }
 
-/// Writes what a hand-off says of data by multicast.
+/// Writes the multicast state of a hand-off into the group.
 ///
 /// # Safety
 /// User space owns the group.
@@ -441,7 +448,7 @@ unsafe fn write_multicast(pointer: *mut Group, group: &HandOff, source: Option<(
     }
 }
 
-/// Reads the state that the program has carried on.
+/// Reads the state that the program has updated.
 ///
 /// # Safety
 /// User space owns the group.

@@ -30,7 +30,7 @@ pub struct GroupMaker {
 pub(crate) struct Tables {
     pub slots: ArrayOfMaps<MapData, MapData>,
     pub pages: ArrayOfMaps<MapData, MapData>,
-    /// Replaces the slots of a removed group, whose memory is not kept.
+    /// Replaces the slots of a removed group, so that their memory is freed.
     pub no_slots: MapData,
     /// Indices of removed groups, and the first index that was never used.
     pub free: Vec<u32>,
@@ -104,10 +104,10 @@ impl GroupMaker {
         free.push(index);
     }
 
-    /// What the maps of a group with this number of slots take of the kernel's memory, in bytes: slots have room for the longest payload
-    /// of the program, whatever the group's is.
+    /// The kernel memory of the maps of a group with this number of slots, in bytes. Slots have
+    /// room for the longest payload of the program, whatever the group's is.
     pub fn group_bytes(&self, slots: u32) -> u64 {
-        // Of each of the two maps, what the kernel keeps of it comes first, in a page of its own.
+        // Each of the two maps begins with a page of the kernel's own data.
         let maps = 2 * rustix::param::page_size() as u64;
         maps + SlotMemory::bytes_for(layout::slot_bytes(self.payload_bytes_max) as usize, slots)
     }

@@ -63,10 +63,10 @@ mirror! {
         pub nak: Nak,
     }
 
-    /// What the program counts of a group beside the protocol's counters.
+    /// The program's counters of a group, in addition to the protocol's.
     #[derive(Default, PartialEq, Eq)]
     pub struct FastPathCounters {
-        /// Packets left to the slow path: it had the group, or the program does not handle them.
+        /// Packets left to the slow path: it owned the group, or the program does not handle them.
         pub slow_path: u64,
         /// Copies that no interface accepted.
         pub transmit_errors: u64,

@@ -58,7 +58,7 @@ mod tests {
         Path::new(env!("CARGO_MANIFEST_DIR")).join("objects")
     }
 
-    /// What the objects were made of.
+    /// The inputs from which the objects were made.
     #[derive(Debug, PartialEq)]
     struct Record {
         /// The hash of the files in `bpf/`.
@@ -139,7 +139,7 @@ mod tests {
         sections
     }
 
-    /// Who changes `bpf/` makes the objects anew; this fails for all who have forgotten it, also
+    /// Whoever changes `bpf/` must rebuild the objects. This test fails if that was forgotten, also
     /// without a compiler.
     #[test]
     fn the_objects_are_made_from_the_sources_in_the_repository() {

@@ -9,7 +9,7 @@ const IPV4: (u32, usize, usize) = (42, 14 + 16, 14 + 20 + 2);
 const IPV6: (u32, usize, usize) = (62, 14 + 24, 14 + 40 + 2);
 
 impl Path {
-    /// A path to an address that is still to be learned.
+    /// A path to an address, not learned yet.
     pub(crate) fn to(address: SocketAddr) -> Self {
         let mut frame = [0; 64];
         let bytes = match canonical(address).ip() {

@@ -30,7 +30,7 @@ pub struct ProgramSettings {
     pub payload_bytes_max: u32,
     /// Whether [`Program::set_time`] replaces the clock, for tests.
     pub has_test_clock: bool,
-    /// How the program is attached; `None`: by TCX, and where the kernel lacks that by clsact.
+    /// How the program is attached; `None`: by TCX, or by clsact if the kernel lacks TCX.
     pub hook: Option<Hook>,
 }
 
@@ -48,7 +48,7 @@ pub struct Program {
     settings: ProgramSettings,
     node: Mapping,
     test_clock: Mapping,
-    /// The slow path's socket, which wakes readers unless their group has one of its own.
+    /// The slow path's socket, which wakes readers unless their group has its own wake socket.
     wake_socket: WakeSocket,
     group_indices: HashMap<MapData, u32, u32>,
     wakeups: RingBuf<MapData>,
@@ -77,7 +77,7 @@ pub enum WakeReason {
     Nak,
     /// The timer of a child has expired.
     Timer,
-    /// There is room for the number of packets that was wanted: [`KernelGroup::want_room`].
+    /// There is room for the requested number of packets: [`KernelGroup::want_room`].
     Room,
 }
 
@@ -142,7 +142,8 @@ impl Program {
         })
     }
 
-    /// Sets the socket of the slow path by its `SO_COOKIE`, its port, and what the program's datagrams to it carry, which has to be random.
+    /// Sets the socket of the slow path: its `SO_COOKIE`, its port, and the nonce that the
+    /// program's datagrams to it carry, which has to be random.
     pub fn set_socket(&mut self, socket_cookie: u64, wake_socket: WakeSocket) {
         self.wake_socket = wake_socket;
         let node = self.node.address::<Node>();
@@ -181,8 +182,8 @@ impl Program {
         &self.maker
     }
 
-    /// Posts a group that [`GroupMaker::make`] has made, instead of one that has its number. From now on packets find it. Sleeping readers
-    /// are woken by the slow path's socket.
+    /// Posts a group that [`GroupMaker::make`] has made. It replaces a group with the same number.
+    /// From now on packets find it. Sleeping readers are woken by the slow path's socket.
     ///
     /// # Errors
     /// [`EbpfError::System`].
@@ -191,8 +192,8 @@ impl Program {
         self.group_indices.insert(group.id().0, group.index(), 0).map_err(map_error)
     }
 
-    /// Posts a group with the maps of another one, whose slots no application has mapped any more: for tests, since new maps take the
-    /// kernel tens of milliseconds.
+    /// Posts a group with the maps of another one, whose slots are no longer mapped by an
+    /// application: for tests, since new maps take the kernel tens of milliseconds.
     #[doc(hidden)]
     pub fn rename_group(&mut self, group: KernelGroup, id: GroupId) -> Result<KernelGroup, EbpfError> {
         if self.group_indices.get(&group.id().0, 0).is_ok_and(|index| index == group.index()) {
@@ -203,7 +204,8 @@ impl Program {
         Ok(group)
     }
 
-    /// Removes a group: packets do not find it any more. It is to be unmade then ([`GroupMaker::unmake`]).
+    /// Removes a group: packets no longer find it. The caller then unmakes it
+    /// ([`GroupMaker::unmake`]).
     pub fn remove_group(&mut self, group: &KernelGroup) {
         // An error means that it is not there.
         let _ = self.group_indices.remove(&group.id().0);
@@ -222,8 +224,9 @@ impl Program {
         Wakeup::read(&item)
     }
 
-    /// Attaches the program to ingress and egress of these interfaces, before the programs of others, and detaches it from those that it
-    /// was attached to before. It is detached when it is dropped. What killed nodes have left is removed.
+    /// Attaches the program to ingress and egress of these interfaces, before all other programs,
+    /// and detaches it from its previous interfaces. Dropping the program detaches it. Filters that
+    /// killed nodes left behind are removed.
     ///
     /// # Errors
     /// [`EbpfError::Attach`], [`EbpfError::System`]: it is attached to nothing then.
@@ -234,7 +237,8 @@ impl Program {
         Ok(())
     }
 
-    /// What has changed since the program was attached: nothing, as a rule. It takes about ten microseconds per interface.
+    /// The changes since the program was attached; usually none. The check takes about ten
+    /// microseconds per interface.
     pub fn check(&self) -> Vec<HookTrouble> {
         self.attachment.as_ref().map_or_else(Vec::new, Attachment::check)
     }
@@ -255,8 +259,9 @@ fn map(ebpf: &mut Ebpf, name: &str, bytes: usize) -> Result<Mapping, EbpfError> 
     mapped(&data, bytes)
 }
 
-/// This thread gets no signals, until it is dropped. The verifier stops when a thread gets one, as a profiler sends many times a second; a
-/// small program that the loader tries, to find out what the kernel can do, is then taken for one that the kernel cannot run.
+/// Blocks the signals of this thread until it is dropped. A signal interrupts the verifier, and a
+/// profiler sends many per second. The loader tries small programs to find out the features of the
+/// kernel, and would take an interrupted one for one that the kernel cannot run.
 struct SignalsBlocked {
     before: Option<SigSet>,
 }

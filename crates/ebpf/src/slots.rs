@@ -52,8 +52,8 @@ impl SlotMemory {
         layout::slot_bytes(payload_bytes as u32).next_multiple_of(8) as usize
     }
 
-    /// What `count` slots of `slot_bytes` each take of memory with their page, in bytes: both are
-    /// whole pages of the machine.
+    /// The memory that `count` slots of `slot_bytes` each and their page take, in bytes: whole
+    /// pages of the machine for both.
     pub fn bytes_for(slot_bytes: usize, count: u32) -> u64 {
         let page = rustix::param::page_size();
         let slots = (slot_bytes * count as usize).next_multiple_of(page);
@@ -96,7 +96,7 @@ impl SlotMemory {
         unsafe { self.descriptor(packet).cast::<u8>().add(size_of::<Descriptor>()) }
     }
 
-    /// What is in the slot of a packet.
+    /// The piece in the slot of a packet.
     pub fn piece(&self, packet: Sequence) -> Piece {
         // SAFETY: the slot is mapped.
         unsafe { read_piece(self.descriptor(packet)) }
@@ -128,8 +128,8 @@ impl SlotMemory {
         self.verified(packet).load(Ordering::Acquire) != 0
     }
 
-    /// The payload in the slot has the checksum in its descriptor: what was written there before is
-    /// visible to who finds that.
+    /// Marks the payload in the slot as having the checksum in its descriptor. Whoever sees the
+    /// mark also sees all earlier writes to the slot.
     pub fn set_verified(&self, packet: Sequence) {
         self.verified(packet).store(1, Ordering::Release);
     }
@@ -161,14 +161,15 @@ impl SlotMemory {
         self.page.address()
     }
 
-    /// Packets before it are written: by the node at a member, by the application at the root.
+    /// The first packet that is not written yet: by the node at a member, by the application at the
+    /// root.
     pub fn written(&self) -> &AtomicU32 {
-        // SAFETY: the word is aligned, mapped as long as this value, and all sides use it
-        // atomically alone.
+        // SAFETY: the word is aligned, mapped as long as this value, and all sides access it only
+        // atomically.
         unsafe { AtomicU32::from_ptr(&raw mut (*self.page()).written) }
     }
 
-    /// Packets before it are read.
+    /// The first packet that is not read yet.
     pub fn read(&self) -> &AtomicU32 {
         // SAFETY: as in `written`.
         unsafe { AtomicU32::from_ptr(&raw mut (*self.page()).read) }
@@ -180,7 +181,7 @@ impl SlotMemory {
         unsafe { AtomicU32::from_ptr(&raw mut (*self.page()).is_waiting) }
     }
 
-    /// At the root, the program has forwarded packets before it.
+    /// At the root, the first packet that the program has not forwarded yet.
     pub fn forwarded(&self) -> &AtomicU32 {
         // SAFETY: as in `written`.
         unsafe { AtomicU32::from_ptr(&raw mut (*self.page()).forwarded) }

@@ -6,18 +6,18 @@ use std::ops::Range;
 use treecast_proto::GroupId;
 use treecast_wire::HEADER_BYTES;
 
-/// Where sleeping readers are woken.
+/// A socket at which sleeping readers are woken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WakeSocket {
     /// Its port, at the node's own address.
     pub port: u16,
-    /// What the program's datagrams to it carry.
+    /// The nonce in the program's datagrams to it.
     pub nonce: WakeNonce,
 }
 
 /// A random number that the program writes into its wake datagrams. Only the socket's owner and the
-/// kernel know it, since these datagrams never leave the host: so a datagram without it is from
-/// somebody else.
+/// kernel know it, since these datagrams never leave the host: a datagram without it is from
+/// another sender.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct WakeNonce(pub u64);
 
@@ -36,7 +36,7 @@ const GROUP: Range<usize> = 4..8;
 const NONCE: Range<usize> = HEADER_BYTES - 8..HEADER_BYTES;
 
 impl WakeNonce {
-    /// The group with news for a reader that sleeps; `None` for a datagram that the program has not
+    /// The group whose sleeping reader is woken; `None` for a datagram that the program has not
     /// sent to this socket.
     ///
     /// ```

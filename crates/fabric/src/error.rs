@@ -101,7 +101,7 @@ pub enum FabricError {
         switches: u32,
         /// Ports per switch.
         ports: u32,
-        /// The most hosts that fit.
+        /// The maximum number of hosts that fit.
         hosts_max: u64,
     },
     /// A routing that this topology does not support.

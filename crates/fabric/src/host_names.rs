@@ -9,13 +9,13 @@ use crate::error::FabricError;
 use crate::ids::HostId;
 use crate::topology::Topology;
 
-/// The most names in an error message.
+/// The maximum number of names in an error message.
 const NAMED_MAX: usize = 8;
 
 /// The hosts of a topology by their names.
 ///
-/// A host is found by its name, or else by the first label of it: `n7.cluster.example` finds `n7`, and `n7` finds
-/// `n7.cluster.example` where no other host begins so.
+/// A host is found by its name, or else by the first label of its name: `n7.cluster.example` finds
+/// `n7`, and `n7` finds `n7.cluster.example` if no other host name begins with that label.
 ///
 /// ```
 /// use treecast_fabric::{HostId, HostNames, read};

@@ -4,34 +4,35 @@ use thiserror::Error;
 
 use crate::limits;
 
-/// Why a text is no hostlist.
+/// Why a text is not a valid hostlist.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum HostlistError {
     /// A name that cannot be expanded.
     #[error("'{name}' is not a hostlist such as node7 or n[1-16]: {reason}")]
     Malformed {
-        /// The name, as it is written.
+        /// The name, as written.
         name: String,
-        /// What is wrong with it.
+        /// Why it cannot be expanded.
         reason: &'static str,
     },
     /// More names than [`Topology::HOSTS_MAX`](crate::Topology::HOSTS_MAX).
     #[error("'{name}' names more than {most} hosts", most = limits::HOSTS_MAX)]
     TooMany {
-        /// The name, as it is written, with which there are too many.
+        /// The name, as written, that exceeds the limit.
         name: String,
     },
 }
 
 /// The names in a hostlist, in the order in which they are written.
 ///
-/// Commas separate names. Brackets stand for numbers, single ones and ranges; a range is written with as many digits as its first number
-/// has. If a name has several brackets, the last one changes fastest. Slurm's `SLURM_JOB_NODELIST` is a hostlist. Names given twice are
-/// kept.
+/// Commas separate names. Brackets contain numbers and ranges of numbers; the numbers of a range
+/// have at least as many digits as its first number. If a name has several brackets, the last one
+/// changes fastest. Slurm's `SLURM_JOB_NODELIST` is a hostlist. Duplicate names are kept.
 ///
 /// # Errors
-/// [`HostlistError`]: an empty name, or white space in one; a bracket that is not closed, or within another; a range that is none, or that
-/// goes down; a name of more than 255 bytes; more than [`Topology::HOSTS_MAX`](crate::Topology::HOSTS_MAX) names.
+/// [`HostlistError`]: an empty name, or white space in one; a bracket that is not closed, or within
+/// another; an invalid or descending range; a name of more than 255 bytes; more than
+/// [`Topology::HOSTS_MAX`](crate::Topology::HOSTS_MAX) names.
 ///
 /// ```
 /// use treecast_fabric::expand_hostlist;
@@ -60,7 +61,7 @@ pub fn expand_hostlist(text: &str) -> Result<Vec<String>, HostlistError> {
     Ok(names)
 }
 
-/// The most bytes of a name: that of a host in DNS has no more (RFC 1035, section 2.3.4).
+/// The maximum length of a name in bytes: that of a host name in DNS (RFC 1035, section 2.3.4).
 const LENGTH_MAX: usize = 255;
 
 /// A part of a name.
@@ -85,7 +86,7 @@ impl Part<'_> {
         }
     }
 
-    /// The bytes of the longest value of this part.
+    /// The length of the longest value of this part, in bytes.
     fn length_max(&self) -> usize {
         match self {
             Self::Text(text) => text.len(),

@@ -13,35 +13,36 @@ use crate::{
     Authentication, Integrity, Malformed, MemberId, Offload, PAYLOAD_BYTES_MAX, Readers, Sequence, Transport,
 };
 
-/// A control message. The epoch in its header is that of the tree which it is about.
+/// A control message. The epoch in its header is the epoch of the tree that it concerns.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Control {
-    /// Root to member: your place in the tree of this epoch.
+    /// Root to member: the member's place in the tree of this epoch.
     Table(Table),
-    /// Member to root: acknowledges the table of this epoch, and says which processes of a shared node are there; the root asks by sending
-    /// the table again.
+    /// Member to root: acknowledges the table of this epoch, and reports which processes of a
+    /// shared node are present. The root requests it by sending the table again.
     TableAck(Option<Readers>),
     /// Member to root: this neighbour has been silent for too long, or this child accepts nothing.
     Suspect(MemberId),
-    /// Member to root: this child has lost what it had accepted.
+    /// Member to root: this child has lost packets that it had accepted.
     StateLost(MemberId),
-    /// Host to root, the last step of the handshake: it is ready to be a member, or asks to become one. It returns its address as the root
-    /// has told it, so that a copy of the join from another address has no effect. [`Table::member`] of the answer is its number.
+    /// Host to root, the last step of the handshake: the host is ready to be a member, or asks to
+    /// become one. It returns the address that the root has told it, so a copy of the join from
+    /// another address has no effect. [`Table::member`] of the answer is its number.
     Join(SocketAddr),
     /// Member to root: asks to leave.
     Leave,
-    /// Root to member or host: it is not a member.
+    /// Root to member or host: the receiver is not a member.
     Evicted(Eviction),
     /// Parent to child: the root is dead, or has started another session.
     RootLost(RootLoss),
 }
 
-/// Why a group has no root any more.
+/// Why a group no longer has a root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RootLoss {
     /// It did not answer.
     Silent,
-    /// It has started again: there is another session.
+    /// It has restarted, with a new session.
     Restarted,
 }
 
@@ -50,7 +51,7 @@ pub enum RootLoss {
 pub enum Eviction {
     /// It was silent for too long and was declared dead.
     Silent,
-    /// It asked to leave, and the others do not need it any more.
+    /// It asked to leave, and no other member needs it any longer.
     Left,
     /// The group admits no late members.
     Refused,
@@ -58,15 +59,15 @@ pub enum Eviction {
     Aborted(AbortReason),
     /// The group is closed, and every member has everything.
     Closed,
-    /// Datagrams as long as the group's do not arrive there, although shorter ones do.
+    /// Datagrams of the group's length do not reach it, although shorter ones do.
     PathTooSmall,
-    /// It answered, and accepted no packet for too long.
+    /// It answered, but accepted no packet for too long.
     AcceptsNothing,
-    /// The group has as many members as it may have.
+    /// The group has its maximum number of members.
     Full,
     /// The root is closing the group, and admits no further members.
     Closing,
-    /// It had lost what it had accepted.
+    /// It had lost packets that it had accepted.
     StateLost,
     /// It did not acknowledge its place in the tree in time.
     Unacknowledged,
@@ -106,32 +107,33 @@ pub struct Table {
     pub start: Sequence,
     /// The number of slots of each member: a power of two up to [`Table::SLOTS_MAX`].
     pub slots: u32,
-    /// The number of the message that packet `start` begins.
+    /// The number of the message that begins with packet `start`.
     pub message: u32,
-    /// The number of bytes of all messages before that.
+    /// The total length of all messages before it, in bytes.
     pub bytes: u64,
     /// The longest payload of a data packet in bytes: [`Table::PAYLOAD_BYTES_MIN`] to [`PAYLOAD_BYTES_MAX`].
     pub payload_bytes_max: u16,
     /// Which part of a host forwards.
     pub offload: Offload,
-    /// What the codes of data packets cover.
+    /// The bytes of data packets that their codes cover.
     pub authentication: Authentication,
     /// When members verify the CRCs of payloads.
     pub integrity: Integrity,
-    /// What carries data.
+    /// The transport of data.
     pub transport: Transport,
     /// This part's number, from 0.
     pub part: u16,
     /// The number of parts: 1 to [`Table::PARTS_MAX`].
     pub parts: u16,
-    /// The neighbours of this part, at most [`Table::PART_NEIGHBOURS_MAX`]; children in the order in which they are sent to.
+    /// The neighbours of this part, at most [`Table::PART_NEIGHBOURS_MAX`]; children in sending
+    /// order.
     pub neighbours: Vec<Neighbour>,
 }
 
 impl Table {
     /// The greatest number of slots.
     pub const SLOTS_MAX: u32 = 1 << 16;
-    /// The least longest payload in bytes: a part of a table fits into it.
+    /// The lower bound of [`Table::payload_bytes_max`]: a part of a table fits into it.
     pub const PAYLOAD_BYTES_MIN: u16 = 512;
     /// The greatest number of neighbours in a part.
     pub const PART_NEIGHBOURS_MAX: usize =
@@ -301,15 +303,15 @@ impl RootLoss {
     const ALL: [Self; 2] = [Self::Silent, Self::Restarted];
 }
 
-/// What guards payloads of data, and what carries them, in a table.
+/// Authentication, integrity and transport of data, as one byte of a table.
 mod guard {
     use crate::{Authentication, Integrity, Transport};
 
     /// A member may accept a packet by the checksum of its datagram.
     const NETWORK: u8 = 2;
-    /// Payloads have codes, and not CRCs.
+    /// Payloads have codes instead of CRCs.
     const CODES: u8 = 4;
-    /// Data goes on streams.
+    /// Data goes over streams.
     const STREAMS: u8 = 8;
 
     pub const fn of(authentication: Authentication, integrity: Integrity, transport: Transport) -> u8 {

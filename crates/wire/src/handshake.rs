@@ -1,6 +1,7 @@
 //! The handshake by which a member learns the session of its root, and each proves to the other that it knows the token.
 //!
-//! Its packets have codes under keys that depend on the token and the group's number only, since the session is what it is about.
+//! Its packets have codes under keys that depend only on the token and the group's number, since
+//! the member learns the session by the handshake.
 
 use alloc::vec::Vec;
 use core::net::SocketAddr;
@@ -15,7 +16,7 @@ use crate::{Malformed, SessionId};
 pub enum Handshake {
     /// Root to member: there is a session; say hello. Without a nonce.
     Invite(SessionId),
-    /// Member to root: asks for the session, with a nonce of its own.
+    /// Member to root: asks for the session, with the member's own nonce.
     Hello,
     /// Root to member: the answer to the hello with this nonce. A member that has it knows the keys of the session.
     Welcome {

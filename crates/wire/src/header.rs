@@ -34,7 +34,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// A packet whose header and payload are apart, as [`View::new`].
+    /// As [`View::new`], for a packet whose header and payload are stored separately.
     ///
     /// # Errors
     /// [`Malformed::Version`].
@@ -49,8 +49,8 @@ impl<'a> View<'a> {
         Sequence(self.layout.sequence.get())
     }
 
-    /// The number of bytes that follow the header on a stream, if it is one of data: nothing is
-    /// verified yet.
+    /// The number of bytes that follow the header on a stream, if it is the header of a data
+    /// packet. Nothing is verified yet.
     pub fn data_length(&self) -> Option<usize> {
         let body = DataLayout::ref_from_bytes(&self.layout.body).expect("every body has this length");
         (self.layout.kind == kind::DATA).then(|| body.length.get() as usize)
@@ -61,7 +61,7 @@ impl<'a> View<'a> {
         GroupId(self.layout.group.get())
     }
 
-    /// Whether it is a handshake, whose code is not under the keys of a session.
+    /// Whether it is a handshake, whose code is computed without the keys of a session.
     pub const fn is_handshake(&self) -> bool {
         self.layout.kind == kind::HANDSHAKE
     }
@@ -97,10 +97,10 @@ impl<'a> View<'a> {
         Ok(packet)
     }
 
-    /// Verifies every field, and neither code nor checksum: for tools that show packets.
+    /// Verifies every field, but neither code nor checksum: for tools that show packets.
     ///
     /// # Errors
-    /// Those of [`View::check`] but [`Malformed::Mac`] and [`Malformed::Checksum`].
+    /// Those of [`View::check`] except [`Malformed::Mac`] and [`Malformed::Checksum`].
     #[inline]
     pub fn read(self) -> Result<Packet<'a>, Malformed> {
         let Self { layout, payload } = self;
@@ -136,7 +136,7 @@ pub struct Header {
     pub group: GroupId,
     /// The epoch of the tree, as far as the sender knows: the first tree has 1, and each change adds 1.
     pub epoch: u32,
-    /// The member that sent this copy, which is not the root where a member forwards.
+    /// The member that sent this copy: not the root if a member forwarded it.
     pub sender: MemberId,
     /// Data: the packet's number. Acknowledgment: the next packet expected; all packets before it are accepted. Probe: the next packet
     /// that will be sent.
@@ -153,9 +153,9 @@ pub struct Header {
 pub enum Body {
     /// A piece of a message.
     Data(Data),
-    /// How far the sender is.
+    /// The receive state of the sender.
     Acknowledgment(Acknowledgment),
-    /// The same, and the packets that the sender misses (RFC 5740, section 4.3.1).
+    /// The same, with the packets that the sender is missing (RFC 5740, section 4.3.1).
     Nak(Acknowledgment, Missing),
     /// Requests an acknowledgment.
     Probe,
@@ -171,8 +171,8 @@ pub enum Body {
     Handshake(ControlHeader),
     /// The root to the multicast address: members that receive it know that multicast reaches them.
     Heartbeat,
-    /// The first packet of a child on its stream to its parent: the stream is to begin with the packet that
-    /// [`Header::sequence`] names. Only there, and the timestamp is 0.
+    /// The first packet of a child on its stream to its parent: the stream is to begin with packet
+    /// [`Header::sequence`]. It occurs only there, and its timestamp is 0.
     Attach(Challenge),
 }
 
@@ -206,7 +206,7 @@ pub struct Data {
     pub message: u32,
     /// Where the piece begins, in bytes.
     pub offset: u64,
-    /// The length of the piece, which is that of the payload, in bytes; 0 only of an empty message.
+    /// The length of the piece, and so of the payload, in bytes; 0 only for an empty message.
     pub length: u32,
     /// The length of the whole message in bytes, at most [`MESSAGE_BYTES_MAX`].
     pub message_length: u64,
@@ -216,8 +216,9 @@ pub struct Data {
     pub ack_requested: bool,
     /// Whether it was sent to this child before.
     pub retransmitted: bool,
-    /// Whether the packet closes the group: it is the last packet, and carries no piece of a message. `message` is then the number of all
-    /// messages, and `message_length` that of all their bytes.
+    /// Whether the packet closes the group: it is the last packet, and carries no piece of a
+    /// message. `message` is then the number of messages of the group, and `message_length` their
+    /// total length in bytes.
     pub close: bool,
     /// Where the root has sent the packet.
     pub distribution: Distribution,
@@ -231,7 +232,8 @@ pub enum Distribution {
     Tree,
     /// To the multicast address, as this copy of it was.
     Multicast,
-    /// To the multicast address; this copy goes along the tree, to a member that the other one has not reached.
+    /// To the multicast address; this copy goes along the tree, to a member that the multicast copy
+    /// has not reached.
     MulticastAndTree,
 }
 
@@ -268,19 +270,20 @@ impl Data {
     }
 }
 
-/// How far a member is, beside [`Header::sequence`].
+/// The receive state of a member, in addition to [`Header::sequence`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Acknowledgment {
     /// Packets before this number are accepted by every member of the sender's subtree.
     pub stable: Sequence,
-    /// The number of packets from the next expected one on that have a slot. It is advice: the receiver may drop packets all the same.
+    /// The number of packets, from the next expected one on, for which there are slots. It is
+    /// advice: the receiver may drop packets nevertheless.
     pub receive_window: u32,
     /// The timestamp of the packet that requested it, 0 if it is unsolicited (RFC 7323, section 3.1).
     pub echo: Timestamp,
     /// Whether multicast reaches the sender.
     pub is_reached: bool,
-    /// Whether a member of the sender's subtree loses so many multicast packets that the root has to be slower (as ECN-Echo says,
-    /// RFC 3168, section 6.1).
+    /// Whether a member of the sender's subtree loses so many multicast packets that the root has
+    /// to send more slowly (like ECN-Echo, RFC 3168, section 6.1).
     pub is_congested: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Message authentication codes: who has sent a packet, in which session.
+//! Message authentication codes: they prove who has sent a packet, and in which session.
 
 use core::fmt;
 use core::str::FromStr;
@@ -27,7 +27,8 @@ impl fmt::Debug for MacKey {
     }
 }
 
-/// What the code of a data packet covers. That of every other packet covers all of its bytes.
+/// The bytes that the code of a data packet covers. The codes of all other packets cover all their
+/// bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Authentication {
@@ -62,15 +63,16 @@ impl FromStr for Authentication {
     }
 }
 
-/// When a member verifies the CRC-32C of a payload, which the root has computed and which comes with each packet unless codes cover payloads
-/// ([`Authentication::Payload`]).
+/// When a member verifies the CRC-32C of a payload. The root computes it, and each packet carries
+/// it unless codes cover payloads ([`Authentication::Payload`]).
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Integrity {
     /// Before it accepts the packet: a packet with a wrong CRC is dropped, and sent again.
     Crc32c,
-    /// A packet whose UDP checksum is right may be accepted without, as TCP accepts a segment; then the CRC is verified before an
-    /// application gets the payload, and a wrong one ends the member.
+    /// A packet with a correct UDP checksum may be accepted before its CRC is verified, as TCP
+    /// accepts a segment. The CRC is then verified before an application gets the payload; a wrong
+    /// one ends the member.
     #[default]
     Network,
 }
@@ -100,11 +102,11 @@ impl FromStr for Integrity {
     }
 }
 
-/// What carries the data of a group along its tree.
+/// The transport of a group's data along its tree.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Transport {
-    /// Datagrams: what is lost is retransmitted by the parent.
+    /// Datagrams; the parent retransmits lost ones.
     #[default]
     Packets,
     /// A TCP connection from each child to its parent. Everything else goes in datagrams.
@@ -115,8 +117,8 @@ impl Transport {
     /// All values with their names, in the order of their numbers in tables.
     pub const NAMES: [(&'static str, Self); 2] = [("packets", Self::Packets), ("stream", Self::Streams)];
 
-    /// Whether payloads without codes have CRCs. TCP has a checksum of its own, and a member that
-    /// trusts those of the network needs no other.
+    /// Whether payloads without codes have CRCs. TCP has its own checksum, and a member that trusts
+    /// the checksums of the network needs no other.
     pub const fn has_crcs(self, integrity: Integrity) -> bool {
         !matches!((self, integrity), (Self::Streams, Integrity::Network))
     }
@@ -151,15 +153,15 @@ pub struct Keys {
     pub control: MacKey,
     /// The key of the payloads of data.
     pub data: PayloadKey,
-    /// What is covered of data.
+    /// The bytes of data packets that their codes cover.
     pub authentication: Authentication,
     /// Whether payloads without codes have CRCs ([`Transport::has_crcs`]).
     pub has_crcs: bool,
 }
 
 impl Keys {
-    /// The checksum of the payload of the packet of data with this number: its CRC-32C, or its code; 0 if it
-    /// has neither.
+    /// The checksum of the payload of the data packet with this number: its CRC-32C, or its code; 0
+    /// if it has neither.
     pub fn data_checksum(&self, packet: Sequence, payload: &[u8]) -> PayloadChecksum {
         match self.authentication {
             Authentication::Header if self.has_crcs => PayloadChecksum::crc(payload),

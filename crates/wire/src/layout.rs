@@ -24,7 +24,7 @@ pub struct Layout {
     pub mac: U64,
 }
 
-/// The length of what depends on the kind of the packet, in bytes.
+/// The length of the part of a header that depends on the kind of the packet, in bytes.
 pub const BODY_BYTES: usize = 28;
 
 const _: () = assert!(size_of::<Layout>() == HEADER_BYTES);
@@ -44,7 +44,7 @@ pub struct DataLayout {
     pub message_length: U64,
 }
 
-/// The body of a path probe, which has the length of data in the place where data has it.
+/// The body of a path probe. Its length is at the same offset as the length in the body of data.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 pub struct PathProbeLayout {

@@ -7,21 +7,26 @@ use siphasher::sip::SipHasher24;
 
 use crate::{MacKey, Sequence};
 
-/// The key of the codes of payloads of data, whose code is SipHash-2-4 of the packet's number, the payload's length and the NH hashes of its
-/// blocks (docs/wire.md). A block of 256 bytes has two hashes of 64 bits (NH with words of 32 bits and the Toeplitz construction: Black,
-/// Halevi, Krawczyk, Krovetz and Rogaway, "UMAC: Fast and Secure Message Authentication", 1999, as in RFC 4418), so that a processor, and
-/// the kernel's program, spend two multiplications of 32 bits on eight bytes.
+/// The key of the codes of data payloads. A code is SipHash-2-4 of the packet's number, the
+/// payload's length and the NH hashes of its blocks (docs/wire.md). A block of 256 bytes has two
+/// hashes of 64 bits (NH with words of 32 bits and the Toeplitz construction: Black, Halevi,
+/// Krawczyk, Krovetz and Rogaway, "UMAC: Fast and Secure Message Authentication", 1999, as in RFC
+/// 4418). A processor, and the kernel's program, spend two multiplications of 32 bits on eight
+/// bytes.
 ///
-/// **What it withstands.** Two different payloads of one length have the same hashes with a probability of at most 2^-64, whatever they are,
-/// since the key of NH is random and does not depend on them (theorem 4.3 there). Payloads of different lengths, and packets of different
-/// numbers, differ in what SipHash-2-4 hashes. So an attempt to pass off another payload as that of a packet that the root has sent succeeds
-/// with a probability of at most 2^-64, for the hashes, and 2^-64 to guess a code: after a number of attempts, at most that number by
-/// 2^-63. A host that drops a thousand million forged packets per second without an end has accepted one after 290 years, on average.
+/// **Strength.** Any two different payloads of one length have the same hashes with a probability
+/// of at most 2^-64, since the key of NH is random and does not depend on them (theorem 4.3 there).
+/// Payloads of different lengths, and packets of different numbers, differ in the input of
+/// SipHash-2-4. So an attempt to replace the payload of a packet that the root has sent succeeds
+/// with a probability of at most 2^-64 for the hashes, plus 2^-64 for a guessed code; one of n
+/// attempts succeeds with a probability of at most n times 2^-63. A host that drops a billion
+/// forged packets per second without end accepts one after 290 years on average.
 ///
-/// **Numbers that come again.** SipHash-2-4 is a pseudorandom function, and codes do not reveal the hashes: a number that is used again after 2^32
-/// packets costs no secret, unlike the nonce of a Carter-Wegman code or of GMAC. Codes show at most that two payloads of one number have
-/// the same hashes; two different ones do with a probability of 2^-64 for each such pair, and a session that sends 2^32 packets
-/// 1,000 times, at best 6 PB, has 2^51 of them.
+/// **Reused numbers.** SipHash-2-4 is a pseudorandom function, and codes do not reveal the hashes:
+/// a number that is used again after 2^32 packets reveals no secret, unlike the nonce of a
+/// Carter-Wegman code or of GMAC. Codes show at most that two payloads with one number have the
+/// same hashes. Two different payloads do with a probability of 2^-64 per pair, and a session that
+/// sends 2^32 packets 1,000 times, at best 6 PB, has 2^51 such pairs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub struct PayloadKey {
@@ -53,7 +58,7 @@ impl PayloadKey {
         hasher.finish()
     }
 
-    /// The two hashes of a block, which zeros complete to a multiple of eight bytes.
+    /// The two hashes of a block, padded with zeros to a multiple of eight bytes.
     #[expect(
         clippy::inline_always,
         reason = "the loop has a fixed length for whole blocks, and uses vectors"

@@ -1,4 +1,4 @@
-//! The processes that share a member's node, as the root is told of them.
+//! The processes that share a member's node, as reported to the root.
 
 use zerocopy::byteorder::network_endian::U64;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -15,12 +15,12 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ReaderSet([u64; 4]);
 
-/// Which of the processes that share a member's node have not come yet, and which are lost.
+/// The processes that share a member's node and have not come yet, and those that are lost.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Readers {
-    /// Those that have not come yet.
+    /// Processes that have not come yet.
     pub awaited: ReaderSet,
-    /// Those that have gone before they had everything.
+    /// Processes that were gone before they had everything.
     pub lost: ReaderSet,
 }
 
@@ -43,7 +43,7 @@ impl ReaderSet {
         set
     }
 
-    /// Adds a place, if there is such a place.
+    /// Adds a place; a place of [`Self::READERS_MAX`] or more is ignored.
     pub const fn insert(&mut self, place: u32) {
         if place < Self::READERS_MAX {
             self.0[(place / 64) as usize] |= 1 << (place % 64);

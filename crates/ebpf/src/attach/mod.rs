@@ -62,7 +62,7 @@ impl fmt::Display for Direction {
     }
 }
 
-/// What has changed since the program was attached.
+/// A change since the program was attached.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum HookTrouble {
     /// The interface was removed, or moved to another network namespace.
@@ -139,7 +139,8 @@ pub(crate) struct Attachment {
     all: Vec<Attached>,
 }
 
-/// An interface, and what holds the programs on it: ingress first, then egress, as far as they are attached.
+/// An interface, and the links or filters that hold the programs on it: ingress first, then egress,
+/// as far as they are attached.
 #[derive(Debug)]
 struct Attached {
     interface: Interface,
@@ -175,7 +176,7 @@ impl Attachment {
         Ok(attachment)
     }
 
-    /// What has changed since the program was attached.
+    /// The changes since the program was attached.
     pub(crate) fn check(&self) -> Vec<HookTrouble> {
         self.all.iter().flat_map(|attached| self.check_interface(attached)).collect()
     }

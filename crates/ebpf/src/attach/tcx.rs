@@ -51,7 +51,8 @@ pub fn detach(link: &SchedClassifierLink) -> io::Result<()> {
 /// The system call.
 ///
 /// # Safety
-/// `Attributes` is what the command takes, and what it writes to is valid for writing.
+/// `Attributes` is the type that the command takes, and the memory to which it writes is valid for
+/// writing.
 unsafe fn bpf<Attributes>(command: libc::c_long, attributes: &Attributes) -> io::Result<()> {
     let bytes = size_of::<Attributes>() as libc::c_ulong;
     // SAFETY: the caller's.

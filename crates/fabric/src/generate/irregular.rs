@@ -37,7 +37,7 @@ pub enum LinkDensity {
 }
 
 impl LinkDensity {
-    /// The number of links of a network, were there ports enough.
+    /// The number of links of a network with enough ports.
     fn count(self, switches: u32, ports: u32, hosts: u32) -> u64 {
         let free = u64::from(switches) * u64::from(ports) - u64::from(hosts);
         match self {
@@ -71,8 +71,8 @@ impl fmt::Display for LinkDensity {
 
 impl Default for Irregular {
     /// The default system of the ICPP'98 study: 8 switches with 8 ports, 32 hosts. With 1.25 links
-    /// for each switch the networks of the study carry as much unicast traffic as it says, which
-    /// [`LinkDensity::Connectivity`] meets for one of them only.
+    /// per switch the networks of the study carry as much unicast traffic as it reports; with
+    /// [`LinkDensity::Connectivity`] only one of them does.
     fn default() -> Self {
         Self { switches: 8, ports: 8, hosts: 32, links: LinkDensity::PerSwitch(1.25), seed: 1 }
     }
@@ -129,7 +129,7 @@ pub fn irregular(parameters: Irregular) -> Result<Topology, FabricError> {
 
 const PORTS_PER_SWITCH_MAX: u32 = 1 << 16;
 
-/// The most ports of all switches in total.
+/// The maximum number of ports of all switches together.
 const PORTS_MAX: u64 = 1 << 24;
 
 /// The generator's random stream of a seed; other components draw from other streams.

@@ -65,7 +65,7 @@ fn without_comment(line: &str) -> &str {
     line.split('#').next().unwrap_or_default().trim()
 }
 
-/// The hostlist and the rack of a line; `None` if it has not two fields.
+/// The hostlist and the rack of a line; `None` unless it has exactly two fields.
 fn fields(line: &str) -> Option<(&str, &str)> {
     let (hosts, rack) = if let Some((hosts, rack)) = line.split_once(char::is_whitespace) {
         let rack = rack.trim_start();

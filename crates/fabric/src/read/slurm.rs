@@ -23,9 +23,10 @@ use crate::limits;
 /// that is below no other. `LinkSpeed` is ignored, as Slurm ignores it; a note gives the first one that is not a number.
 ///
 /// # Errors
-/// [`FabricError::Malformed`]: what Slurm refuses too (an unknown keyword, `Nodes` and `Switches` in one line, a switch that is
-/// unknown, defined twice, or its own descendant), and what is no topology: a host of two switches, switches that nothing
-/// connects. Lines of Slurm's other plugins (`BlockName=`, `RingName=`), and `Include`.
+/// [`FabricError::Malformed`]: what Slurm refuses too (an unknown keyword, `Nodes` and `Switches`
+/// in one line, a switch that is unknown, defined twice, or its own descendant); what does not form
+/// a topology (a host on two switches, switches that are not connected); lines of Slurm's other
+/// plugins (`BlockName=`, `RingName=`), and `Include`.
 ///
 /// ```
 /// let text = "SwitchName=s0 Nodes=dev[0-5]\nSwitchName=s1 Nodes=dev[6-11]\nSwitchName=s2 Switches=s[0-1]\n";
@@ -64,17 +65,17 @@ pub fn slurm(file: &str, text: &str) -> Result<Read, FabricError> {
     Ok(Read { topology: parts.topology(&source)?, notes: link_speed_note(&switches).into_iter().collect() })
 }
 
-/// Whether a line begins as those of switches do, or those of blocks, which are refused.
+/// Whether a line begins like the line of a switch, or of a block, which is refused.
 pub(super) fn is_switch(line: &str) -> bool {
     let is_known =
         |keyword: &str| ["switchname", "blockname"].contains(&keyword.to_ascii_lowercase().as_str());
     pair.parse_peek(line).is_ok_and(|(_, (keyword, _))| is_known(keyword))
 }
 
-/// A line with those that continue it, without comments and escapes.
+/// A line with its continuation lines, without comments and escapes.
 struct Line {
     text: String,
-    /// The number of the first of them.
+    /// The number of the first line.
     number: usize,
 }
 
@@ -193,7 +194,7 @@ fn pairs(text: &str) -> Result<Vec<(&str, &str)>, String> {
     Ok(pairs)
 }
 
-/// `Nodes=n[1-16]` or `Nodes = "n1, n2"`, and the blanks behind.
+/// `Nodes=n[1-16]` or `Nodes = "n1, n2"`, and the blanks after it.
 fn pair<'a>(input: &mut &'a str) -> ModalResult<(&'a str, &'a str)> {
     let keyword = take_while(1.., |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.'));
     let quoted = delimited('"', take_till(0.., '"'), '"');
@@ -215,7 +216,7 @@ fn link_speed_note(switches: &[Switch]) -> Option<String> {
     Some(format!("LinkSpeed is ignored; it should be a number, not '{speed}' as on line {line}"))
 }
 
-/// Which switches are below which.
+/// The hierarchy of switches.
 struct Tree {
     children: Vec<Vec<usize>>,
     parents: Vec<Vec<usize>>,
@@ -343,7 +344,7 @@ impl Tree {
     }
 }
 
-/// The most unconnected switches that an error names.
+/// The maximum number of unconnected switches that an error names.
 const TOPS_NAMED: usize = 8;
 
 #[cfg(test)]

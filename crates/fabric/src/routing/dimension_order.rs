@@ -34,7 +34,7 @@ pub enum VirtualChannels {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Ties {
     /// Always towards higher coordinates. Under uniform traffic the links up then carry more than
-    /// those down: on rings of 8 1.25 and 0.75 hops of a packet.
+    /// the links down: on rings of 8, 1.25 and 0.75 hops per packet.
     #[default]
     Up,
     /// By the parity of the coordinates of both ends. In two or more dimensions each node sends
@@ -85,7 +85,7 @@ impl DimensionOrder {
     }
 
     /// Assigns the consecutive links of a route to virtual channels. Each stretch within one
-    /// dimension counts as a ring of its own; drops to hosts between its links do not end it.
+    /// dimension counts as a separate ring; drops to hosts between its links do not end it.
     pub fn channels(&self, topology: &Topology, links: Vec<LinkId>) -> Vec<Channel> {
         let grid = topology.grid().expect("dimension order is made for grids only");
         let mut channels: Vec<Channel> =
@@ -187,9 +187,9 @@ fn is_late(topology: &Topology, grid: &Grid, route: &[Channel]) -> bool {
 }
 
 /// The place in the ring from which on a packet that does not cross the dateline takes channel 1.
-/// Before 3/8 of the longest way the other channel has the packets that have crossed it; what is
-/// left there hardly fills channel 0. The same holds at the end of the ring, for the packets that
-/// are yet to cross.
+/// Before 3/8 of the longest way, channel 1 has the packets that have crossed the dateline, and the
+/// others hardly fill channel 0. The same holds at the end of the ring, for the packets that are
+/// yet to cross.
 fn switching_place(grid: &Grid, late: bool) -> u32 {
     let reach = if grid.is_bidirectional() { grid.radix() / 2 } else { grid.radix() };
     let early = reach * 3 / 8;

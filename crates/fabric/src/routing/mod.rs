@@ -40,7 +40,7 @@ pub enum Routing {
 }
 
 impl Routing {
-    /// The most virtual channels of a link.
+    /// The maximum number of virtual channels of a link.
     pub const VIRTUAL_CHANNELS_MAX: u8 = 16;
 
     /// Its name: `up-down`, `shortest-path`, `dimension-order`.

@@ -62,7 +62,7 @@ impl Distances {
 }
 
 impl UpDown {
-    /// The most switches of this routing: distances, which are smaller, fit 16 bits.
+    /// The maximum number of switches: distances, which are smaller, fit into 16 bits.
     pub const SWITCHES_MAX: u32 = UNREACHABLE as u32;
 
     /// Up*/down* routing with the topology's natural ranks as levels, or breadth-first from switch 0.

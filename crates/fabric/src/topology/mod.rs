@@ -58,13 +58,13 @@ pub struct Topology {
 }
 
 impl Topology {
-    /// The most hosts a topology holds.
+    /// The maximum number of hosts.
     pub const HOSTS_MAX: u32 = limits::HOSTS_MAX;
-    /// The most switches a topology holds.
+    /// The maximum number of switches.
     pub const SWITCHES_MAX: u32 = limits::SWITCHES_MAX;
-    /// The most ports a switch has.
+    /// The maximum number of ports of a switch.
     pub const PORTS_MAX: u32 = limits::PORTS_MAX;
-    /// The most directed links a topology holds.
+    /// The maximum number of directed links.
     pub const LINKS_MAX: u32 = limits::LINKS_MAX;
 
     /// The number of hosts.

@@ -25,7 +25,7 @@ pub(super) struct Table<'a> {
     answers: Answers,
 }
 
-/// The most result numbers that are held: four bytes each.
+/// The maximum number of cached result numbers, four bytes each.
 const ENTRIES_MAX: usize = 1 << 25;
 
 impl<'a> Table<'a> {
