@@ -1,4 +1,4 @@
-//! How the models' parameters are read and printed by their keys.
+//! Reading and printing of the models' parameters by their keys.
 
 /// A span of time, given in microseconds.
 macro_rules! span_key {
@@ -13,7 +13,7 @@ macro_rules! span_key {
     };
 }
 
-/// A rate in millions of bytes a second; 0: it takes no time.
+/// A rate in millions of bytes per second; 0: it takes no time.
 macro_rules! rate_key {
     ($name:literal, $field:ident, $about:literal) => {
         Key {
@@ -26,7 +26,7 @@ macro_rules! rate_key {
     };
 }
 
-/// A rate in millions of bytes a second of what always takes time.
+/// A rate in millions of bytes per second, at least 1.
 macro_rules! positive_rate_key {
     ($name:literal, $field:ident, $about:literal) => {
         Key {
@@ -39,7 +39,8 @@ macro_rules! positive_rate_key {
     };
 }
 
-/// When something is repeated, in microseconds: from 1, so that a run is not all repetition.
+/// A timeout after which something is repeated, in microseconds: at least 1, so that a run does not
+/// consist of repetitions only.
 macro_rules! timeout_key {
     ($name:literal, $field:ident, $about:literal) => {
         Key {
@@ -56,7 +57,7 @@ macro_rules! timeout_key {
     };
 }
 
-/// A length in bytes from a least one up to 1 MiB.
+/// A length in bytes from a minimum up to 1 MiB.
 macro_rules! bytes_key {
     ($name:literal, $field:ident, $least:literal, $about:literal) => {
         Key {

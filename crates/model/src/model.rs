@@ -1,4 +1,4 @@
-//! Which models there are.
+//! The list of models.
 
 use treecast_terms::{Key, Keyed, SpecError, Value};
 
@@ -6,7 +6,7 @@ use crate::task::{Measure, ModelError, Outcome, Task};
 
 macro_rules! models {
     ($($(#[$doc:meta])* $variant:ident, $module:ident, $name:literal;)+) => {
-        /// A model of some hardware, with what its parts cost.
+        /// A model of one kind of hardware, with the costs of its parts.
         #[derive(Debug, Clone, PartialEq)]
         pub enum Model {
             $($(#[$doc])* $variant(crate::$module::Parameters),)+
@@ -60,7 +60,7 @@ macro_rules! models {
                 }
             }
 
-            /// The keys of its parameters, each with what it means and what it may be.
+            /// The keys of its parameters, each with its meaning and its valid values.
             pub fn keys(&self) -> Vec<[&'static str; 3]> {
                 fn texts<P>(keys: &'static [Key<P>]) -> Vec<[&'static str; 3]> {
                     keys.iter().map(|key| [key.name, key.about, key.expected]).collect()
@@ -70,7 +70,7 @@ macro_rules! models {
                 }
             }
 
-            /// What it measures besides the latency.
+            /// Its measures besides the latency.
             pub fn measures(&self) -> &'static [Measure] {
                 match self {
                     $(Self::$variant(_) => crate::$module::MEASURES,)+
@@ -80,7 +80,7 @@ macro_rules! models {
             /// Carries out a task.
             ///
             /// # Errors
-            /// [`ModelError`] where the plan cannot be made, or the model does not do that.
+            /// [`ModelError`] if the plan cannot be made, or the model does not support the task.
             pub fn run(&self, task: &Task) -> Result<Outcome, ModelError> {
                 match self {
                     $(Self::$variant(parameters) => crate::$module::run(parameters, task),)+
@@ -128,7 +128,7 @@ impl Model {
         self.set(key, &scaled.to_string())
     }
 
-    /// Something that some model measures, by its name.
+    /// A measure of some model, by its name.
     ///
     /// # Errors
     /// [`SpecError::UnknownName`] with all names.

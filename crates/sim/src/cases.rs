@@ -64,7 +64,7 @@ pub(crate) struct Drawn {
     seed: u64,
 }
 
-/// What both simulators are given.
+/// The input of both simulators.
 #[derive(Debug, Clone)]
 pub(crate) struct Case {
     pub fabric: String,

@@ -116,7 +116,7 @@ pub enum SimError {
          buffer_flits to at least {header}, or headers=free)"
     )]
     HeaderExceedsBuffer {
-        /// The most header flits that a switch must read at once.
+        /// The maximum number of header flits that a switch must read at once.
         header: u64,
         /// The buffer.
         buffer: u64,

@@ -11,7 +11,7 @@ use crate::parameters::Parameters;
 use crate::path::{PathFinder, WormPath};
 use treecast_terms::Offload;
 
-/// What distinguishes a multicast from others in the same run, besides its plan.
+/// The parameters that distinguish a multicast from others in the same run, besides its plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct MulticastParameters {
     /// Counted from 0 in the order of the starts.

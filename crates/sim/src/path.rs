@@ -76,7 +76,7 @@ enum PathKind {
     Tree(Box<Tree>),
 }
 
-/// What a worm does at one switch of a given path.
+/// One switch of a given path: where a worm drops copies, and where it continues.
 #[derive(Debug, Clone, Default)]
 struct Stop {
     drops: Vec<LinkId>,

@@ -1,4 +1,4 @@
-//! What both simulators are given, and how their runs end.
+//! The input of both simulators, and how their runs end.
 
 use treecast_fabric::Fabric;
 use treecast_plan::Placement;
@@ -7,7 +7,7 @@ use treecast_terms::Cycles;
 use crate::deadlock::Deadlock;
 use crate::parameters::Parameters;
 
-/// What both simulators are given: where multicasts run, and until when.
+/// The input of both simulators besides the multicasts: where they run, and until when.
 #[derive(Debug, Clone)]
 pub(crate) struct Setting<'a> {
     pub fabric: &'a Fabric,

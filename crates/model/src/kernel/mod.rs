@@ -1,4 +1,5 @@
-//! What all models are built from: an event queue, servers that do one piece of work at a time, and a network of links.
+//! The building blocks of all models: an event queue, servers that do one piece of work at a time,
+//! and a network of links.
 
 mod event_queue;
 mod network;

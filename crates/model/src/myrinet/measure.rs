@@ -1,4 +1,4 @@
-//! What a run measures.
+//! The measures of a run.
 
 use treecast_terms::Picoseconds;
 
@@ -6,7 +6,7 @@ use super::node::Node;
 use super::simulation::Simulation;
 use crate::task::Measure;
 
-/// What is measured besides the latency, up to the end of the operation.
+/// The measures besides the latency, up to the end of the operation.
 pub const MEASURES: &[Measure] = &[
     Measure {
         name: "delivered_us",
@@ -107,19 +107,19 @@ pub const MEASURES: &[Measure] = &[
 ];
 
 impl Node {
-    /// How long the process has been busy until now.
+    /// The busy time of the process until now.
     pub fn cpu_busy(&self, now: Picoseconds) -> Picoseconds {
         busy(&self.cpu, now)
     }
 }
 
-/// How long a part has been busy until now, without what it has taken on and not done.
+/// The busy time of a part until now, without accepted work that is not done yet.
 fn busy(server: &crate::kernel::Server, now: Picoseconds) -> Picoseconds {
     Picoseconds(server.busy().0 - server.free_at().0.saturating_sub(now.0))
 }
 
 impl Simulation<'_> {
-    /// The current values of [`MEASURES`], except lambda; those of a manager only where there is one.
+    /// The current values of [`MEASURES`], except lambda; the manager's only if there is one.
     pub fn measured(&self) -> Vec<(&'static str, f64)> {
         let now = self.events.now();
         let nodes = &self.nodes;

@@ -4,30 +4,37 @@
 //! values it serves the Myrinet half of Oral, George: A User-Level Multicast Performance Comparison of SCI and Myrinet
 //! Interconnects (2003).
 //!
-//! A node is a process on a CPU, a bus with a DMA engine, a NIC's processor, a DMA engine to the wire, and what is bounded:
-//! tokens and packet buffers. A message goes: post, send event, token, and packet by packet transfer to the NIC, header and
-//! record, wire; at the other end buffer, check, receive token, transfer to the host, acknowledgment, and after the last
-//! packet the event that the process finds. Packets that are not acknowledged in time are retransmitted, with all later ones
+//! A node has a process on a CPU, a bus with a DMA engine, a NIC's processor, a DMA engine to the
+//! wire, and bounded resources: tokens and packet buffers. The stages of a message are the post,
+//! the send event and the token; for each packet the transfer to the NIC, header and record, and
+//! the wire; at the other end for each packet the buffer, the check, the receive token, the
+//! transfer to the host and the acknowledgment; and after the last packet the event that the
+//! process finds. Packets that are not acknowledged in time are retransmitted, with all later ones
 //! (go-back-N), to the children that have not acknowledged.
 //!
-//! Readings, where the source is silent:
-//! - A packet for which no packet buffer is free waits in the network, as Myrinet's switches make it; here it does not
-//!   block others behind it. Acknowledgments and credits need no packet buffer, alternate with data, and acknowledge all that
-//!   has arrived when they leave.
-//! - The NIC's processor takes requests in the order in which they come; returning tokens is housekeeping, in time slices of
-//!   one microsecond. A packet that has reached the host is first forwarded, then acknowledged, then its event is raised.
-//! - A process handles every event that is raised for it, also that of a message being sent.
-//! - The answer of [`Operation::Multicast`] is a message from process to process. One leaf answers: the last, which the most
-//!   of one leaf after another would find too.
-//! - All of several groups at once have the same members; each its own root.
-//! - FM/MC's manager is the process of the member with the lowest id; each receiver gives a credit back when its process has
-//!   the message. LFC divides the receive buffers of a NIC evenly among all other members; a packet keeps its buffer until it
-//!   is in host memory and has left for every child; credits come back as packets of their own.
+//! Our readings where the source is silent:
+//! - A packet for which no packet buffer is free waits in the network, where Myrinet's switches
+//!   hold it; here it does not block the packets behind it. Acknowledgments and credits need no
+//!   packet buffer and alternate with data. An acknowledgment covers everything that has arrived
+//!   when it leaves.
+//! - The NIC's processor takes requests in order of arrival; returning tokens is housekeeping, in
+//!   time slices of one microsecond. A packet that has reached the host is first forwarded, then
+//!   acknowledged, then its event is raised.
+//! - A process handles every event that is raised for it, including those of messages that it has
+//!   sent.
+//! - The answer of [`Operation::Multicast`] is a message from process to process. Only the last
+//!   leaf answers, which gives the maximum that measurements of one leaf after another would find.
+//! - Several groups at once have the same members, but each has its own root.
+//! - FM/MC's manager is the process of the member with the lowest id; each receiver returns a
+//!   credit when its process has the message. LFC divides the receive buffers of a NIC evenly among
+//!   all other members; a packet keeps its buffer until it is in host memory and has left for every
+//!   child; credits are returned in separate packets.
 //!
-//! Where children have greater ids than their parents, LFC's buffers wait for one another in no cycle either: it deadlocks on
-//! trees that do not keep to that, such as those of [`Order::Given`](treecast_plan::Order::Given), which go round from each
-//! root. Without credits the last receive tokens do the same there. Whatever the ids, they also deadlock where a message is
-//! longer than the window, and where hosts forward and have too few send tokens.
+//! Where children have greater ids than their parents, waits for LFC's buffers form no cycle. LFC
+//! deadlocks on trees without this order, such as those of
+//! [`Order::Given`](treecast_plan::Order::Given), which go round from each root. Without credits,
+//! waits for the last receive tokens deadlock on the same trees; and, whatever the ids, where a
+//! message is longer than the window, or where hosts forward and have too few send tokens.
 
 mod credits;
 mod deadlock;

@@ -76,7 +76,7 @@ pub(super) struct Peak {
     pub receive_buffers: u32,
 }
 
-/// A packet buffer for what has been received.
+/// A packet buffer for received packets.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Slot {
     /// The number of its users: the transfer to the host, and jobs.
@@ -121,7 +121,7 @@ pub(super) enum Packet {
     Credit { from: usize, to: usize },
 }
 
-/// An event of GM: what a NIC notifies its process of.
+/// An event of GM, by which a NIC notifies its process.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum GmEvent {
     /// A message has arrived from a node.

@@ -1,4 +1,4 @@
-//! What the parts cost and how many there are, each known by one key.
+//! The costs and numbers of the parts, each with one key.
 
 use treecast_terms::{Bytes, Key, Keyed, Picoseconds, parameter, positive_parameter};
 
@@ -7,14 +7,15 @@ use super::policies::{
 };
 use crate::keys::{bytes_key, choice_key, count_key, positive_rate_key, share_key, span_key, timeout_key};
 
-/// The parts of a node and what is asked of them. The defaults are hosts of 700 MHz with 66 MHz/64 bit PCI, and NICs with a
-/// processor of 133 MHz (`LANai` 9.1) under GM 2.0 on links of 2 Gb/s.
+/// The parts of a node, and the operation. The defaults are hosts of 700 MHz with 66 MHz/64 bit
+/// PCI, and NICs with a processor of 133 MHz (`LANai` 9.1) under GM 2.0 on links of 2 Gb/s.
 ///
-/// *Published* are the rate of links, the payload of a packet, the bound of the eager protocol, and that a post takes under
-/// 1 us. *Measured elsewhere* are `hop` and `nic_sent` (Myricom, on the same NICs), and the rates of transfers between host and
-/// NIC (SISSA, in such hosts). *Calibrated* are `nic_receive`
-/// (on 7 us one way) and `nic_replica` (on the multisend being 2.05 times as fast as four sends). The others are *guesses*: of
-/// the order that such parts have, 133 cycles of the NIC's processor to a microsecond.
+/// *Published* are the rate of links, the payload of a packet, the bound of the eager protocol, and
+/// that a post takes under 1 us. *Measured elsewhere* are `hop` and `nic_sent` (Myricom, on the
+/// same NICs), and the rates of transfers between host and NIC (SISSA, in such hosts). *Calibrated*
+/// are `nic_receive` (to 7 us one way) and `nic_replica` (to a multisend 2.05 times as fast as four
+/// sends). The others are *guesses* of the usual order of magnitude: a microsecond is 133 cycles of
+/// the NIC's processor.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Parameters {
     /// The operation that is timed.
@@ -29,13 +30,14 @@ pub struct Parameters {
     pub flow: Flow,
     /// How an intermediate NIC knows its children.
     pub membership: Membership,
-    /// How many destinations a message names where membership is mixed: the last of those given.
+    /// The number of destinations that a message names with mixed membership: the last of those
+    /// given.
     pub named_destinations: u32,
     /// Whether the group exists already.
     pub first_broadcast: FirstBroadcast,
     /// Which copies the eager protocol makes.
     pub eager_copies: EagerCopies,
-    /// How many multicasts run at once, each from a root of its own: at most as many as members.
+    /// The number of concurrent multicasts, each with its own root: at most as many as members.
     pub groups: u32,
     /// How many messages each root sends, back to back.
     pub messages: u32,
@@ -49,7 +51,7 @@ pub struct Parameters {
     pub host_event: Picoseconds,
     /// CPU time of a call of the MPI layer, besides what it posts and copies. *Guess.*
     pub mpi_call: Picoseconds,
-    /// CPU time to build a tree and to post it to the NIC, a member. *Guess.*
+    /// CPU time per member to build a tree and to post it to the NIC. *Guess.*
     pub group_member: Picoseconds,
     /// Rate at which a CPU copies, in MB/s. *Guess.*
     pub memcpy_mb_per_s: u64,
@@ -57,19 +59,19 @@ pub struct Parameters {
     pub eager: Bytes,
     /// CPU time of the central manager for a request or a return, besides the event. *Guess.*
     pub manager: Picoseconds,
-    /// How many messages the central manager lets be in flight. *Guess.*
+    /// The maximum number of messages in flight under the central manager. *Guess.*
     pub manager_credits: u32,
     /// Rate at which a NIC reads host memory over the I/O bus, in MB/s. Both directions share the bus. *Measured elsewhere.*
     pub pci_read_mb_per_s: u64,
     /// Rate at which a NIC writes into host memory over the I/O bus, in MB/s. *Measured elsewhere.*
     pub pci_write_mb_per_s: u64,
-    /// Time to start a transfer over it. *Guess.*
+    /// Time to start a transfer over the I/O bus. *Guess.*
     pub pci_setup: Picoseconds,
     /// Rate of a link in one direction, in MB/s. *Published.*
     pub link_mb_per_s: u64,
     /// Delay of a head over a link and through the switch behind it. *Measured elsewhere: about 0.5 us from NIC to NIC.*
     pub hop: Picoseconds,
-    /// The most payload of a packet. *Published.*
+    /// Maximum payload of a packet. *Published.*
     pub packet: Bytes,
     /// Route, type, numbers and check of a packet. *Guess.*
     pub header: Bytes,
@@ -93,10 +95,11 @@ pub struct Parameters {
     pub nic_forward: Picoseconds,
     /// NIC time to make an acknowledgment, or a credit. *Guess.*
     pub nic_ack_send: Picoseconds,
-    /// NIC time to take one. *Guess.*
+    /// NIC time to receive an acknowledgment, or a credit. *Guess.*
     pub nic_ack_receive: Picoseconds,
-    /// NIC time to give a token back when all its packets are acknowledged, the event at the host included. *Measured
-    /// elsewhere: a stream of messages takes the processor 10.8 us a message, and this is the rest of it.*
+    /// NIC time to return a token when all its packets are acknowledged, the event at the host
+    /// included. *Measured elsewhere: a stream of messages takes the processor 10.8 us per message,
+    /// and this is the remainder.*
     pub nic_sent: Picoseconds,
     /// NIC time to raise the event of a received message at the host. *Guess.*
     pub nic_event: Picoseconds,
@@ -110,7 +113,7 @@ pub struct Parameters {
     pub send_tokens: u32,
     /// Receive tokens of a process: registered buffers for messages. *Guess.*
     pub receive_tokens: u32,
-    /// The most packets that wait for acknowledgment in a queue that the host feeds. *Guess.*
+    /// The maximum number of unacknowledged packets in a queue that the host feeds. *Guess.*
     pub window_packets: u32,
     /// The retransmission timeout of a packet. *Guess.*
     pub timeout: Picoseconds,

@@ -3,14 +3,14 @@
 /// The operation that is timed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Operation {
-    /// The root sends to every destination itself: until its process knows that the last one has acknowledged. The
-    /// scheme is not asked.
+    /// The root sends to every destination itself. Timed until its process knows that the last one
+    /// has acknowledged. The scheme is ignored.
     Multisend,
-    /// The message goes down the tree, and the process of the last leaf to have it answers: until the answer is with the
-    /// process of the root.
+    /// The message goes down the tree, and the process of the last leaf to receive it answers.
+    /// Timed until the process of the root has the answer.
     #[default]
     Multicast,
-    /// Every process calls the broadcast at once: until the last call returns.
+    /// All processes call the broadcast at the same time. Timed until the last call returns.
     Broadcast,
     /// A broadcast that the processes enter at different times.
     Skew,
@@ -29,7 +29,8 @@ pub enum Layer {
 /// How a NIC makes the copies of a packet.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Replicas {
-    /// One send token per child: each fetches and sends the packet, and is returned, on its own.
+    /// One send token per child. Each token independently fetches and sends the packet, and is
+    /// returned.
     Tokens,
     /// When a transmission ends, its callback rewrites the header and queues the packet again. *Published.*
     #[default]
@@ -44,7 +45,7 @@ pub enum Forwarding {
     /// Once it is in host memory. *Published.*
     #[default]
     CopyThenForward,
-    /// While it is moved there.
+    /// While it is transferred to host memory.
     CopyWhileForwarding,
 }
 
@@ -57,15 +58,15 @@ pub enum Flow {
     /// FM/MC: a root asks one central manager, a process, for a credit before each message; every receiver tells the
     /// manager when it has taken the message. *Reconstructed.*
     FmMc,
-    /// LFC: a NIC's packet buffers are partitioned among its peers, and a packet leaves when there is a buffer for it. The
-    /// network is taken to be reliable. *Reconstructed.*
+    /// LFC: a NIC's packet buffers are partitioned among its peers, and a packet leaves when a
+    /// buffer is free for it. The network is assumed to be reliable. *Reconstructed.*
     Lfc,
 }
 
 /// How an intermediate NIC knows its children.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Membership {
-    /// From its group table, posted before.
+    /// From its group table, posted in advance.
     #[default]
     Posted,
     /// From the header, which names all members below.
@@ -77,10 +78,11 @@ pub enum Membership {
 /// Whether a broadcast is the first of its group.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum FirstBroadcast {
-    /// The group is there.
+    /// The group exists already.
     #[default]
     No,
-    /// The message goes by the hosts, and every process builds the tree and posts it to its NIC before its call returns.
+    /// The hosts forward the message, and every process builds the tree and posts it to its NIC
+    /// before its call returns.
     Yes,
 }
 
@@ -89,7 +91,7 @@ pub enum FirstBroadcast {
 pub enum EagerCopies {
     /// The receiver's, from the buffer to the final place.
     Receive,
-    /// The sender's into a registered buffer as well, for every message that it posts.
+    /// Also the sender's, into a registered buffer, for every message that it posts.
     #[default]
     Both,
 }

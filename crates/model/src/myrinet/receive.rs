@@ -103,8 +103,8 @@ impl Simulation<'_> {
         self.write_host(node, length, Event::Copied { stream, child, slot });
     }
 
-    /// Takes a receive token for the message that begins with a packet, where one does. Control messages are small and
-    /// have tokens of their own.
+    /// If a message begins with this packet, takes a receive token for it. Control messages are
+    /// small and have their own tokens.
     fn find_token(&mut self, stream: usize, number: u64, node: usize) -> bool {
         let queued_message = self.streams[stream].queued_message(number);
         let Content::Data { group, message } = queued_message.content else { return true };
@@ -137,7 +137,7 @@ impl Simulation<'_> {
         }
     }
 
-    /// The group for which the NIC of a node passes on what comes in a stream.
+    /// The group for which the NIC of a node forwards the packets of a stream.
     fn forwards(&self, stream: usize, node: usize) -> Option<u32> {
         let group = self.streams[stream].group.filter(|_| self.forwarder == Offload::Nic)?;
         (!self.trees[group as usize].children[node].is_empty()).then_some(group)

@@ -94,8 +94,8 @@ fn one_packet_takes_its_steps_one_after_another() {
     }
 }
 
-/// Whether something is as late as it must be, apart from pieces of housekeeping, a microsecond each, that each request to the
-/// NIC's processor may have to wait for.
+/// Whether `time` is at least `least`, and later only by slices of housekeeping: at most one
+/// microsecond for each request to the NIC's processor.
 fn is_just_after(time: Picoseconds, least: Picoseconds, requests: u64) -> bool {
     (least.0..=least.0 + requests * 1_000_000).contains(&time.0)
 }
@@ -120,11 +120,11 @@ fn a_copy_costs_its_transmission_and_a_new_header() {
     };
     let defaults = Parameters::default();
     let wire = (defaults.header + Bytes(2048)).time_at(defaults.link_mb_per_s);
-    // By callback the wire rests while the header is rewritten, else it does not.
+    // With callbacks the wire idles while the header is rewritten; otherwise it does not.
     assert_eq!(last("callback", 3) - last("callback", 2), wire + defaults.nic_replica);
     assert_eq!(last("header-rewrite", 3) - last("header-rewrite", 2), wire);
     assert!(last("tokens", 9) > last("header-rewrite", 9));
-    // Of small messages the NIC's processor is the bound: each token takes it the more.
+    // With small messages the NIC's processor is the bottleneck, and each token costs it time.
     let small = |replicas: &str, offload| {
         let settings = format!("operation=multisend,replicas={replicas}");
         Case::new(9, "separate", &settings).latency(offload, 16)
@@ -240,7 +240,7 @@ proptest! {
             prop_assert_eq!(number, *expected);
             *expected += 1;
         }
-        // Every message of every group has come to every node but its root.
+        // Every message of every group has reached every node except its root.
         let mut received = vec![0; hosts as usize];
         for (&(node, stream), &count) in &next {
             prop_assert_eq!(simulation.streams[stream].end(), count);
@@ -254,7 +254,7 @@ proptest! {
             let own = u32::from(simulation.trees.iter().any(|tree| tree.root == node));
             prop_assert_eq!(received, (groups - own) * messages);
         }
-        // All is as it was.
+        // All resources are free again.
         prop_assert!(simulation.holds.is_empty());
         for node in &simulation.nodes {
             prop_assert_eq!((node.tasks, node.send_tokens_used, node.receive_tokens_used), (0, 0, 0));
@@ -280,7 +280,8 @@ fn one_seed_makes_one_run() {
     assert!(value(&with(7), "retransmissions") > 0.0);
 }
 
-/// Rings in which each passes on to the next: host 0 sends to 1, 1 to 2 and so on, whichever host is the root.
+/// Rings in which each host forwards to the next: host 0 sends to 1, 1 to 2 and so on, whichever
+/// host is the root.
 fn ring(settings: &str, order: Option<treecast_plan::Order>) -> Outcome {
     let case = Case::new(4, "serial", &format!("groups=4,messages=4,nic_receive_buffers=3,{settings}"));
     run(&case.parameters, &Task { order, ..case.task(Offload::Nic, 64) }).unwrap()
@@ -363,13 +364,13 @@ fn the_central_manager_has_a_greater_share_the_more_nodes_there_are() {
     let sizes = [8, 16, 32, 64];
     let shares = sizes.map(|hosts| value(&outcome("fm-mc", hosts), "manager_utilization"));
     assert!(shares.windows(2).all(|pair| pair[0] < pair[1]), "{shares:?}");
-    // The fewer credits it has, the fewer messages are in flight.
+    // The fewer credits the manager has, the fewer messages are in flight.
     let credits = |credits: u32| {
         let settings = format!("groups=4,messages=2,flow=fm-mc,manager_credits={credits}");
         Case::new(8, "binomial", &settings).latency(Offload::Nic, 64)
     };
     assert!(credits(1) > credits(2) && credits(2) > credits(8) && credits(8) == credits(9));
-    // It costs the more time the more nodes there are.
+    // Its relative cost grows with the number of nodes.
     let slower = sizes.map(|hosts| {
         outcome("fm-mc", hosts).latency.unwrap().us() / outcome("none", hosts).latency.unwrap().us()
     });

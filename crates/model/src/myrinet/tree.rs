@@ -8,14 +8,15 @@ use super::parameters::Parameters;
 use super::policies::Membership;
 use crate::task::{ModelError, Task};
 
-/// The tree of one group over the nodes of a task: those of the members, the root of the task first, then its destinations
-/// as they are given.
+/// The tree of one group over the nodes of a task: the node of the root of the task first, then
+/// those of its destinations in the given order.
 #[derive(Debug)]
 pub(super) struct Tree {
     pub root: usize,
     /// In the order in which they are served.
     pub children: Vec<Vec<usize>>,
-    /// How many of those below each node are named by what it receives; the NICs on the way know the others.
+    /// The number of members below each node that are named in the packets it receives; the NICs on
+    /// the way know the others.
     pub names: Vec<u32>,
     pub leaves: u32,
 }
@@ -25,8 +26,9 @@ pub(super) fn members(task: &Task) -> Vec<MemberId> {
     std::iter::once(task.group.root()).chain(task.group.destinations().iter().copied()).collect()
 }
 
-/// The trees of as many groups as wanted. The first is the task's; the root of each other is the next member, and its
-/// destinations are all others, listed from there on, round and round. The last members of the task are those that are named.
+/// The trees of the requested number of groups. The first group is the task's. The root of each
+/// further group is the next member, and its destinations are all other members, in cyclic order
+/// from there on. The named members are the last ones of the task.
 pub(super) fn trees(
     parameters: &Parameters,
     task: &Task,
@@ -74,7 +76,7 @@ pub(super) fn trees(
 }
 
 impl Tree {
-    /// The most names that a packet carries.
+    /// The maximum number of names in a packet.
     pub fn names_max(&self) -> u64 {
         self.children[self.root].iter().map(|&child| u64::from(self.names[child])).max().unwrap_or(0)
     }

@@ -1,23 +1,26 @@
 //! SCI ringlets on unidirectional tori, after Oral and George: A user-level multicast performance comparison of SCI and
 //! Myrinet interconnects (2003).
 //!
-//! A process writes a message into the memory of another, a transaction for each piece of up to 64 bytes: the CPU copies the
-//! piece, the I/O bus and the adapter take it to the ringlet. On every ringlet that it crosses, a packet is a subaction of
-//! its own: it goes over the links to where it leaves, is stripped there, and an echo goes over the others back to where it
-//! came from, so that every link of the ringlet is used once. The node at the corner keeps the whole packet and sends it on.
-//! When the piece is in memory, the adapter there answers by a response, which goes home by its own route, in dimension
-//! order as well, with an echo on each ringlet. At a node what passes goes before what it sends itself, and waits in the
-//! bypass only while it is sending.
+//! A process writes a message into the memory of another, in one transaction for each piece of up
+//! to 64 bytes: the CPU copies the piece, and the I/O bus and the adapter take it to the ringlet.
+//! On every ringlet that it crosses, a packet is a separate subaction: it goes over the links to
+//! the node where it leaves, is stripped there, and an echo goes over the remaining links back to
+//! where it came from, so that every link of the ringlet is used once. The node at the corner
+//! stores the whole packet and sends it on. When the piece is in memory, the adapter there sends a
+//! response, which returns by its own route, also in dimension order, with an echo on each ringlet.
+//! At a node, passing packets have priority over the node's own, and wait in the bypass queue only
+//! while the node is sending.
 //!
 //! Our readings, where the study leaves them open:
-//! - request and response are end to end, packet and echo for each ringlet (IEEE 1596 has it so); a corner's queue is never
-//!   full, so no echo asks for a retry;
-//! - a message and its flag go as one piece if they fit; else the flag is a piece by itself, written when all pieces before
-//!   it are answered;
-//! - the next message is begun when the last piece of this one is written, answered or not, as long as not too many
-//!   transactions are outstanding; a stalled CPU is busy;
-//! - worms are hypothetical hardware: a request with an address for each receiver, which adapters copy as it passes and
-//!   which loses an address at each; its last receiver answers for all.
+//! - request and response are end to end, packet and echo for each ringlet (as in IEEE 1596); a
+//!   corner's queue is never full, so no echo asks for a retry;
+//! - a message and its flag are one piece if they fit; otherwise the flag is a separate piece,
+//!   written when all pieces before it have responses;
+//! - a process begins its next message when it has written the last piece of the current one, with
+//!   or without a response, as long as not too many transactions are outstanding; a stalled CPU
+//!   counts as busy;
+//! - worms are hypothetical hardware: a request with an address for each receiver, which adapters
+//!   copy as it passes and which loses an address at each; its last receiver responds for all.
 
 mod links;
 mod parameters;
@@ -38,7 +41,7 @@ use crate::task::{Measure, ModelError, Outcome, Task, check_deliveries};
 use process::Pieces;
 use simulation::Simulation;
 
-/// What a run measures.
+/// The measures of a run.
 pub const MEASURES: &[Measure] = &[
     Measure {
         name: "root_cpu_utilization",
@@ -75,8 +78,9 @@ pub const MEASURES: &[Measure] = &[
 /// Carries out one multicast. Its latency is from the call at the root until the last destination has seen the message.
 ///
 /// # Errors
-/// [`ModelError::Unsupported`] for any fabric but a unidirectional torus without virtual channels, for several processes a node,
-/// for an offload, for an empty or too long message, for too many deliveries; [`ModelError::Plan`] where the scheme does not fit.
+/// [`ModelError::Unsupported`] for any fabric but a unidirectional torus without virtual channels,
+/// for several processes per node, for an offload, for an empty or too long message, for too many
+/// deliveries; [`ModelError::Plan`] if the scheme does not fit.
 pub fn run(parameters: &Parameters, task: &Task) -> Result<Outcome, ModelError> {
     let grid = checked_grid(task)?;
     let packets = task.message.0.div_ceil(parameters.data.0);

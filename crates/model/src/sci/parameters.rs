@@ -1,44 +1,46 @@
-//! What the parts of an SCI torus cost.
+//! The costs of the parts of an SCI torus.
 
 use treecast_terms::{Bytes, Key, Keyed, Picoseconds, parameter, positive_parameter};
 
 use crate::keys::{bytes_key, count_key, positive_rate_key, rate_key, span_key};
 
-/// How fast everything is. The defaults are those of the testbed of the SCI study (papers/sci/testbed-sci.toml says which
-/// of them are published).
+/// The rates, times and lengths. The defaults are those of the testbed of the SCI study
+/// (papers/sci/testbed-sci.toml states which of them are published).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Parameters {
-    /// What a ringlet's links carry, in millions of bytes a second, at least 1.
+    /// Rate of a ringlet's links, in millions of bytes per second, at least 1.
     pub link_mb_per_s: u64,
-    /// From a packet's head on a link to the next node's output: cable, address lookup, bypass.
+    /// Time from a packet's head on a link to the next node's output: cable, address lookup,
+    /// bypass.
     pub hop: Picoseconds,
-    /// From the tail of a packet that has left a ringlet to its request for the other one.
+    /// Time from the tail of a packet that has left a ringlet to its request for the other one.
     pub corner: Picoseconds,
     /// Header of a request, without data.
     pub header: Bytes,
-    /// The most data of a request, at least 1.
+    /// Maximum data of a request, at least 1.
     pub data: Bytes,
     /// An echo.
     pub echo: Bytes,
     /// A response, which carries no data.
     pub response: Bytes,
-    /// What each further address adds to the header of a worm.
+    /// Length that each further address adds to the header of a worm.
     pub address: Bytes,
-    /// What a sender writes behind a message, for the receiver to see that it is there.
+    /// Flag that a sender writes behind a message, by which the receiver sees that it has arrived.
     pub flag: Bytes,
     /// CPU time of a sender for each message, before it copies.
     pub send: Picoseconds,
-    /// The CPU's writes into the memory of others, in millions of bytes a second.
+    /// Rate at which a CPU writes into remote memory, in millions of bytes per second.
     pub write_mb_per_s: u64,
-    /// The I/O bus of a node, shared by both directions, in millions of bytes a second.
+    /// Rate of a node's I/O bus, shared by both directions, in millions of bytes per second.
     pub bus_mb_per_s: u64,
-    /// From the bus through the adapter to the request for a link.
+    /// Time from the bus through the adapter to the request for a link.
     pub adapter_send: Picoseconds,
-    /// From the tail of a packet through the adapter to the bus.
+    /// Time from the tail of a packet through the adapter to the bus.
     pub adapter_receive: Picoseconds,
-    /// From a flag in memory until the process that looks for it has seen it.
+    /// Time from a flag in memory until the polling process has seen it.
     pub poll: Picoseconds,
-    /// How many transactions of a node may be without response; the CPU's next write stalls.
+    /// Maximum number of transactions of a node without response; at the maximum the CPU's next
+    /// write stalls.
     pub outstanding: u32,
 }
 

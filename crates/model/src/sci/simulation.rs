@@ -50,9 +50,9 @@ enum Event {
     Tail(PacketId),
     /// A link with waiting packets is free.
     Free(LinkId),
-    /// A piece for a message's receiver is through its adapter.
+    /// A piece for a message's receiver has passed its adapter.
     Taken { message: u32, piece: u32, receiver: u32 },
-    /// It is in memory.
+    /// The piece is in memory.
     Stored { message: u32, piece: u32, receiver: u32 },
     /// A member has seen the whole message.
     Seen(MemberId),
@@ -348,7 +348,8 @@ impl<'a> Simulation<'a> {
         self.unused.push(id);
     }
 
-    /// A piece is in memory: the last receiver answers; behind the flag the message is all there.
+    /// A piece is in memory: the last receiver sends the response; after the flag the message is
+    /// complete.
     fn stored(&mut self, message: u32, piece: u32, receiver: u32) {
         let to = self.receiver(message, receiver);
         self.stored[to.index()] += 1;

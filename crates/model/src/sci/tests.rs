@@ -155,7 +155,7 @@ fn every_packet_and_its_echo_use_every_link_of_a_ringlet_once() {
 fn a_worm_loses_an_address_at_each_receiver() {
     let parameters = Parameters::default();
     let outcome = ran([1, 2, 3], "s-torus:form=worm", 2);
-    // The last byte leaves behind three addresses, and comes behind one.
+    // The last byte leaves after three addresses, and arrives after one.
     let further = Bytes(2 * parameters.address.0).time_at(parameters.link_mb_per_s);
     let expected = one_way(&parameters, 6, 3, 1) + further;
     // Each address is rounded up to a picosecond.
@@ -178,9 +178,9 @@ fn concentration_in_the_run_is_that_of_the_plan() {
     }
 }
 
-/// A plan's step lasts as long as a message is in transit. A sender here starts its next message once it has copied this
-/// one: so more are in transit than the plan says where a sender has several, and as many where it has one, or must
-/// wait for its answer.
+/// A step of a plan lasts as long as a message is in transit. Here a sender starts its next message
+/// once it has copied the current one. So more messages are in transit than in the plan where a
+/// sender has several, and as many where it has one or must wait for its response.
 #[test]
 fn concurrency_in_the_run_is_that_of_the_plan_where_nobody_sends_ahead() {
     let both = |outcome: &Outcome| {

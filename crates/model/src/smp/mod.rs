@@ -1,27 +1,33 @@
 //! Nodes with several processes on InfiniBand, after Mamidala, Chai, Jin and Panda: Efficient SMP-aware MPI-level broadcast
 //! over InfiniBand's hardware multicast (2006).
 //!
-//! A process executes its steps in order; an event that it waits for wakes it. Between two processes of a node there is
-//! a queue with slots in shared memory: a message is copied in, a flag tells the receiver, who copies it out; a long
-//! message is announced and answered first, and comes in pieces. A message to another node goes through bus and network
-//! interface, the network, and the same there, in packets. A packet to the multicast group is copied by the switches; at
-//! each node the network interface looks up who is attached, and moves the packet to each in turn over the bus. Such
-//! packets may be lost, come late, or find no buffer. A process that has a whole broadcast acknowledges it, if its method requires that; the root
-//! retransmits all packets of a broadcast to each who has not by the timeout, and has no more than a window of broadcasts open.
+//! A process executes its steps in order; an event that it waits for wakes it. Two processes of a
+//! node share a queue with slots in shared memory: the sender copies a message in, a flag notifies
+//! the receiver, and the receiver copies the message out; a long message needs a rendezvous first,
+//! and is sent in pieces. A message to another node goes in packets through bus, network interface
+//! and network, and there through network interface and bus. The switches copy a packet to the
+//! multicast group; at each node the network interface looks up the attached processes, and moves
+//! the packet to each in turn over the bus. Multicast packets may be lost, arrive late, or find no
+//! buffer. A process that has a whole broadcast acknowledges it, if its method requires that. At
+//! the timeout the root retransmits all packets of a broadcast to each process that has not
+//! acknowledged it; it has at most a window of broadcasts open.
 //!
-//! Latency is measured as the study does it: in every iteration the root broadcasts, and one receiver, each in turn, sends
-//! a message back; latency is the time of the iterations less that of those messages by themselves, a message each.
+//! Latency is measured as in the study: in every iteration the root broadcasts, and one receiver,
+//! each in turn, sends a message back. Latency is the time of the iterations less the time of these
+//! messages alone, per iteration.
 //!
 //! Our readings of what the study leaves open:
-//! - acknowledgments are a broadcast's, not a packet's; they and repetitions go from node to node, and only
-//!   repetitions are datagrams and may be lost again;
-//! - leaders pass a packet on before they look at the next one;
-//! - a process that has attached itself takes a packet from wherever it comes first and acknowledges nothing: what it lost
-//!   it gets from its leader, who sends only what the other has not;
-//! - processes of the root's node never attach themselves: the root has the message when they come;
-//! - a delayed leader is never that of the root's node.
+//! - acknowledgments are for broadcasts, not for packets; acknowledgments and retransmissions go
+//!   from node to node, and only retransmissions are datagrams and may be lost again;
+//! - leaders forward a packet before they look at the next one;
+//! - a process that has attached itself takes a packet from whichever source is first, and
+//!   acknowledges nothing: it gets lost packets from its leader, which sends only those that it
+//!   lacks;
+//! - processes of the root's node never attach themselves: the root has the message when they
+//!   enter;
+//! - the leader of the root's node is never delayed.
 //!
-//! The task's scheme and order are those of `ori_bcst`; the others have no tree to choose.
+//! The task's scheme and order apply to `ori_bcst`; the other methods have no choice of tree.
 
 mod figures;
 mod node;
@@ -48,7 +54,7 @@ pub use parameters::{Method, Operation, Parameters, Turns};
 use crate::task::{Measure, ModelError, Outcome, Task, check_deliveries};
 use simulation::{Job, Simulation};
 
-/// What a run measures.
+/// The measures of a run.
 pub const MEASURES: &[Measure] = &[
     Measure {
         name: "nonleader_wait_us",
@@ -95,14 +101,15 @@ pub const MEASURES: &[Measure] = &[
     },
 ];
 
-/// The most packets of a message.
+/// The maximum number of packets of a message.
 const PACKETS_MAX: u64 = 1 << 16;
 
 /// Carries out broadcasts, or one message.
 ///
 /// # Errors
-/// [`ModelError::Unsupported`] for an offload, for an empty or too long message, for too many deliveries, for a scheme whose worms are no unicasts, for
-/// multicast on a fabric without up*/down* routing; [`ModelError::Plan`] where the scheme does not fit.
+/// [`ModelError::Unsupported`] for an offload, for an empty or too long message, for too many
+/// deliveries, for a scheme with worms other than unicasts, for multicast on a fabric without
+/// up*/down* routing; [`ModelError::Plan`] if the scheme does not fit.
 pub fn run(parameters: &Parameters, task: &Task) -> Result<Outcome, ModelError> {
     if task.offload != Offload::Host {
         let reason = format!("offload {} is not for this model: its methods say who forwards", task.offload);
@@ -156,7 +163,7 @@ fn broadcasts<'a>(
     if !is_planned {
         simulation.route_multicast(task.fabric)?;
     }
-    // A message takes as long from every process of a node that is as far in its memory.
+    // A message takes equally long from all processes of a node in the same part of its memory.
     let mut known = BTreeMap::new();
     for member in simulation.turn_takers() {
         let kind = (simulation.placement.host_of(member), simulation.is_far(member, simulation.root));
@@ -166,14 +173,14 @@ fn broadcasts<'a>(
     Ok(simulation)
 }
 
-/// How long the message of a receiver's turn takes by itself.
+/// The time of the message of a receiver's turn by itself.
 fn time_back(parameters: &Parameters, task: &Task, from: MemberId) -> Picoseconds {
     let group = Group::new(task.group.placement().clone(), from, vec![task.group.root()]);
     let group = group.expect("two members of a group are a group");
     message(parameters, task, &group, root::TURN).message_time().unwrap_or_default()
 }
 
-/// One message from a group's root to its first destination, as it went.
+/// The completed run of one message from a group's root to its first destination.
 fn message<'a>(
     parameters: &'a Parameters,
     task: &Task<'a>,

@@ -1,4 +1,4 @@
-//! Packets between nodes, and what carries them: network interfaces, buses and routes.
+//! Packets between nodes, and the network interfaces, buses and routes that carry them.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::kernel::Server;
 /// The contents of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Content {
-    /// Of a message between two processes; the last packet brings the piece to its receiver.
+    /// A packet of a message between two processes; the last one brings the piece to its receiver.
     Message { from: MemberId, to: MemberId, piece: Piece, is_last: bool },
     /// A packet of a broadcast: to the group, or a retransmission to one member.
     Datagram { packet_id: PacketId, only: Option<MemberId> },
@@ -41,6 +41,6 @@ pub(super) struct Interface {
 #[derive(Debug, Default)]
 pub(super) struct Routes {
     pub unicast: BTreeMap<(HostId, HostId), Vec<Channel>>,
-    /// Of a packet to the multicast group; empty where no other node is in it.
+    /// The route of a packet to the multicast group; empty if no other node is in the group.
     pub multicast: Vec<Channel>,
 }

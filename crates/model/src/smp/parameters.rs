@@ -31,8 +31,8 @@ pub enum Method {
     Dynamic,
     /// The first process to arrive on a node receives the packets, and forwards them to the others. *Ours.*
     Moving,
-    /// Straight into shared memory, where every process finds the packets itself. *Ours; rejected in the study, since on
-    /// its hardware arrival could not be detected safely.*
+    /// Packets go straight into shared memory, where every process finds them itself. *Ours;
+    /// rejected in the study, since on its hardware arrival could not be detected safely.*
     Direct,
 }
 
@@ -61,29 +61,29 @@ pub struct Parameters {
     pub operation: Operation,
     /// The algorithm of the broadcast.
     pub method: Method,
-    /// How many broadcasts are measured, from 1.
+    /// Number of measured broadcasts, at least 1.
     pub iterations: u32,
-    /// How many go before them, which latency leaves out.
+    /// Number of broadcasts before them, which do not count for the latency.
     pub warmup_iterations: u32,
     /// The processes that acknowledge for the measurement.
     pub turns: Turns,
-    /// How late the leaders come to each broadcast, the root apart.
+    /// Delay with which the leaders, except the root, enter each broadcast.
     pub leader_delay: Picoseconds,
-    /// What links carry, in millions of bytes a second, at least 1.
+    /// Rate of links, in millions of bytes per second, at least 1.
     pub link_mb_per_s: u64,
     /// A head's time over a link with its switch.
     pub hop: Picoseconds,
     /// Headers of a packet.
     pub header: Bytes,
-    /// The most data of a packet, at least 1.
+    /// Maximum data of a packet, at least 1.
     pub mtu: Bytes,
-    /// The I/O bus of a node, shared by both directions, in millions of bytes a second.
+    /// Rate of a node's I/O bus, shared by both directions, in millions of bytes per second.
     pub bus_mb_per_s: u64,
-    /// How long each direction of the network interface is taken by a packet.
+    /// Time for which a packet occupies a direction of the network interface.
     pub nic_gap: Picoseconds,
-    /// How much longer a packet takes through it on its way out, while others may follow.
+    /// Further time of an outgoing packet in the network interface, during which others may follow.
     pub nic_send: Picoseconds,
-    /// How much longer on its way in.
+    /// Further time of an incoming packet.
     pub nic_receive: Picoseconds,
     /// The network interface's time to look up and serve each attached process, besides the bus.
     pub nic_deliver: Picoseconds,
@@ -91,7 +91,8 @@ pub struct Parameters {
     pub send: Picoseconds,
     /// CPU time to receive one.
     pub receive: Picoseconds,
-    /// The longest message to another node that is copied; a longer one is announced, and not copied.
+    /// The longest message to another node that is copied; a longer one needs a rendezvous, and is
+    /// not copied.
     pub eager: Bytes,
     /// CPU time to post a datagram or an acknowledgment.
     pub post: Picoseconds,
@@ -99,39 +100,41 @@ pub struct Parameters {
     pub take: Picoseconds,
     /// The root's CPU time for each acknowledgment.
     pub acknowledgment: Picoseconds,
-    /// Copying in memory, in millions of bytes a second.
+    /// Rate of copying in memory, in millions of bytes per second.
     pub copy_mb_per_s: u64,
     /// CPU time at either end of a message inside a node, besides copying.
     pub shared: Picoseconds,
-    /// From a flag written in shared memory until it is seen.
+    /// Time from the writing of a flag in shared memory until it is seen.
     pub flag: Picoseconds,
-    /// The longest message inside a node that goes without handshake.
+    /// The longest message inside a node that needs no rendezvous.
     pub shared_eager: Bytes,
-    /// The pieces of a longer one.
+    /// Length of the pieces of a longer one.
     pub piece: Bytes,
-    /// How many messages or pieces a queue between two processes holds.
+    /// Number of messages or pieces that a queue between two processes holds.
     pub queue_slots: u32,
-    /// How many neighbouring processes share their part of the memory.
+    /// Number of neighbouring processes that share a part of the memory.
     pub domain_processes: u32,
-    /// How much longer reading from another part of the memory takes, at least 1.
+    /// Factor by which reading from another part of the memory takes longer, at least 1.
     pub numa_factor: f64,
-    /// The share of datagrams that a node does not get.
+    /// Share of datagrams that are lost on the way to a node.
     pub loss: f64,
-    /// The share of datagrams that come late.
+    /// Share of datagrams that arrive late.
     pub reorder: f64,
-    /// How late.
+    /// Delay of a late datagram.
     pub reorder_delay: Picoseconds,
-    /// How many datagrams wait for a process, or for a node that gets them once; more are dropped.
+    /// Maximum number of datagrams that wait for a process, or for a node with shared delivery;
+    /// more are dropped.
     pub receive_buffers: u32,
-    /// How many broadcasts of the root may lack acknowledgments.
+    /// Maximum number of broadcasts of the root that lack acknowledgments.
     pub window_broadcasts: u32,
-    /// When the root retransmits what is not acknowledged.
+    /// Timeout after which the root retransmits unacknowledged broadcasts.
     pub timeout: Picoseconds,
     /// CPU time to attach to the multicast group.
     pub attach: Picoseconds,
     /// CPU time to detach.
     pub detach: Picoseconds,
-    /// The threshold of the dynamic policy; by default the time of attaching times the processes of a node.
+    /// The threshold of the dynamic policy; by default the time of attaching, multiplied by the
+    /// number of processes of a node.
     pub threshold: Option<Picoseconds>,
     /// Broadcasts before the dynamic policy begins.
     pub minimum_broadcasts: u32,
@@ -265,7 +268,7 @@ impl Keyed for Parameters {
 }
 
 impl Parameters {
-    /// How long a copy takes, from another part of the memory or not.
+    /// The time of a copy from the same or from another part of the memory.
     pub(super) fn copy(&self, length: Bytes, is_far: bool) -> Picoseconds {
         let near = length.time_at(self.copy_mb_per_s);
         if is_far { Picoseconds((near.0 as f64 * self.numa_factor).round() as u64) } else { near }

@@ -1,16 +1,17 @@
 //! The dynamic attach policy: when a process that waits for its leader too long attaches itself.
 //!
-//! *Published* (Mamidala, Chai, Jin, Panda, 2006): a process that is not the leader keeps its average wait, counted only for
-//! broadcasts in which the leader found the packet not yet waiting for it. When it exceeds the leader's average by more than a
-//! threshold it attaches; when it falls below, it detaches, lazily, after further broadcasts. It begins after a minimum
-//! number of broadcasts.
+//! *Published* (Mamidala, Chai, Jin, Panda, 2006): a process that is not the leader keeps its
+//! average wait, counted only for broadcasts in which no packet was waiting yet when the leader
+//! entered. When its average exceeds the leader's by more than a threshold, the process attaches;
+//! when it falls below, the process detaches, lazily, after further broadcasts. Decisions begin
+//! after a minimum number of broadcasts.
 
 use treecast_terms::Picoseconds;
 
 /// Which broadcasts count for the averages.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Counted {
-    /// Those in which the leader found the packet not yet waiting for it when it came. *Published.*
+    /// Those in which no packet was waiting yet when the leader entered. *Published.*
     #[default]
     NotWaiting,
     /// Those in which the packet waited for the leader: the leader was late. *Ours.*
@@ -19,10 +20,10 @@ pub enum Counted {
     All,
 }
 
-/// What decides.
+/// The parameters of the policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Policy {
-    /// By how much the own average must exceed the leader's.
+    /// The amount by which a process's average must exceed the leader's.
     pub threshold: Picoseconds,
     /// The number of broadcasts before the first decision.
     pub minimum_broadcasts: u32,

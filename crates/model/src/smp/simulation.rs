@@ -43,7 +43,7 @@ pub(super) enum Event {
     Moved(HostId, Packet, Vec<MemberId>),
 }
 
-/// What the CPU of a process is doing.
+/// The current work of a process's CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Activity {
     Nothing,

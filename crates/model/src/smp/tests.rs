@@ -49,7 +49,7 @@ impl Setup {
         parameters
     }
 
-    /// Runs, and hands out how much each member has received where it broadcasts.
+    /// Calls a function with the parameters and the task.
     fn with<T>(&self, use_task: impl FnOnce(&Parameters, &Task) -> T) -> T {
         let spec = self.fabric.map_or(format!("star:{}", self.hosts), String::from);
         let fabric = Fabric::from_spec(&spec.parse::<FabricSpec>().unwrap()).unwrap();
@@ -88,7 +88,7 @@ impl Setup {
         self.run().measured.iter().find(|(known, _)| *known == name).unwrap().1
     }
 
-    /// How much each receiver has got.
+    /// The number of bytes that each receiver has received in a run of broadcasts.
     fn received(&self) -> Vec<u64> {
         self.with(|parameters, task| {
             let plan = plan(task.fabric, task.group, task.scheme, &PlanOptions::default()).unwrap();
@@ -208,7 +208,7 @@ fn delivery_to_attached_processes_is_serial() {
     let parameters = Parameters::default();
     let latencies = [1, 2, 4, 8].map(latency);
     for (few, many) in latencies.iter().zip(&latencies[1..]) {
-        // On average over the turns half of what the last one waits more.
+        // On average over the turns, half of the additional wait of the last one.
         assert!(*many > *few + Picoseconds(parameters.nic_deliver.0 / 2), "{latencies:?}");
     }
     // The study's comparison: the same processes on twice the nodes.
@@ -278,7 +278,8 @@ fn where_no_buffer_is_free_packets_are_dropped_and_repeated() {
     }
 }
 
-/// What the policy sees: with the leader late, packets wait for it, and so such broadcasts do not count as published.
+/// With a late leader packets wait for it, so these broadcasts do not count in the published
+/// policy.
 #[test]
 fn a_late_leader_makes_others_attach_where_its_lateness_counts() {
     let late = "method=smp_mcst_dynamic,leader_delay_us=1600,iterations=30,turns=nonleaders,minimum_broadcasts=3,lazy_broadcasts=99";

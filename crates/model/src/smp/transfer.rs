@@ -23,7 +23,8 @@ impl Simulation<'_> {
         self.events.schedule(sent, Event::Sent(packet));
     }
 
-    /// The packet enters the network; a multicast packet is also delivered to the processes of its own node.
+    /// The packet enters the network; a multicast packet is also delivered to the processes of the
+    /// sender's node.
     pub(super) fn sent(&mut self, packet: Packet) {
         let now = self.events.now();
         let length = packet.length + self.parameters.header;

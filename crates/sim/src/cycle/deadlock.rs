@@ -149,7 +149,7 @@ impl Network<'_> {
         self.holders(channel).all(|sender| self.finishes(attainable, sender))
     }
 
-    /// The senders because of which a channel is not granted.
+    /// The senders that prevent the grant of a channel.
     fn holders(&self, channel: Channel) -> impl Iterator<Item = Sender> {
         let on_channel = self.senders[self.index(channel)].filter(|_| self.is_wormhole());
         on_channel.into_iter().chain(self.senders_on(channel.link).filter(|_| !self.is_wormhole()))

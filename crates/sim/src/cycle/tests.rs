@@ -1,4 +1,4 @@
-//! What the reference simulator does by itself, above all with wormhole switching.
+//! Tests of the reference simulator by itself, above all with wormhole switching.
 
 use proptest::prelude::*;
 use treecast_fabric::{Channel, Fabric, FabricSpec, HostId, RoutingPolicy};
@@ -99,9 +99,9 @@ fn a_worm_that_meets_nobody_takes_as_long_as_the_closed_form() {
     }
 }
 
-/// Word of room that is left in cycle t is acted on in t + 1, and a flit takes `crossbar + link`, here 2 cycles, to the next
-/// switch: so three flits of room keep a link busy, and one lets through a flit every three cycles. From the host it takes
-/// `link` alone.
+/// Room that becomes free in cycle t is used in t + 1, and a flit takes `crossbar + link`, here 2
+/// cycles, to the next switch. So room for three flits keeps a link busy, and room for one lets a
+/// flit through every three cycles. From the host a flit takes `link` alone.
 #[test]
 fn a_wormhole_network_needs_buffers_for_the_round_trip_to_be_as_fast() {
     let arrival = |host: u32, buffer: u64| {
@@ -135,7 +135,7 @@ fn a_buffer_must_hold_what_a_switch_reads_at_once() {
     assert_eq!(error(1, "binomial"), Ok(Ending::Drained));
 }
 
-/// Each goes two steps round a circle of four: each holds a link, and waits for the next.
+/// Each worm goes two steps around a ring of four: it holds a link, and waits for the next.
 const ROUND: [Sent<'static>; 4] =
     [("separate", 0, 0, &[2]), ("separate", 0, 1, &[3]), ("separate", 0, 2, &[0]), ("separate", 0, 3, &[1])];
 

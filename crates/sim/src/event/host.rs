@@ -1,7 +1,7 @@
 //! Hosts: processes on CPUs, the I/O bus, and the network interface with its processor.
 //!
-//! Every process has a CPU of its own; the processes of a host share its bus and its network interface. Each of these
-//! resources does one job at a time. docs/simulation.md states the order of service.
+//! Every process has its own CPU; the processes of a host share its bus and its network interface.
+//! Each of these resources does one job at a time. docs/simulation.md states the order of service.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

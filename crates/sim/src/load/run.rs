@@ -61,7 +61,7 @@ pub struct LoadRun<'a> {
 pub struct LoadOutcome {
     /// How it ended: `Incomplete` if no multicast was completed in the window.
     pub status: Status,
-    /// What was measured.
+    /// The measured figures.
     pub figures: LoadFigures,
     /// The deadlock, if the run ended in one.
     pub deadlock: Option<Deadlock>,
@@ -72,7 +72,8 @@ pub struct LoadOutcome {
 }
 
 impl LoadRun<'_> {
-    /// The effective load: what all destinations of a host's multicasts receive, the degree times the applied load.
+    /// The effective load, which all destinations of a host's multicasts receive together: the
+    /// degree times the applied load.
     pub fn effective_load(&self) -> f64 {
         f64::from(self.degree) * self.load
     }

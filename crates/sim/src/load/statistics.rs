@@ -37,10 +37,10 @@ fn correlation(errors: &[f64]) -> f64 {
     if squares > 0.0 { products / squares } else { 0.0 }
 }
 
-/// By how much the variance of a mean of correlated values exceeds that of independent ones: that
-/// of a first-order autoregressive process with this coefficient, (1 + r) / (1 - r) (Bayley and
-/// Hammersley: The "effective" number of independent observations in an autocorrelated time series,
-/// 1946).
+/// The factor by which the variance of a mean of correlated values exceeds that of independent
+/// ones, for a first-order autoregressive process with this coefficient: (1 + r) / (1 - r) (Bayley
+/// and Hammersley: The "effective" number of independent observations in an autocorrelated time
+/// series, 1946).
 fn inflation(correlation: f64) -> f64 {
     (1.0 + correlation) / (1.0 - correlation)
 }

@@ -162,8 +162,8 @@ pub(crate) struct Arrival {
 /// The host of [`DestinationSets::HotSpot`].
 const HOT_HOST: HostId = HostId(0);
 
-/// The stream that seeds the generators of hosts. The documentation of the generator advises against several streams of one
-/// state, so each host has a state of its own.
+/// The stream that seeds the generators of hosts. The documentation of the generator advises
+/// against several streams of one state, so each host has its own state.
 const TRAFFIC_STREAM: u128 = 0x7472_6166;
 
 /// The multicasts of all hosts, an infinite sequence in the order of cycles. Memory is proportional to the hosts; each

@@ -7,7 +7,7 @@ use treecast_terms::Cycles;
 
 use super::run::LoadRun;
 
-/// A window of fewer mean latencies leaves it uncertain whether the backlog grows.
+/// In a window of fewer mean latencies it is uncertain whether the backlog grows.
 const MEAN_LATENCIES_MIN: f64 = 20.0;
 
 impl LoadRun<'_> {

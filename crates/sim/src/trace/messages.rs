@@ -46,7 +46,7 @@ pub(super) struct TrackDescriptor {
     pub parent_uuid: Option<u64>,
     #[prost(enumeration = "ChildTracksOrdering", optional, tag = "11")]
     pub child_ordering: Option<i32>,
-    /// Where it stands among the children of its parent: lower ranks come first.
+    /// The position among the children of its parent: lower ranks come first.
     #[prost(int32, optional, tag = "12")]
     pub sibling_order_rank: Option<i32>,
 }

@@ -111,8 +111,8 @@ impl<'a> Trace<'a> {
         self.dropped
     }
 
-    /// The file. If slices were dropped, it ends with an instant that reports it, on a track of its own, at the start of the first
-    /// dropped slice.
+    /// The file. If slices were dropped, it ends with an instant that reports it, on a separate
+    /// track, at the start of the first dropped slice.
     pub fn finish(mut self) -> Vec<u8> {
         if self.dropped > 0 {
             let mut packet = Vec::with_capacity(2);
@@ -208,8 +208,8 @@ impl Recorder for Trace<'_> {
     }
 }
 
-/// The most bytes that the notice of a full trace takes: a packet of two bytes each for tag and length that describes its
-/// track, and one with the instant, of up to 20 digits.
+/// The maximum number of bytes of the notice of a full trace: a packet of two bytes each for tag
+/// and length that describes its track, and one with the instant, of up to 20 digits.
 const NOTICE_BYTES: usize = 128;
 
 /// The strings that every trace uses.

@@ -131,7 +131,7 @@ fn recorded(work: &[Slice], cycle: Picoseconds, bytes_max: usize) -> (Vec<u8>, u
     (trace.finish(), dropped)
 }
 
-/// What [`slices`] should find.
+/// The expected result of [`slices`].
 fn expected(work: &[Slice], cycle: Picoseconds) -> Vec<(Vec<String>, u64, u64, Vec<String>)> {
     let fabric = fabric("star:4");
     let topology = fabric.topology();
@@ -291,7 +291,8 @@ fn many_slices_of_one_name_take_some_sixty_bytes_each() {
     assert!(bytes.len() < 65 * work.len(), "{}", bytes.len());
 }
 
-/// Perfetto's own definitions call the fields so: `python/tests/test_trace.py` reads whole files with them.
+/// The fields have these names in Perfetto's definitions: `python/tests/test_trace.py` reads whole
+/// files with them.
 #[test]
 fn a_slice_is_these_bytes() {
     let fabric = fabric("star:4");

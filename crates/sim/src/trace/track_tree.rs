@@ -1,4 +1,4 @@
-//! Where a track stands in the tree of tracks that a trace shows.
+//! The position of a track in the tree of tracks that a trace shows.
 
 use treecast_fabric::{Channel, HostId, PortNumber, SwitchId, Topology, Vertex};
 use treecast_plan::Placement;
@@ -8,7 +8,7 @@ use crate::observer::Track;
 /// A node of that tree. Only [`TrackNode::Track`] and [`TrackNode::Notice`] hold events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum TrackNode {
-    /// What is said of the trace itself.
+    /// The notice about the trace itself.
     Notice,
     Hosts,
     Switches,
@@ -54,8 +54,8 @@ impl TrackNode {
         }
     }
 
-    /// Where it stands among its siblings: hosts and switches by number; in a host CPUs, bus, NIC, injection link; in a
-    /// switch links by port, and the channels of a link together.
+    /// Its position among its siblings: hosts and switches by number; in a host CPUs, bus, NIC,
+    /// injection link; in a switch links by port, and the channels of a link together.
     pub fn rank(self, topology: &Topology) -> i32 {
         const {
             assert!(Placement::MEMBERS_MAX < i32::MAX as u32 - 3 - u8::MAX as u32);

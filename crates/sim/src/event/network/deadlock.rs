@@ -48,8 +48,9 @@ impl Network<'_> {
         }
     }
 
-    /// What blocks a copy for ever: the first of its outputs, and the stuck packet that holds it or blocks its buffer. `None` if one
-    /// of its outputs may become free, or if the copy has an output.
+    /// The permanent obstacle of a copy: the first of its outputs, and the stuck packet that holds
+    /// it or blocks its buffer. `None` if one of its outputs may become free, or if the copy has an
+    /// output.
     fn obstacle(&self, stuck: &FixedBitSet, input: &Input, copy: &Copy) -> Option<(Channel, InputId)> {
         if copy.output.is_some() {
             return None;
@@ -60,7 +61,7 @@ impl Network<'_> {
         outputs.iter().all(|output| blocker(output).is_some()).then_some((outputs[0], first))
     }
 
-    /// The stuck packet because of which an output can never be granted.
+    /// The stuck packet that prevents an output from ever being granted.
     fn blocker(&self, stuck: &FixedBitSet, output: Channel, length: Flits) -> Option<InputId> {
         let holder = self.holder(output.link);
         if let Some((holder, _)) = holder.filter(|(holder, _)| stuck.contains(holder.index())) {
