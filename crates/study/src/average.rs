@@ -16,10 +16,10 @@ const LEFT_OUT_PARTS: usize = 10;
 impl FigureSpec {
     /// The figure of a set of rows.
     ///
-    /// A point is the mean over all its runs that are complete; its spread goes from the lowest to the highest mean of
-    /// a topology. Runs that are not complete are counted in the caption. Under load there is a latency only where at
-    /// least nine runs in ten are complete and none deadlocked, and a curve over the load ends at the first load where that
-    /// is not so.
+    /// A point is the mean over all its runs that are complete; its spread goes from the lowest to
+    /// the highest mean of a topology. Runs that are not complete are counted in the caption. Under
+    /// load a latency is shown only where at least nine runs in ten are complete and none
+    /// deadlocked; a curve over the load ends at the first load where this fails.
     pub fn figure(&self, rows: &[Row]) -> Figure {
         let rows: Vec<&Row> = rows.iter().filter(|row| row.spec.figure.name == self.name).collect();
         let mut curves = self.curves(&rows);
@@ -58,7 +58,7 @@ impl FigureSpec {
     /// The curves of each panel.
     fn curves(&self, rows: &[&Row]) -> Vec<Vec<Curve>> {
         let mut panels: Vec<Vec<Curve>> = vec![Vec::new(); self.panels.len()];
-        // The rows of one curve follow one another, and so do those of one x.
+        // The rows of one curve are adjacent, and so are the rows of one x.
         let place = |row: &Row| (row.spec.point.panel_index, row.spec.point.series_index, row.spec.y());
         for of_curve in rows.chunk_by(|a, b| place(a) == place(b)) {
             let (panel, series, y) = place(of_curve[0]);
@@ -78,7 +78,7 @@ impl FigureSpec {
         panels
     }
 
-    /// What others measured for a panel.
+    /// The curves that others measured for a panel.
     fn measured_curves(&self, panel_index: usize) -> impl Iterator<Item = Curve> {
         let of_panel = &self.panels[panel_index].measured;
         let point = |&[x, y]: &[f64; 2]| Point { x, mean: y, low: y, high: y, runs: 0 };

@@ -1,4 +1,4 @@
-//! The studies that come with the program: the directories of papers/, taken in when it is built.
+//! The studies that come with the program: the directories of papers/, included when it is built.
 
 use include_dir::{Dir, include_dir};
 
@@ -22,7 +22,7 @@ pub fn names() -> Vec<&'static str> {
 /// ```
 ///
 /// # Errors
-/// As [`Study::parse`]; no study in papers/ is known to bring it about.
+/// As [`Study::parse`]; no study in papers/ is known to cause it.
 pub fn study(name: &str) -> Option<Result<Study, StudyError>> {
     let files = PAPERS.get_dir(name)?.files().filter_map(|file| {
         let name = file.path().file_name()?.to_str()?;

@@ -55,27 +55,28 @@ pub struct Figure {
     pub name: String,
     /// One line above the figure.
     pub title: String,
-    /// What x is, with its unit.
+    /// The quantity on the x axis, with its unit.
     pub x_label: String,
-    /// What y is, with its unit.
+    /// The quantity on the y axis, with its unit.
     pub y_label: String,
-    /// In a map of winners, what its rows are, with the unit: the figure is shown as cells over x and rows, each of the
-    /// colour of the curve with the best mean there. `None` in a chart of lines.
+    /// In a map of winners, the quantity of its rows, with its unit: the figure is shown as cells
+    /// over x and rows, each in the colour of the curve with the best mean there. `None` in a chart
+    /// of lines.
     #[serde(default)]
     pub row_label: Option<String>,
     /// Which of two means is better.
     #[serde(default)]
     pub best: Best,
-    /// How x is laid out.
+    /// The scale of x.
     #[serde(default)]
     pub x_scale: Scale,
-    /// How y is laid out.
+    /// The scale of y.
     #[serde(default)]
     pub y_scale: Scale,
     /// Whether all panels have the same y range, so that their heights can be compared.
     #[serde(default = "yes")]
     pub shared_y: bool,
-    /// How many panels stand side by side in images.
+    /// The number of panels side by side in images.
     #[serde(default = "two")]
     pub columns: usize,
     /// The panels in reading order.
@@ -89,7 +90,7 @@ pub struct Figure {
 /// One set of axes with its curves.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Panel {
-    /// What sets this panel apart from the others, for instance `R = 0.5`.
+    /// The difference from the other panels, for instance `R = 0.5`.
     pub title: String,
     /// The curves; a name means the same thing in every panel.
     pub curves: Vec<Curve>,
@@ -100,7 +101,7 @@ pub struct Panel {
 pub struct Curve {
     /// A short name for legends and table heads.
     pub name: String,
-    /// What the name stands for; may be empty.
+    /// The meaning of the name; may be empty.
     pub description: String,
     /// The row of a map that it belongs to; `None` in a chart of lines.
     #[serde(default)]
@@ -125,10 +126,10 @@ pub struct Missing {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Best {
-    /// The lower one, as of latencies.
+    /// The lower one, as for latencies.
     #[default]
     Lowest,
-    /// The higher one, as of loads that are sustained.
+    /// The higher one, as for sustained loads.
     Highest,
 }
 
@@ -165,7 +166,7 @@ pub struct Point {
     pub runs: usize,
 }
 
-/// How an axis is laid out.
+/// The scale of an axis.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Scale {
@@ -189,8 +190,9 @@ impl Figure {
         names
     }
 
-    /// The figure as it can be shown: points in order of x without those that have no place on the axes,
-    /// texts without control characters, distinct panel titles, and distinct curve names in a panel.
+    /// The figure in a form that can be shown: points in order of x without those that have no
+    /// place on the axes, texts without control characters, distinct panel titles, and distinct
+    /// curve names in a panel.
     ///
     /// An end of a spread that has no place on the y axis moves to the mean.
     pub(crate) fn tidy(&self) -> Self {
@@ -235,7 +237,7 @@ impl Panel {
         rows
     }
 
-    /// The values of x of all points and of what is missing, each once, in order.
+    /// The values of x of all points and of all missing ones, each once, in order.
     pub(crate) fn xs(&self) -> Vec<f64> {
         let missing = self.curves.iter().flat_map(|curve| &curve.missing).map(|missing| missing.x);
         let mut xs: Vec<f64> = self.points().map(|point| point.x).chain(missing).collect();
@@ -290,7 +292,7 @@ impl Curve {
 }
 
 impl Scale {
-    /// Where `value` lies on the axis: equal differences are equal distances.
+    /// The position of `value` on the axis: equal differences are equal distances.
     pub(crate) fn position(self, value: f64) -> f64 {
         match self {
             Self::Linear => value,
@@ -320,7 +322,8 @@ fn two() -> usize {
     2
 }
 
-/// `text` with a space for every character that a terminal would obey or XML cannot hold.
+/// `text` with a space in place of every character that a terminal would interpret or XML cannot
+/// contain.
 fn printable(text: &str) -> String {
     let forbidden = |c: char| c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}');
     text.chars().map(|c| if forbidden(c) { ' ' } else { c }).collect()

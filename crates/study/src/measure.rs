@@ -1,4 +1,4 @@
-//! What a figure shows of its runs, and in which unit.
+//! The measure that a figure shows of its runs, and its unit.
 
 use std::str::FromStr;
 
@@ -6,7 +6,7 @@ use serde::Deserialize;
 use treecast_model::Model;
 use treecast_terms::SpecError;
 
-/// What latencies are shown in.
+/// The unit of latencies.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Unit {
@@ -17,19 +17,20 @@ pub enum Unit {
     Us,
 }
 
-/// What a figure shows of its runs.
+/// The measure that a figure shows of its runs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Measure {
-    /// The latency; of runs under load the mean one, up to the load at which a scheme saturates.
+    /// The latency; for runs under load the mean latency, up to the load at which a scheme
+    /// saturates.
     #[default]
     Latency,
-    /// The load that hosts receive, under the load that is applied.
+    /// The load that hosts receive under the applied load.
     AcceptedLoad,
-    /// The highest effective load that is sustained, which is searched for.
+    /// The highest sustained effective load, found by a search.
     Saturation,
-    /// Which series has the lowest latency: a map over x and y.
+    /// The series with the lowest latency: a map over x and y.
     Winner,
-    /// Something that a model measures besides the latency.
+    /// A measure of a model besides the latency.
     Of(treecast_model::Measure),
 }
 
@@ -57,7 +58,7 @@ impl FromStr for Measure {
 }
 
 impl Measure {
-    /// What is measured, in a sentence; `None` for the latency.
+    /// The measured quantity, in a sentence; `None` for the latency.
     pub(crate) fn describe(self) -> Option<String> {
         let what = match self {
             Self::Latency => return None,

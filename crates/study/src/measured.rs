@@ -11,9 +11,9 @@ use treecast_terms::{Cycles, Picoseconds};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Measured {
-    /// The seed that drew its destinations or its traffic, and that its random choices come from.
+    /// The seed of its destinations or its traffic, and of its random choices.
     pub seed: u64,
-    /// Where the scheme comes from.
+    /// The origin of the scheme.
     pub label: Label,
     /// How the run ended. A search for saturation is complete if it has found a load that is sustained.
     pub status: Status,

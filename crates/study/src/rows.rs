@@ -33,7 +33,7 @@ impl Row<'_> {
         of_multicast.or_else(|| self.measured.modelled().map(|modelled| modelled.root))
     }
 
-    /// Those that were drawn for one multicast.
+    /// The destinations that were drawn for one multicast.
     fn destinations(&self) -> Option<&[MemberId]> {
         let of_multicast = self.multicast().map(|multicast| &multicast.destinations[..]);
         of_multicast.or_else(|| self.measured.modelled().map(|modelled| &modelled.destinations[..]))
@@ -47,7 +47,7 @@ impl Row<'_> {
         self.measured.load()
     }
 
-    /// What a run under load, and a search for saturation, depend on besides the load.
+    /// The inputs of a run under load, or of a search for saturation, besides the load.
     fn traffic(&self) -> Option<&Traffic> {
         matches!(self.spec.kind(), Kind::Load { .. } | Kind::Saturation).then_some(&self.spec.setup().traffic)
     }
@@ -57,10 +57,10 @@ impl Row<'_> {
     }
 }
 
-/// The rows as CSV with a head; what a run does not have is empty.
+/// The rows as CSV with a head; values that a run does not have are empty.
 ///
 /// # Errors
-/// [`StudyError::Rows`]; no rows are known to bring it about.
+/// [`StudyError::Rows`]; no rows are known to cause it.
 pub fn csv(rows: &[Row]) -> Result<Vec<u8>, StudyError> {
     let failed = |reason: String| StudyError::Rows { format: "CSV", reason };
     let columns = columns(rows);
@@ -75,10 +75,11 @@ pub fn csv(rows: &[Row]) -> Result<Vec<u8>, StudyError> {
     writer.into_inner().map_err(|error| failed(error.to_string()))
 }
 
-/// The rows in Arrow's memory layout: texts, unsigned 64-bit numbers and doubles; what a run does not have is null.
+/// The rows in Arrow's memory layout: texts, unsigned 64-bit numbers and doubles; values that a run
+/// does not have are null.
 ///
 /// # Errors
-/// [`StudyError::Rows`]; no rows are known to bring it about.
+/// [`StudyError::Rows`]; no rows are known to cause it.
 #[cfg(feature = "arrow")]
 pub fn batch(rows: &[Row]) -> Result<RecordBatch, StudyError> {
     let arrays = columns(rows).into_iter().map(|column| (column.name, column.array(rows), true));
@@ -86,14 +87,15 @@ pub fn batch(rows: &[Row]) -> Result<RecordBatch, StudyError> {
         .map_err(|error| StudyError::Rows { format: "Arrow", reason: error.to_string() })
 }
 
-/// A column: its name, and what it holds.
+/// A column: its name and its cells.
 struct Column {
     name: &'static str,
     cells: Cells,
 }
 
-/// What a column holds of a row: texts, whole numbers or numbers, none of which a run need have. A parameter comes with its
-/// default, whose kind is that of all values in the column: a threshold may be a number, but by default it is "auto".
+/// The cells of a column: texts, whole numbers or numbers, none of which a run need have. A
+/// parameter has its default, whose kind is the kind of all values in the column: a threshold may
+/// be a number, but by default it is "auto".
 enum Cells {
     Text(fn(&Row) -> Option<String>),
     Whole(fn(&Row) -> Option<u64>),
@@ -149,7 +151,7 @@ const INPUTS: [(&str, Cells); 31] = [
     ("precision", Real(precision)),
 ];
 
-/// The columns behind the parameters.
+/// The columns after the parameters.
 const OUTPUTS: [(&str, Cells); 19] = [
     ("status", Text(|row| Some(row.measured.status.name().into()))),
     ("latency_cycles", Whole(|row| Some(row.multicast()?.latency?.0))),
@@ -179,7 +181,7 @@ fn applied_load(row: &Row) -> Option<f64> {
     }
 }
 
-/// Of a search for saturation; no other run has one.
+/// The precision of a search for saturation; no other run has one.
 fn precision(row: &Row) -> Option<f64> {
     matches!(row.spec.kind(), Kind::Saturation).then_some(row.spec.setup().traffic.precision)
 }
@@ -199,7 +201,7 @@ const OUTPUTS_OF_MODELS: [(&str, Cells); 4] = [
     ),
 ];
 
-/// The columns of rows: parameters and measures of what ran them.
+/// The columns of rows, with the parameters and measures of their simulator and models.
 fn columns(rows: &[Row]) -> Vec<Column> {
     let column = |(name, cells)| Column { name, cells };
     let mut columns: Vec<Column> = INPUTS.map(column).into();
@@ -223,7 +225,7 @@ fn columns(rows: &[Row]) -> Vec<Column> {
     }
     let measures = models.iter().flat_map(|model| model.measures());
     columns.extend(measures.map(|&Measure { name, .. }| column((name, Cells::Measure(name)))));
-    // What two models have under one name is one column.
+    // A name that several models have is one column.
     let mut seen = BTreeSet::new();
     columns.retain(|column| seen.insert(column.name));
     columns

@@ -102,8 +102,8 @@ impl<'a> RunSpec<'a> {
 
     /// The seed of its group and of its random choices, and its root, for a number of members.
     ///
-    /// They depend on the topology's seed, the number of the group and the number of destinations alone: all series and
-    /// panels multicast among the same hosts.
+    /// They depend only on the topology's seed, the number of the group and the number of
+    /// destinations, so all series and panels multicast among the same hosts.
     fn draw(&self, members: u32) -> (u64, MemberId) {
         let topology = u128::from(self.topology_seed().unwrap_or(0)) << 64;
         let group = u128::from(self.group_index) << 32 | u128::from(self.setup().destinations);
@@ -117,7 +117,7 @@ impl<'a> RunSpec<'a> {
         format!("{} {}", self.fabric(), self.setup().routing)
     }
 
-    /// What is simulated.
+    /// The kind of the run.
     pub fn kind(&self) -> Kind {
         match (self.figure.measure, self.setup().applied_load) {
             _ if self.setup().model().is_some() => Kind::Model,
@@ -294,7 +294,8 @@ impl<'a> RunSpec<'a> {
         }
     }
 
-    /// A digest of all that determines its result. The same run has the same digest in every figure.
+    /// A digest of everything that determines its result. The same run has the same digest in every
+    /// figure.
     pub(crate) fn digest(&self) -> u128 {
         // The part that the runs of a point share is computed once.
         let of_point = self.point.digest.get_or_init(|| {

@@ -1,4 +1,5 @@
-//! Sensitivity analysis: each guessed parameter is moved, and the headline factors are computed again.
+//! Sensitivity analysis: each guessed parameter is varied, and the headline factors are computed
+//! again.
 
 use std::collections::BTreeSet;
 use std::sync::OnceLock;
@@ -15,7 +16,7 @@ use crate::sweep::run_all;
 /// The best improvement factor of one curve, as a study would quote it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Headline {
-    /// Its panel; empty where there is one only.
+    /// Its panel; empty if there is only one.
     pub panel: String,
     /// Its series.
     pub series: String,
@@ -25,25 +26,27 @@ pub struct Headline {
     pub x: f64,
 }
 
-/// The headlines of a figure, and their values when a guess moves.
+/// The headlines of a figure, and their values when a guess is varied.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sensitivity {
     /// The values with the testbeds' parameters.
     pub headlines: Vec<Headline>,
-    /// For each guessed parameter, by its key, the factors in the order of the headlines with a fifth less of it and with a
-    /// fifth more; `None` where a curve has no point any more.
+    /// For each guessed parameter, by its key, the factors in the order of the headlines: with the
+    /// parameter a fifth lower, and a fifth higher; `None` where a curve no longer has a point.
     pub moved: Vec<(String, [Vec<Option<f64>>; 2])>,
 }
 
 impl FigureSpec {
-    /// The keys of parameters that its testbeds have guessed.
+    /// The keys of parameters that are guesses of its testbeds.
     pub fn guessed(&self) -> Vec<String> {
         let testbeds = self.full.points.iter().filter_map(|point| point.setup.testbed());
         let keys: BTreeSet<&String> = testbeds.flat_map(|testbed| &testbed.guessed).collect();
         keys.into_iter().cloned().collect()
     }
 
-    /// Runs the figure as it is, and with each guess a fifth lower and higher; `done` is called after each of the `1 + 2 * guesses` sweeps. `quick` takes the smaller sweep of the file's `[quick]` table.
+    /// Runs the figure as it is, and with each guess a fifth lower and higher; `done` is called
+    /// after each of the `1 + 2 * guesses` sweeps. `quick` takes the smaller sweep of the file's
+    /// `[quick]` table.
     ///
     /// # Errors
     /// [`StudyError::NoFactors`] where the figure shows no factors; [`StudyError::Run`] where a run is not possible.
@@ -82,7 +85,8 @@ impl FigureSpec {
         Ok(Sensitivity { headlines, moved })
     }
 
-    /// The figure with a guessed parameter multiplied wherever a testbed has it, and a panel or series has not set it.
+    /// The figure with a guessed parameter multiplied wherever a testbed has it, unless a panel or
+    /// series sets it.
     fn with_guess(&self, key: &str, factor: f64) -> Result<Self, SpecError> {
         let mut moved = self.clone();
         for point in moved.full.points.iter_mut().chain(&mut moved.quick.points) {

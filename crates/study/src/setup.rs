@@ -45,30 +45,31 @@ const KEYS: [&str; 16] = [
 /// Fabric, message, number of destinations, parameters and traffic of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Setup {
-    /// The fabric of each topology, with the seed that made it; one without a seed where topologies are not drawn.
+    /// The fabric of each topology, with the seed that made it; a single one without a seed if
+    /// topologies are not drawn.
     pub fabrics: Vec<(Option<u64>, FabricSpec)>,
     /// The routing on it.
     pub routing: RoutingPolicy,
     /// The length of the message.
     pub message: Flits,
-    /// How many destinations are drawn: the degree of a run under load.
+    /// The number of destinations drawn: the degree of a run under load.
     pub destinations: u32,
     /// The root; drawn if there is none.
     pub root: Option<MemberId>,
-    /// How many processes every host has.
+    /// The number of processes on every host.
     pub processes: u32,
-    /// How they are numbered.
+    /// The numbering of processes.
     pub arrangement: Arrangement,
-    /// What runs it, and how fast everything is.
+    /// The hardware with its parameters.
     pub hardware: Hardware,
-    /// The load that every host applies, in flits of messages a cycle; without one the fabric is idle except for one
-    /// multicast.
+    /// The load that every host applies, in message flits per cycle; `None`: one multicast on an
+    /// otherwise idle fabric.
     pub applied_load: Option<f64>,
-    /// What else a run under load depends on.
+    /// Further inputs of a run under load.
     pub traffic: Traffic,
 }
 
-/// What carries a multicast out.
+/// The hardware that carries out a multicast.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Hardware {
     /// Hosts, interfaces and switches of the simulators, cycle by cycle.
@@ -78,7 +79,7 @@ pub enum Hardware {
 }
 
 impl Setup {
-    /// What is drawn of a group.
+    /// The random part of a group.
     pub(crate) fn drawn(&self) -> Drawn {
         let members = hosts(&self.fabrics[0].1) * f64::from(self.processes);
         match self.root {
@@ -129,7 +130,7 @@ pub(crate) enum Drawn {
 }
 
 impl Drawn {
-    /// One run, by what was drawn for it.
+    /// The name of one run, by what was drawn for it.
     pub fn run(self) -> &'static str {
         match self {
             Self::Nothing => "run",
@@ -138,7 +139,7 @@ impl Drawn {
         }
     }
 
-    /// Several runs.
+    /// The name of several runs.
     pub fn runs(self) -> &'static str {
         match self {
             Self::Nothing => "runs of the same group",
@@ -159,7 +160,7 @@ pub struct Testbed {
     pub guessed: Vec<String>,
 }
 
-/// What a run under load depends on besides its load.
+/// The inputs of a run under load besides its load.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Traffic {
     /// The arrival process of each host.
@@ -213,7 +214,7 @@ pub(crate) struct Draft {
     traffic: Traffic,
 }
 
-/// How many destinations there are, as it was set.
+/// The number of destinations, as it was set.
 #[derive(Debug, Clone, Copy)]
 enum Destinations {
     All,
@@ -221,7 +222,7 @@ enum Destinations {
 }
 
 impl Draft {
-    /// Nothing set yet, of a study with these testbeds.
+    /// An empty draft, in a study with these testbeds.
     pub fn new(testbeds: Arc<BTreeMap<String, Testbed>>) -> Self {
         Self {
             testbeds,
@@ -330,7 +331,7 @@ impl Draft {
     /// The setup on topologies with these seeds; without seeds on the fabric as it is.
     pub fn finish(&self, topologies: &[u64]) -> Result<Setup, SpecError> {
         let fabrics = self.fabrics(topologies)?;
-        // The topologies of a figure have as many hosts as one another.
+        // All topologies of a figure have the same number of hosts.
         let destinations = self.destinations_of(hosts(&fabrics[0].1))?;
         Ok(Setup {
             fabrics,
@@ -391,7 +392,8 @@ impl Draft {
                 expected: "no seed, because the topologies of [repeat] set it".into(),
             });
         }
-        // One that is not drawn is the same in all topologies: their seeds then draw groups and traffic alone.
+        // A fabric that is not drawn is the same in all topologies: their seeds then draw only
+        // groups and traffic.
         let seeded = |seed: u64| match spec {
             FabricSpec::Irregular(irregular) => FabricSpec::Irregular(Irregular { seed, ..irregular }),
             other => other,
@@ -417,7 +419,7 @@ fn read<T: FromStr>(
     })
 }
 
-/// How many hosts a fabric has.
+/// The number of hosts of a fabric.
 pub(crate) fn hosts(fabric: &FabricSpec) -> f64 {
     match *fabric {
         FabricSpec::Irregular(Irregular { hosts, .. })

@@ -59,7 +59,7 @@ impl Study {
         &self.name
     }
 
-    /// One line that says what it is.
+    /// A title of one line.
     pub fn title(&self) -> &str {
         &self.title
     }
@@ -72,7 +72,7 @@ impl Study {
     /// The figure with a name.
     ///
     /// # Errors
-    /// [`SpecError::UnknownName`], with the names that are near.
+    /// [`SpecError::UnknownName`], with similar names.
     pub fn figure(&self, name: &str) -> Result<&FigureSpec, StudyError> {
         let found = self.figures.iter().find(|figure| figure.name == name);
         found.ok_or_else(|| {
@@ -87,7 +87,7 @@ impl Study {
         paragraph(&format!("{}: {}", self.name, self.title)) + &list(figures)
     }
 
-    /// What it is, where it comes from, its parameters and its figures, as text.
+    /// Its description, its source, its parameters and its figures, as text.
     pub fn describe(&self) -> String {
         let figure = |figure: &'_ FigureSpec| {
             format!("{} ({} runs)", figure.title, format_count(figure.full.runs() as u64))
@@ -127,26 +127,26 @@ pub struct FigureSpec {
     pub(crate) columns: usize,
     pub(crate) settings: Settings,
     pub(crate) x: Vary,
-    /// In a map of winners.
+    /// The variation along y, in a map of winners.
     pub(crate) y: Option<Vary>,
     pub(crate) panels: Vec<PanelSpec>,
     pub(crate) series: Vec<SeriesSpec>,
-    /// What others measured, one curve each.
+    /// The curves that others measured.
     pub(crate) measured: Vec<MeasuredSpec>,
     pub(crate) full: Sweep,
     pub(crate) quick: Sweep,
 }
 
-/// What a figure varies along x, or along y in a map of winners.
+/// The variation of a figure along x, or along y in a map of winners.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Vary {
     /// The setting that takes the values.
     pub varies: String,
     /// Settings that go with it: each takes the value times its factor.
     pub with: Factors,
-    /// What it is, with its unit.
+    /// Its label, with its unit.
     pub label: String,
-    /// How it is laid out.
+    /// Its scale.
     pub scale: Scale,
 }
 
@@ -168,16 +168,16 @@ impl Vary {
     }
 }
 
-/// A panel: what sets it apart from the others.
+/// A panel, by its differences from the others.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct PanelSpec {
     /// Its title; empty where there is one panel only.
     pub label: String,
-    /// What it sets.
+    /// Its settings.
     pub settings: Settings,
-    /// What goes with x in it: each setting takes x times its factor.
+    /// Settings that go with x in it: each takes x times its factor.
     pub with: Factors,
-    /// What others measured for it: points x, y by the name of their curve.
+    /// Points (x, y) that others measured for it, by the name of their curve.
     pub measured: BTreeMap<String, Vec<[f64; 2]>>,
 }
 
@@ -203,22 +203,22 @@ pub struct MeasuredSpec {
 pub struct SeriesSpec {
     /// Its short name.
     pub name: String,
-    /// What it stands for.
+    /// Its meaning.
     pub description: String,
-    /// How the message is spread.
+    /// The scheme of its multicasts.
     pub scheme: Scheme,
     /// The order on which its tree is built; `None` is [`Order::Id`], and fits schemes that take no order.
     pub order: Option<Order>,
     /// Which part of a host forwards.
     pub offload: Offload,
-    /// Where it comes from, if that is farther from a publication than its scheme: what it sets may be ours.
+    /// Its origin, if that is farther from a publication than its scheme: its settings may be ours.
     pub label: Option<Label>,
-    /// What it sets.
+    /// Its settings.
     pub settings: Settings,
 }
 
 impl SeriesSpec {
-    /// Where it comes from; the chain-concatenated order is reconstructed.
+    /// Its origin; the chain-concatenated order is reconstructed.
     pub fn label(&self) -> Label {
         self.farthest(match self.order {
             Some(Order::Cco) => self.scheme.label().max(Label::Reconstructed),
@@ -226,7 +226,7 @@ impl SeriesSpec {
         })
     }
 
-    /// Where it comes from on a fabric.
+    /// Its origin on a fabric.
     pub(crate) fn label_on(&self, fabric: &Fabric) -> Label {
         self.farthest(self.scheme.label_on(fabric, self.order))
     }
@@ -254,11 +254,11 @@ impl SeriesSpec {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Sweep {
     pub points: Vec<Point>,
-    /// Along x; empty where each panel has the x of its measured points.
+    /// Values of x; empty where each panel has the x of its measured points.
     pub values: Vec<f64>,
-    /// Along y, in a map of winners.
+    /// Values of y, in a map of winners.
     pub y_values: Vec<f64>,
-    /// What it sets besides.
+    /// Its further settings.
     pub settings: Settings,
     /// Seeds of the topologies; empty where the fabric is taken as it is.
     pub topologies: Vec<u64>,
@@ -273,7 +273,7 @@ pub(crate) struct Point {
     pub y: Option<f64>,
     pub x: f64,
     pub setup: Setup,
-    /// What the digests of all its runs have in common, computed once.
+    /// The common part of the digests of all its runs, computed once.
     pub digest: OnceLock<u128>,
 }
 
@@ -325,7 +325,7 @@ impl FigureSpec {
         &self.title
     }
 
-    /// What x is, with its unit.
+    /// The label of x, with its unit.
     pub fn x_label(&self) -> &str {
         &self.x.label
     }
@@ -335,7 +335,7 @@ impl FigureSpec {
         self.relative_to.is_some()
     }
 
-    /// What it shows of its runs.
+    /// The measure that it shows of its runs.
     pub fn measure(&self) -> Measure {
         self.measure
     }
@@ -346,7 +346,7 @@ impl FigureSpec {
         format!("treecast paper run {} {}{quick}", self.study, self.name)
     }
 
-    /// What it asks and what it is made of, as text.
+    /// Its question and its parts, as text.
     pub fn describe(&self) -> String {
         let mut parts = vec![
             paragraph(&format!("{} {}: {}", self.study, self.name, self.title)),
@@ -394,12 +394,12 @@ fn paragraph(text: &str) -> String {
     textwrap::fill(&words, TEXT_WIDTH) + "\n"
 }
 
-/// The paragraphs of `text`, which empty lines set apart.
+/// The paragraphs of `text`, which are separated by empty lines.
 fn paragraphs(text: &str) -> String {
     text.trim().split("\n\n").map(paragraph).collect::<Vec<_>>().join("\n")
 }
 
-/// Names with what they stand for, in two columns.
+/// Names and their meanings, in two columns.
 fn list<'a>(entries: impl Iterator<Item = (&'a str, String)> + Clone) -> String {
     let width = entries.clone().map(|(name, _)| name.chars().count()).max().unwrap_or_default();
     let next_lines = " ".repeat(width + 4);
@@ -413,7 +413,7 @@ fn list<'a>(entries: impl Iterator<Item = (&'a str, String)> + Clone) -> String 
     text
 }
 
-/// Settings, the fabric on a line of its own.
+/// Settings, with the fabric on a separate line.
 fn settings(settings: &Settings) -> String {
     let (fabric, rest): (Settings, Settings) = settings.iter().cloned().partition(|(key, _)| key == "fabric");
     let lines = [fabric, rest].into_iter().filter(|settings| !settings.is_empty());
@@ -426,7 +426,7 @@ fn indented(margin: &str, text: &str) -> String {
     textwrap::fill(text, options) + "\n"
 }
 
-/// What goes with x, as the end of a sentence.
+/// The settings that go with x, as the end of a sentence.
 fn going(factors: &Factors) -> String {
     factors.iter().fold(String::new(), |mut text, (key, factor)| {
         let _ = write!(text, ", and {key} = {factor} times x");

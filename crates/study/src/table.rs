@@ -27,7 +27,8 @@ pub enum Rows {
 /// farther end of the spread. The best mean of each row is marked. Curves that do not fit side by side
 /// follow in a further table. Numbers are plain digits, ready to be pasted elsewhere.
 ///
-/// Of a map of winners a row is a row, a column an x, and a cell the name of the winner with how far behind the next is.
+/// For a map of winners, a row of the table is a row of the map, a column is an x, and a cell has
+/// the name of the winner and how far behind the next curve is.
 pub fn table(figure: &Figure, width: u16, rows: Rows) -> String {
     let figure = figure.tidy();
     if figure.row_label.is_some() {
@@ -129,7 +130,7 @@ impl Cells<'_> {
         format!("{mean} ±{} {mark}", number(spread, self.decimals))
     }
 
-    /// The best mean at `x`, unless the row only compares runs with what others measured.
+    /// The best mean at `x`, unless the row only compares runs with measurements of others.
     fn best(&self, x: f64) -> Option<f64> {
         if has_others_only(self.panel) {
             return None;
@@ -149,7 +150,8 @@ fn legend(figure: &Figure) -> String {
     format!("{y_label}: mean{spread}{best}\n")
 }
 
-/// Whether one curve of runs stands beside curves that others measured: none of them is better.
+/// Whether a panel compares one curve of runs with curves that others measured: none of them is
+/// better.
 fn has_others_only(panel: &Panel) -> bool {
     let measured = panel.curves.iter().filter(|curve| curve.is_measured_by_others()).count();
     measured > 0 && panel.curves.len() == measured + 1

@@ -4,11 +4,12 @@ use crate::figure::Scale;
 
 /// Below this share of its values a range is taken to be a single value.
 const SHARE_MIN: f64 = 1e-12;
-/// The most ticks of an axis whose labels stand side by side.
+/// The maximum number of ticks of an axis whose labels stand side by side.
 const TICKS_MAX: usize = 8;
 /// The gap between such labels, in letters.
 const GAP: f64 = 1.5;
-/// A logarithmic axis that reaches below it has ticks at powers of ten: powers of two are no short numbers there.
+/// A logarithmic axis that reaches below it has ticks at powers of ten: there powers of two are not
+/// short numbers.
 const SHORT_MIN: f64 = 0.125;
 /// Significant digits of other labels below 1 on a logarithmic axis.
 const DIGITS: i32 = 3;
@@ -77,7 +78,7 @@ impl Axis {
         self.ticks.windows(2).all(|pair| room(pair[0], pair[1]) >= half(pair[0]) + half(pair[1]) + GAP)
     }
 
-    /// Where `value` lies on the axis.
+    /// The position of `value` on the axis.
     pub fn position(&self, value: f64) -> f64 {
         self.scale.position(value)
     }
@@ -132,7 +133,7 @@ fn positions(values: &[f64], scale: Scale) -> Vec<f64> {
     positions
 }
 
-/// Whether neighbours are as far apart as others.
+/// Whether the distances between neighbours are equal.
 fn are_even(positions: &[f64]) -> bool {
     let mut gaps = positions.windows(2).map(|pair| pair[1] - pair[0]);
     let first = gaps.next().unwrap_or_default();
@@ -150,7 +151,7 @@ fn ends(positions: &[f64]) -> (f64, f64) {
     (low - room, high + room)
 }
 
-/// What the distance between ticks is a multiple of.
+/// The unit of the distance between ticks.
 #[derive(Clone, Copy)]
 enum Unit {
     /// 1, 2 or 5 times any power of ten.
@@ -213,7 +214,7 @@ mod tests {
 
     use super::*;
 
-    /// How the decimal number is printed that is nearest to the exact value of the double.
+    /// The text of the decimal number that is nearest to the exact value of the double.
     fn printed(value: f64, digits: i32) -> String {
         let decimal: f64 = format!("{value:.*e}", digits as usize - 1).parse().unwrap();
         decimal.to_string()

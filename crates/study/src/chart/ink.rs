@@ -2,7 +2,7 @@
 
 use ratatui_core::style::Color;
 
-/// How curves are set apart in text.
+/// How curves are distinguished in text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ink {
     /// By their marks alone.

@@ -1,4 +1,4 @@
-//! What sets one curve apart from another: its colour, its mark and its dashes.
+//! The look by which a curve is told from others: its colour, its mark and its dashes.
 
 use ratatui_core::style::Color;
 
@@ -11,7 +11,8 @@ pub(super) struct Look {
     pub ansi: Color,
     /// The mark in images.
     pub shape: Shape,
-    /// How many pixels of its line in images are drawn, and how many are left out, in turn; `None` without a gap.
+    /// The dashes of its line in images: the pixels that are drawn, and those that are left out, in
+    /// turn; `None` for a line without gaps.
     pub dash: Option<(u32, u32)>,
     /// The mark in text.
     pub symbol: char,
@@ -27,9 +28,9 @@ pub(super) enum Shape {
     Cross,
 }
 
-/// The palette of Okabe and Ito ("Color Universal Design", 2008), which stays distinct for colour-blind
-/// readers. Its black is grey here, so that it is seen on light and on dark; its yellow, faint on white,
-/// comes last.
+/// The palette of Okabe and Ito ("Color Universal Design", 2008), which stays distinct for
+/// colour-blind readers. Its black is grey here, to be visible on light and on dark; its yellow,
+/// faint on white, comes last.
 const COLOURS: [((u8, u8, u8), Color); 8] = [
     ((0x00, 0x72, 0xb2), Color::Blue),
     ((0xd5, 0x5e, 0x00), Color::Red),
@@ -118,7 +119,7 @@ pub(super) fn place(names: &[&str], name: &str) -> usize {
     names.iter().position(|other| *other == name).unwrap_or_default()
 }
 
-/// The points of a curve that carry a mark, by index, if about `room` marks find room side by side.
+/// The points of a curve that carry a mark, by index, if about `room` marks fit side by side.
 /// Curves start at different points, so that curves on top of each other all show.
 pub(super) fn marked(points: usize, room: usize, curve: usize) -> impl Iterator<Item = usize> {
     let stride = points.div_ceil(room.max(1)).max(1);

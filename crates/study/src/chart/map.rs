@@ -42,8 +42,8 @@ impl<'a> Cell<'a> {
         if self.winners.is_empty() { NO_WINNER } else { self.winner().unwrap_or(TIE) }
     }
 
-    /// How far behind the next curve is: `+12 %`, or from twice the mean on `x2.4`, which takes no more room however far
-    /// it is. Empty without a next one.
+    /// How far behind the next curve is: `+12 %`, or from twice the mean on `x2.4`, so that large
+    /// distances take no more room. Empty without a next curve.
     pub fn margin_text(&self) -> String {
         match self.margin.map(|margin| (margin, (margin * 100.0).round())) {
             None => String::new(),
@@ -119,7 +119,7 @@ fn grids(figure: &Figure, text: impl Fn(&Cell) -> String) -> String {
     grids
 }
 
-/// The winners by name, with how far behind the next is.
+/// The winners by name, with how far behind the next curve is.
 pub(crate) fn table(figure: &Figure) -> String {
     let cell = |cell: &Cell| {
         let winners = if cell.winners.is_empty() { NO_WINNER.to_owned() } else { cell.winners.join(" = ") };

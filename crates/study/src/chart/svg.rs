@@ -53,7 +53,8 @@ pub struct SvgError {
 
 /// `figure` as an SVG image with all panels in a grid, the title above them and one legend below.
 ///
-/// Lines join the means; a light band is the spread over topologies. A map shows who wins each cell, and by how much. The image names a generic font only.
+/// Lines join the means; a light band is the spread over topologies. A map shows the winner of each
+/// cell, and by how much it wins. The image names a generic font only.
 ///
 /// # Errors
 ///
@@ -68,7 +69,7 @@ pub fn svg(figure: &Figure) -> Result<String, SvgError> {
     Ok(text)
 }
 
-/// Where everything goes.
+/// The layout of a figure.
 struct Sheet<'a> {
     figure: &'a Figure,
     names: Vec<&'a str>,
@@ -331,7 +332,8 @@ fn mark<'a>((x, y): Pixel, look: Look) -> DynElement<'static, SVGBackend<'a>, Pi
     }
 }
 
-/// The length of `count` rows or columns of `each` pixels; beyond `ROWS_MAX` rows an image grows no more.
+/// The length of `count` rows or columns of `each` pixels; beyond `ROWS_MAX` rows an image does not
+/// grow.
 fn length(count: usize, each: i32) -> i32 {
     i32::try_from(count).unwrap_or(ROWS_MAX).min(ROWS_MAX) * each
 }

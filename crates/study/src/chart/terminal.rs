@@ -21,7 +21,8 @@ use crate::figure::{Curve, Figure, Panel};
 const PANEL_WIDTH_MIN: u16 = 44;
 /// Columns between two panels.
 const GAP: u16 = 3;
-/// The least that a chart is drawn in, and the most: beyond it, nothing is gained.
+/// The minimum and the maximum size of a chart, in columns and rows: beyond the maximum, nothing is
+/// gained.
 const WIDTHS: (u16, u16) = (30, 300);
 const HEIGHTS: (u16, u16) = (8, 100);
 /// Rows for the title and the legend above the panels; what exceeds them is cut off.
@@ -29,8 +30,8 @@ const HEAD_HEIGHT_MAX: u16 = 24;
 
 /// A chart of every panel of `figure`, `width` columns wide, each panel `height` rows high with its title.
 ///
-/// Two panels stand side by side where the width allows it. A width of 30 to 300 and a height of 8 to 100
-/// are kept to; others are brought into these bounds.
+/// Two panels stand side by side where the width allows it. The width is limited to 30 to 300, and
+/// the height to 8 to 100.
 pub fn terminal(figure: &Figure, width: u16, height: u16, ink: Ink) -> String {
     let figure = figure.tidy();
     let (width, height) = (width.clamp(WIDTHS.0, WIDTHS.1), height.clamp(HEIGHTS.0, HEIGHTS.1));
@@ -53,7 +54,7 @@ pub fn terminal(figure: &Figure, width: u16, height: u16, ink: Ink) -> String {
     text
 }
 
-/// The title, what the axes are, and the legend.
+/// The title, the labels of the axes, and the legend.
 fn head(figure: &Figure, names: &[&str], width: u16) -> Buffer {
     let mut legend = Vec::new();
     for (i, name) in names.iter().enumerate() {

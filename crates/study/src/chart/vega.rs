@@ -21,7 +21,7 @@ const NUMBER: &str = ",.12~g";
 /// `figure` as a Vega-Lite 6 specification with its data inside: panels in a grid, lines with marks,
 /// a band for the spread, and the numbers of a point when it is pointed at.
 ///
-/// Of a map the cells are coloured by their winners among the curves that are not hidden.
+/// In a map the cells are coloured by their winners among the curves that are not hidden.
 ///
 /// A choice in the legend singles curves out (parameter `chosen`); the parameter `hidden` is the list of the
 /// names that are not drawn at all.
@@ -107,7 +107,8 @@ fn layers(figure: &Figure, width: u32) -> Value {
     };
     let (y, low) = (y("mean"), y("low"));
     let colour = channel(figure, |look| json!(look.hex()));
-    // The scale of shapes is for the legend alone, which shows pieces of curves: marks have theirs in the data.
+    // The scale of shapes is for the legend alone, which shows pieces of curves: the data has the
+    // shapes of marks.
     let piece = channel(figure, |look| json!(look.path()));
     let dash =
         channel(figure, |look| look.dash.map_or(json!([]), |(drawn, left_out)| json!([drawn, left_out])));
@@ -207,7 +208,7 @@ fn map_layers(figure: &Figure) -> Value {
     ])
 }
 
-/// A channel that sets curves apart, with the look that each curve has in every chart.
+/// A channel that distinguishes curves, with the look that each curve has in every chart.
 fn channel(figure: &Figure, of: impl Fn(Look) -> Value) -> Value {
     let names = figure.curve_names();
     let looks: Vec<Value> = (0..names.len()).map(|i| of(Look::of(i))).collect();
@@ -243,7 +244,8 @@ fn x_axis(figure: &Figure, width: u32) -> Value {
     json!({ "values": values, "labelExpr": format!("({})[datum.value] || datum.label", json!(labels)), "labelOverlap": true })
 }
 
-/// Few enough ticks on a logarithmic axis, or the browser's library takes others than powers.
+/// Few ticks on a logarithmic axis: with more, the browser's library takes other values than
+/// powers.
 fn y_axis(figure: &Figure) -> Value {
     match figure.y_scale {
         Scale::Linear if figure.points().all(|point| point.mean.fract() == 0.0) => {

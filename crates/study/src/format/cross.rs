@@ -15,10 +15,10 @@ use crate::setup::Draft;
 use crate::setup::Setup;
 use crate::spec::{Factors, PanelSpec, Point, SeriesSpec, Sweep, Vary};
 
-/// The most runs of a figure.
+/// The maximum number of runs of a figure.
 const RUNS_MAX: usize = 10_000_000;
 
-/// What varies.
+/// The variations of a figure.
 #[derive(Clone, Copy)]
 pub(super) struct Axes<'a> {
     pub x: &'a Vary,
@@ -33,12 +33,12 @@ pub(super) struct Cross<'a> {
     pub draft: Draft,
     pub panels: Vec<Layer<'a, PanelSpec>>,
     pub series: Vec<Layer<'a, SeriesSpec>>,
-    /// Where their schemes stand in the file.
+    /// The positions of their schemes in the file.
     pub schemes: Vec<Range<usize>>,
 }
 
 impl Cross<'_> {
-    /// The sweep over values of x, and of y if there is one, with what it sets besides.
+    /// The sweep over values of x, and of y if there is one, with its further settings.
     pub fn sweep(
         &self,
         values: [Option<&Spanned<Values>>; 2],
@@ -144,7 +144,7 @@ fn xs_of(panel: &PanelSpec, given: &[f64]) -> Vec<f64> {
     xs
 }
 
-/// What a model measures besides the latency.
+/// The measures of a model besides the latency.
 fn measures(model: Option<&Model>) -> &'static [treecast_model::Measure] {
     model.map_or(&[], Model::measures)
 }

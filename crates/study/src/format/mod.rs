@@ -1,4 +1,5 @@
-//! The files of a study: what they look like in TOML, and how they are read. docs/studies.md describes every key.
+//! The files of a study: their form in TOML, and how they are read. docs/studies.md describes every
+//! key.
 
 mod cross;
 mod tables;
@@ -28,7 +29,7 @@ use tables::{
 const NO_VALUES: &str =
     "values are missing: an axis has values, or each panel has measured points whose x are taken";
 const STUDY_FILE: &str = "study.toml";
-/// What the names of files begin with that describe testbeds.
+/// The prefix of the names of files that describe testbeds.
 const TESTBED_PREFIX: &str = "testbed-";
 
 impl Study {
@@ -91,7 +92,8 @@ fn testbed(file: &File, name: &str) -> Result<Testbed, StudyError> {
     Ok(Testbed { name: name.into(), model, guessed: guessed.into_iter().map(Spanned::into_inner).collect() })
 }
 
-/// A guess is a number that the file sets, and a fifth less or more of it is possible.
+/// Checks that a guess is a number that the file sets, and that a fifth less and a fifth more of it
+/// are possible.
 fn check_guess(model: &Model, set: &Table, key: &str) -> Result<(), String> {
     let value = model.value(key).map_err(|error| error.to_string())?;
     if !set.contains_key(key) {
@@ -110,7 +112,7 @@ fn check_guess(model: &Model, set: &Table, key: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// A study's name becomes that of a directory and of a file.
+/// A study's name becomes the name of a directory and of a file.
 fn check_name(file: &File, name: &Spanned<String>) -> Result<(), StudyError> {
     let text = name.get_ref();
     if !text.is_empty() && text.chars().all(|c| c.is_alphanumeric() || c == '-' || c == '_') {
@@ -128,7 +130,7 @@ fn natural(name: &str) -> (String, u64) {
     (stem.into(), name[stem.len()..].parse().unwrap_or(0))
 }
 
-/// What the figures of a study have in common.
+/// The common part of the figures of a study.
 struct Base<'a> {
     study: &'a StudyFile,
     defaults: &'a Draft,
@@ -236,7 +238,7 @@ impl Base<'_> {
     }
 }
 
-/// A panel or a series, with the settings that it lays over those before it.
+/// A panel or a series, with its settings, which replace earlier ones.
 struct Layer<'a, T> {
     spec: T,
     table: &'a Table,
@@ -307,7 +309,7 @@ fn series<'a>(file: &File, series: &'a Spanned<SeriesTable>) -> Result<Layer<'a,
     }
 }
 
-/// Names tell panels, and series, apart.
+/// Checks that the names of panels, or of series, are distinct.
 fn distinct<'a>(
     file: &File,
     what: &str,
@@ -361,7 +363,7 @@ impl File<'_> {
         text.get_ref().parse().map_err(|error| self.error(&text.span(), error))
     }
 
-    /// Applies settings: testbed and fabric first, for others are laid over them.
+    /// Applies settings: testbed and fabric first, because other settings change them.
     fn apply(&self, draft: &mut Draft, table: &Table) -> Result<(), StudyError> {
         let (bases, rest): (Vec<_>, Vec<_>) =
             table.iter().partition(|(key, _)| ["fabric", "testbed"].contains(&key.as_str()));
@@ -373,7 +375,8 @@ impl File<'_> {
     }
 }
 
-/// The library's "unknown field `titel`, expected one of `name`, `title`", said as unknown names are said elsewhere.
+/// The library's "unknown field `titel`, expected one of `name`, `title`", reworded like our
+/// messages about other unknown names.
 fn reworded(message: &str) -> String {
     let mut quoted = message.split('`').skip(1).step_by(2).map(String::from);
     match quoted.next() {

@@ -10,7 +10,7 @@ use treecast_plan::Label;
 use crate::figure::{Best, Scale};
 use crate::measure::Unit;
 
-/// The most values of x.
+/// The maximum number of values of x.
 pub(super) const VALUES_MAX: usize = 10_000;
 
 #[derive(Deserialize)]

@@ -1,5 +1,5 @@
 //! Rows as a Parquet file. Columns are written directly: Parquet's writer for Arrow would take a
-//! large part of the command's length.
+//! large part of the command's size.
 
 use std::sync::Arc;
 
@@ -18,11 +18,11 @@ use crate::run::Row;
 const PRESENT: i16 = 1;
 const ABSENT: i16 = 0;
 
-/// The rows as a Parquet file: texts, unsigned 64-bit numbers and doubles; what a run does not have
-/// is null.
+/// The rows as a Parquet file: texts, unsigned 64-bit numbers and doubles; values that a run does
+/// not have are null.
 ///
 /// # Errors
-/// [`StudyError::Rows`]; no rows are known to bring it about.
+/// [`StudyError::Rows`]; no rows are known to cause it.
 pub fn parquet(rows: &[Row]) -> Result<Vec<u8>, StudyError> {
     write(rows, &columns(rows))
         .map_err(|error| StudyError::Rows { format: "Parquet", reason: error.to_string() })
