@@ -37,7 +37,8 @@ pub fn number(text: &str) -> Result<f64, &'static str> {
 pub const SLURM: &str = "slurm";
 pub const SLURM_VARIABLE: &str = "SLURM_JOB_NODELIST";
 
-/// A list of hosts, or that of the Slurm job if it is the word `slurm`. `instead` is what else the user can give, for messages.
+/// The given list of hosts, or that of the Slurm job for the word `slurm`. `instead` names what
+/// else the user can give, for messages.
 pub fn or_of_slurm(text: &str, instead: &str) -> Result<String, NodeError> {
     if text != SLURM {
         return Ok(text.into());
@@ -190,7 +191,8 @@ impl PlanArguments {
         })
     }
 
-    /// Makes the plan for a message of `packets` packets, or reads it from a file, which says the number of packets itself.
+    /// Makes the plan for a message of `packets` packets, or reads it from a file, which contains
+    /// its own number of packets.
     pub fn planned(
         &self,
         fabric_arguments: &FabricArguments,

@@ -1,7 +1,8 @@
 //! The `treecast` command: parses, calls, prints.
 //!
-//! Exit status: 0 success; 1 an output could not be written; 2 invalid arguments or input; 3 the simulation is saturated,
-//! 4 deadlocked, 5 incomplete; 5 a node's group or a copy is incomplete; a lab's is that of the first command that failed on a host.
+//! Exit status: 0 success; 1 an output could not be written; 2 invalid arguments or input; 3 the
+//! simulation is saturated, 4 deadlocked, 5 incomplete; 5 a node's group or a copy is incomplete. A
+//! lab exits with the status of the first command that failed on a host.
 
 mod arguments;
 mod command;

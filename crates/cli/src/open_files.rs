@@ -2,11 +2,11 @@
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// The files that this process may have open beside those of the processes that it starts, at most.
+/// The number of files that this process may need besides those for the processes that it starts.
 const OTHER_FILES: u64 = 64;
 
-/// Raises the limit of open files of this process, which those that it starts inherit, if it is too low for this many, and the system
-/// allows that.
+/// Raises this process's limit of open files if it is too low for this number and the system allows
+/// that. The processes that it starts inherit the limit.
 pub fn allow_open_files(files: u64) {
     let limit = getrlimit(Resource::Nofile);
     let wanted = files + OTHER_FILES;

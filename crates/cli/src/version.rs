@@ -1,4 +1,4 @@
-//! What `treecast --version` prints: the build, and whether the kernel engine can run here.
+//! The output of `treecast --version`: the build, and whether the kernel engine can run here.
 
 use std::sync::LazyLock;
 

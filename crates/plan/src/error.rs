@@ -77,7 +77,7 @@ pub enum PlanError {
     NeedsTorus {
         /// The scheme.
         scheme: &'static str,
-        /// What the fabric is.
+        /// The kind of the fabric.
         fabric: &'static str,
     },
     /// A scheme or order that needs up*/down* routing, on a fabric with another routing.
@@ -87,7 +87,7 @@ pub enum PlanError {
     NeedsUpDown {
         /// The scheme.
         scheme: &'static str,
-        /// The routing there is.
+        /// The routing of the fabric.
         routing: &'static str,
     },
     /// Worms along the rings of a torus without dimension-order routing.
@@ -98,7 +98,7 @@ pub enum PlanError {
     NeedsDimensionOrder {
         /// The scheme.
         scheme: &'static str,
-        /// The routing there is.
+        /// The routing of the fabric.
         routing: &'static str,
     },
     /// An order for a scheme that orders the destinations itself.
@@ -132,7 +132,7 @@ pub enum PlanError {
     /// A text that is not the JSON of a plan.
     #[error("this JSON is not a plan: {0}")]
     Json(String),
-    /// More members than a picture shows.
+    /// More members than fit into a picture.
     #[error("a picture shows at most {max} members, this plan has {members}: use its table or its tree")]
     TooManyToDraw {
         /// Members with the root.

@@ -92,7 +92,7 @@ impl Listed {
 }
 
 impl Placement {
-    /// The most members of a placement.
+    /// The maximum number of members of a placement.
     pub const MEMBERS_MAX: u32 = MEMBERS_MAX;
 
     /// One process per host: member and host have the same number.
@@ -113,8 +113,9 @@ impl Placement {
         }
     }
 
-    /// The host of each member, in any order, of this many hosts. Where every host has as many processes and they are numbered in blocks or
-    /// in turn, it is the same placement as that of [`Placement::new`].
+    /// A placement on this many hosts, by the host of each member, in any order. If every host has
+    /// the same number of processes, numbered in blocks or in turn, it equals the placement of
+    /// [`Placement::new`].
     ///
     /// # Errors
     /// [`PlanError::BadProcesses`] for no members, and for more than [`Placement::MEMBERS_MAX`]; [`PlanError::NoSuchHost`].

@@ -10,9 +10,10 @@ pub(crate) type Cluster = u32;
 
 /// Racks and clusters, each in one cluster.
 ///
-/// Every switch makes a cluster, of its own rack and of all that its lower neighbours join: on a tree of switches, the switch with all that
-/// is below it; in a fat tree the edge switches of a pod are one cluster. Levels are those of up*/down* routing where the topology has ranks,
-/// and on a tree without ranks the distances from its centre. On other fabrics all racks are in one cluster.
+/// Every switch makes a cluster of its own rack and everything that its lower neighbours join: on a
+/// tree of switches, the switch with everything below it; in a fat tree the edge switches of a pod
+/// are one cluster. Levels are those of up*/down* routing where the topology has ranks, and on a
+/// tree without ranks the distances from its centre. On other fabrics all racks are in one cluster.
 #[derive(Debug)]
 pub(crate) struct Hierarchy {
     parents: Vec<Cluster>,

@@ -11,7 +11,8 @@ use crate::group::{MemberList, Placement};
 /// The member that a text names: its number, or the name of its host, on which it is the first member.
 ///
 /// # Errors
-/// [`PlanError::Fabric`] for a host that the topology does not have. Whether there is a member of this number, [`Group::new`] checks.
+/// [`PlanError::Fabric`] for a host that the topology does not have. [`Group::new`] checks whether
+/// a member of this number exists.
 ///
 /// [`Group::new`]: crate::Group::new
 ///
@@ -35,12 +36,13 @@ pub fn member_named(text: &str, topology: &Topology, placement: &Placement) -> R
         .ok_or(PlanError::PlacementMismatch { placed: placement.host_count(), hosts: topology.host_count() })
 }
 
-/// The destinations that a text names: a [`MemberList`], or a hostlist such as `n[1-16],login`. Of the hosts in a hostlist these are all
-/// members but the root, so the list may be that of all hosts.
+/// The destinations that a text names: a [`MemberList`], or a hostlist such as `n[1-16],login`. A
+/// hostlist stands for all members on its hosts except the root, so it may list all hosts.
 ///
 /// # Errors
-/// [`PlanError::MemberList`] and [`PlanError::Hostlist`] for what is neither; [`PlanError::Fabric`] for a host that the topology does not
-/// have; those of [`MemberList::resolve`].
+/// [`PlanError::MemberList`] and [`PlanError::Hostlist`] for a text that is neither;
+/// [`PlanError::Fabric`] for a host that the topology does not have; those of
+/// [`MemberList::resolve`].
 ///
 /// ```
 /// use treecast_fabric::read;
@@ -70,8 +72,9 @@ pub fn destinations_named(
     destinations_on(text, topology, placement, root)
 }
 
-/// Whether a text that does not list members is read as a hostlist: it has a letter, or what only names of hosts have, such as
-/// addresses. A colon otherwise follows the name of a list, such as `random:15`.
+/// Whether a text that does not list members is read as a hostlist: it has a letter, or something
+/// that only host names have, such as an address. With a colon, a letter does not count: the text
+/// may be the name of a list, such as `random:15`.
 fn is_of_hosts(text: &str) -> bool {
     let is_v6 = |name: &str| name.trim().parse::<Ipv6Addr>().is_ok();
     let has_letter = text.contains(char::is_alphabetic) && !text.contains(':');

@@ -9,7 +9,7 @@ use crate::make::Maker;
 use crate::plan::{Label, Plan};
 use crate::scheme::Scheme;
 
-/// What a plan depends on besides fabric, group and scheme.
+/// The inputs of a plan besides fabric, group and scheme.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PlanOptions {
     /// The order on which trees are built; `None` is [`Order::Id`], and is required for schemes that take no order.
@@ -48,7 +48,7 @@ pub struct Planner<'a> {
     fabric: &'a Fabric,
     scheme: Scheme,
     label: Label,
-    /// Where the fabric determines routes.
+    /// Finds routes, if the fabric determines them.
     finder: Option<RouteFinder<'a>>,
     maker: Maker<'a>,
 }
@@ -77,8 +77,8 @@ impl<'a> Planner<'a> {
     /// The plan for a group.
     ///
     /// # Errors
-    /// [`PlanError::PlacementMismatch`] if the group is placed on another number of hosts; [`PlanError::NoCoveringSwitch`] if a
-    /// tree worm cannot reach it.
+    /// [`PlanError::PlacementMismatch`] if the group is placed on a different number of hosts;
+    /// [`PlanError::NoCoveringSwitch`] if a tree worm cannot reach it.
     pub fn plan(&mut self, group: &Group) -> Result<Plan, PlanError> {
         group.placement().check_fabric(self.fabric)?;
         let worms = self.maker.worms(&mut self.finder, group)?;
@@ -93,7 +93,8 @@ impl<'a> Planner<'a> {
 /// of their routes.
 ///
 /// # Errors
-/// [`PlanError`] if the group is placed on another number of hosts, or the scheme does not fit the fabric.
+/// [`PlanError`] if the group is placed on a different number of hosts, or the scheme does not fit
+/// the fabric.
 pub fn plan(
     fabric: &Fabric,
     group: &Group,

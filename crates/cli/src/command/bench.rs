@@ -401,8 +401,9 @@ fn bench(arguments: &Arguments) -> anyhow::Result<Bench> {
     })
 }
 
-/// Every combination of engine, offload, scheme, authentication, integrity, transport and knowledge of the fabric that is a configuration of its own.
-/// Host-based (software) multicast uses a binomial tree by default, as MPI libraries do.
+/// Every distinct configuration of engine, offload, scheme, authentication, integrity, transport
+/// and knowledge of the fabric. Host-based (software) multicast uses a binomial tree by default, as
+/// MPI libraries do.
 fn modes(arguments: &Arguments) -> Vec<Mode> {
     let schemes: Vec<Option<Scheme>> = arguments.scheme.iter().copied().map(Some).collect();
     let has_fabric = arguments.racks.is_some() || arguments.fabric.is_some();
@@ -433,7 +434,8 @@ fn modes(arguments: &Arguments) -> Vec<Mode> {
                     };
                     integrities.iter().map(move |&integrity| (authentication, integrity))
                 });
-                // Data by multicast has codes of its payloads. A configuration that cannot be is refused if it is the only one.
+                // Data by multicast has codes of its payloads. An impossible configuration is
+                // refused if it is the only one.
                 let is_possible = |&(authentication, _): &(Authentication, Integrity)| {
                     offload != Offload::Switch
                         || authentication == Authentication::Payload
@@ -471,7 +473,7 @@ fn modes(arguments: &Arguments) -> Vec<Mode> {
 /// A column of the table: its name, whether it has text, which is aligned to the left, and its cells.
 type Column = (&'static str, bool, fn(&Row) -> String);
 
-/// The columns for what the rows have.
+/// The columns for which the rows have values.
 fn columns(report: &Report) -> Vec<Column> {
     const NUMBER: bool = false;
     const TEXT: bool = true;

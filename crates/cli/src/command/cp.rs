@@ -321,7 +321,7 @@ fn settings(arguments: &Arguments, to: Destination) -> anyhow::Result<CopySettin
     if arguments.delete && !(arguments.recursive || arguments.archive) {
         bail!("--delete is about directories, which -r or -a copy");
     }
-    // On links that lose packets, datagrams are several times as fast, and on others as fast
+    // On links that lose packets, datagrams are several times as fast, and on others equally fast
     // (docs/protocol.md, "Data on streams").
     let mut group = GroupSettings { transport: Some(Transport::Packets), ..GroupSettings::new(Vec::new()) };
     for setting in &arguments.set {
@@ -379,22 +379,22 @@ fn hosts(arguments: &Arguments, to: &Destination) -> anyhow::Result<Vec<String>>
     Ok(all)
 }
 
-/// How often a line says how far the copy is, where there is no terminal.
+/// The interval of progress lines where there is no terminal.
 const LINE_INTERVAL: Duration = Duration::from_secs(5);
 
 /// How long hosts may take to start before a line names them.
 const AWAITED_DELAY: Duration = Duration::from_secs(1);
 
-/// How many of them it names.
+/// The maximum number of hosts that this line names.
 const AWAITED_NAMES_MAX: usize = 5;
 
-/// What is shown while files are copied.
+/// The display while files are copied.
 struct Display {
     is_quiet: bool,
     is_verbose: bool,
     bar: ProgressBar,
     line_at: Instant,
-    /// When hosts that are awaited are named.
+    /// When the awaited hosts are named.
     awaited_at: Instant,
 }
 
@@ -515,7 +515,7 @@ fn summary(report: &Report) -> String {
     )
 }
 
-/// What would be copied and deleted, a line each.
+/// The files that would be copied and deleted, a line each.
 fn plan(report: &Report) -> String {
     let mut text = String::new();
     for Planned { source, length, hosts } in &report.planned {

@@ -169,7 +169,7 @@ fn shape(hosts: Option<u32>, racks: Option<Racks>) -> anyhow::Result<LabSettings
     }
 }
 
-/// Prints a line for each rack. A closed standard error is no error.
+/// Prints a line for each rack. Not an error if standard error is closed.
 fn report(uplinks: &[UplinkBytes]) {
     for (rack, bytes) in uplinks.iter().enumerate() {
         let (up, down) = (format_count(bytes.up), format_count(bytes.down));
@@ -217,7 +217,7 @@ struct Running {
 }
 
 impl Running {
-    /// What its lines of output begin with.
+    /// The prefix of its lines of output.
     fn prefix(&self) -> String {
         let Self { host, number, .. } = self;
         number.map_or_else(|| format!("{host}: "), |number| format!("{host}.{number}: "))
@@ -235,7 +235,7 @@ impl Running {
 struct Ended {
     /// The status of the first command that failed.
     failed: Option<u8>,
-    /// What has gone over the uplinks.
+    /// The bytes that went over the uplinks.
     uplinks: Result<Vec<UplinkBytes>, LabError>,
 }
 

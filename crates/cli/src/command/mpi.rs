@@ -127,7 +127,8 @@ fn interface(arguments: &Arguments) -> anyhow::Result<Found> {
     })
 }
 
-/// The variables that all ranks have to have: the shim, before what else is preloaded, and the settings.
+/// The variables that all ranks need: the shim, before anything else that is preloaded, and the
+/// settings.
 fn variables(shim: &Path, reports: bool) -> Vec<(OsString, OsString)> {
     let mut preload = OsString::from(shim);
     if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {

@@ -1,4 +1,4 @@
-//! What a machine can do for Treecast, and what is missing.
+//! The features of Treecast that a machine supports, and what is missing.
 //!
 //! Features are tried, not looked up, wherever trying has no side effects: nodes on loopback, a lab of one host, a BPF program
 //! that is loaded but not attached. This needs no rights; with fewer rights, fewer features work.

@@ -23,7 +23,8 @@ fn shims() -> Finding {
     Finding::ok(Mpi, "shims", found.join(", "))
 }
 
-/// The MPI whose launcher is found first. Programs may be of another: `treecast mpi --show` tells for a command.
+/// The MPI whose launcher is found first. Programs may use another one: `treecast mpi --show` tells
+/// for a command.
 fn launcher() -> Finding {
     const NAME: &str = "launcher";
     const EFFECT: &str = "treecast mpi works only with a launcher that is named with its path, or with srun";

@@ -5,7 +5,7 @@ use serde::Serialize;
 /// The format of a report.
 pub const FORMAT: &str = "treecast-doctor-1";
 
-/// What a machine can do.
+/// The report on a machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Report {
     /// [`FORMAT`].

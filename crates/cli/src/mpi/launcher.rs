@@ -13,7 +13,7 @@ pub struct Launcher {
     pub options: Vec<OsString>,
 }
 
-/// What a lab says to the commands on its hosts.
+/// The data that a lab gives to the commands on its hosts.
 #[derive(Debug)]
 pub struct LabHosts {
     /// The path of the remote shell.

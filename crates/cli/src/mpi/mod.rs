@@ -18,7 +18,7 @@ pub enum Interface {
     OpenMpi,
     /// MPICH and those that agree with it: Intel MPI, MVAPICH, Cray MPI. `libmpi.so.12`, and `libmpich.so.12` in Debian.
     Mpich,
-    /// That of the MPI 5 standard: `libmpi_abi.so`.
+    /// The standard ABI of MPI 5: `libmpi_abi.so`.
     Standard,
 }
 
@@ -37,7 +37,8 @@ impl Interface {
         }
     }
 
-    /// The interface of an MPI that describes itself so, as `mpirun --version` or `MPI_Get_library_version` do.
+    /// The interface of an MPI with this description, which `mpirun --version` or
+    /// `MPI_Get_library_version` gives.
     pub fn of_version(text: &str) -> Option<Self> {
         let has = |words: &[&str]| words.iter().any(|word| text.contains(word));
         if has(&["Open MPI", "OpenRTE", "PRRTE"]) {

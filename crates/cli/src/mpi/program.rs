@@ -9,20 +9,22 @@ use std::process::{Command, Stdio};
 
 use super::Interface;
 
-/// An interface, and what tells it.
+/// An interface, and the reason for it.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Found {
     pub interface: Interface,
-    /// A sentence's end, such as `./a.out needs libmpi.so.40`.
+    /// The end of a sentence, such as `./a.out needs libmpi.so.40`.
     pub why: String,
 }
 
-/// The interface of the first program of a command line that uses MPI; else that of its launcher, the first word; none, if neither tells.
+/// The interface of the first program of a command line that uses MPI; else that of its launcher,
+/// the first word; `None` if neither is known.
 pub fn find(command: &[OsString]) -> Option<Found> {
     command.iter().find_map(|word| of_word(word)).or_else(|| of_launcher(command.first()?))
 }
 
-/// What the word of a command line is, if it is a program: itself, or the interpreter that a script names.
+/// The interface of a word of a command line, if it is a program: of the program itself, or of the
+/// interpreter that a script names.
 fn of_word(word: &OsStr) -> Option<Found> {
     let path = executable(word)?;
     let mut magic = [0; 4];
@@ -57,7 +59,7 @@ pub(super) fn executable(word: &OsStr) -> Option<PathBuf> {
     std::env::split_paths(&directories).map(|directory| directory.join(path)).find(is_executable)
 }
 
-/// The program in the first line of a script: that after `env`, if it is that.
+/// The program in the first line of a script; after `env`, the program that it starts.
 fn interpreter(script: &Path) -> Option<PathBuf> {
     let mut line = Vec::new();
     BufReader::new(File::open(script).ok()?).take(256).read_until(b'\n', &mut line).ok()?;
@@ -101,7 +103,7 @@ fn of_python(python: &Path) -> Option<Found> {
 fn of_launcher(launcher: &OsStr) -> Option<Found> {
     let path = executable(launcher)?;
     let name = path.file_name()?.to_str()?.to_owned();
-    // Others may do anything with such an option.
+    // Other programs may do anything with such an option.
     if !["mpirun", "mpiexec", "orterun", "prterun"].iter().any(|stem| name.starts_with(stem)) {
         return None;
     }

@@ -1,4 +1,4 @@
-//! Where the shims are.
+//! The locations of the shims.
 
 use std::path::{Path, PathBuf};
 

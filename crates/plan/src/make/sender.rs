@@ -10,7 +10,7 @@ use treecast_terms::MemberId;
 /// Makes worms of sends from member to member, with the routes that the fabric determines.
 pub(super) struct Sender<'a, 's> {
     placement: &'s Placement,
-    /// Where the fabric determines routes.
+    /// Finds routes, if the fabric determines them.
     pub(super) finder: Option<&'s mut RouteFinder<'a>>,
     pub(super) worms: Vec<Worm>,
 }

@@ -16,7 +16,7 @@ use crate::error::PlanError;
 use crate::plan::{Plan, Worm, WormKind};
 use treecast_terms::MemberId;
 
-/// The most members in a picture, the root included.
+/// The maximum number of members in a picture, the root included.
 pub const MEMBERS_DRAWN_MAX: usize = 2000;
 
 const KINDS: [WormKind; 4] = [WormKind::Unicast, WormKind::Path, WormKind::Tree, WormKind::Local];

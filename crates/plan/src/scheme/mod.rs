@@ -6,7 +6,8 @@ use crate::error::PlanError;
 use crate::group::Order;
 use crate::shape::Lambda;
 
-/// A rule that turns a group on a fabric into a plan (an algorithm of a collective operation, in MPI terms). n is the number of members with the root.
+/// A rule that turns a group on a fabric into a plan (an algorithm of a collective operation, in
+/// MPI terms). n is the number of members with the root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Scheme {
     /// Every member takes part as itself.
@@ -25,9 +26,10 @@ pub enum Scheme {
 pub enum FlatScheme {
     /// A tree over an order of the members.
     Tree(TreeScheme),
-    /// A tree that follows the switches of the fabric: one member of each rack (the hosts of one switch) is reached from outside, and reaches
-    /// the others of its rack. Where racks form clusters, such as the pods of a fat tree, so for each cluster. *Ours, after published
-    /// ideas*: see docs/plans.md.
+    /// A tree that follows the switches of the fabric: one member of each rack (the hosts of one
+    /// switch) is reached from outside, and reaches the others of its rack. The same holds for
+    /// clusters of racks, such as the pods of a fat tree. *Ours, after published ideas*: see
+    /// docs/plans.md.
     Hierarchical {
         /// How the racks of a cluster, and clusters, are reached, each at one member. With [`TreeScheme::Serial`] the last member of a
         /// rack sends to the next rack.
@@ -56,7 +58,8 @@ pub enum TreeScheme {
     Binomial,
     /// Recursive doubling in which no vertex has more than k children. *Published idea, counted by us.*
     KBinomial {
-        /// The most children; by default the k that minimises the steps for the message's packets ([`shape::best_k`](crate::shape::best_k)).
+        /// The maximum number of children; by default the k that minimises the steps for the
+        /// message's packets ([`shape::best_k`](crate::shape::best_k)).
         k: Option<u32>,
     },
     /// Latency-optimal in the postal model (Bar-Noy and Kipnis). *Published.*
@@ -67,7 +70,7 @@ pub enum TreeScheme {
     },
 }
 
-/// A scheme for tori, which visits the members in an order of its own.
+/// A scheme for tori, which visits the members in its own order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TorusScheme {
     /// U-torus: recursive halving over the members in dimension order, rotated to the root. *Published result, order
@@ -216,13 +219,13 @@ pub enum Local {
 /// How path worms choose their destinations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PathPolicy {
-    /// The most destination switches that one worm takes.
+    /// The maximum number of destination switches of one worm.
     pub share: Share,
     /// Whether the worms of one phase share no link.
     pub disjoint: bool,
 }
 
-/// The most destination switches that one path worm takes.
+/// The maximum number of destination switches of one path worm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Share {
     /// No limit.

@@ -195,7 +195,8 @@ impl TreeScheme {
         spec.only(keys).map(|()| Some(tree))
     }
 
-    /// The tree that a key of another scheme names, and whose keys have the name of that key before them; binomial by default.
+    /// The tree that a key of another scheme names; the keys of the tree are prefixed with the name
+    /// of that key. Binomial by default.
     fn read_part(spec: &NameAndOptions, part: &'static str) -> Result<Self, SpecError> {
         let name = spec.value::<String>(part, Self::EXPECTED)?.unwrap_or_else(|| String::from("binomial"));
         let tree: NameAndOptions = name.parse().map_err(|_| bad(spec, part, Self::EXPECTED))?;

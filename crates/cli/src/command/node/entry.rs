@@ -117,7 +117,8 @@ fn members_at(address: SocketAddr, members: &[SocketAddr]) -> Vec<usize> {
     (0..members.len()).filter(|&member| members[member] == address).collect()
 }
 
-/// This process's number, of the members at its address; none if there are none, which the node reports.
+/// This process's number among the members at its address; `None` if there are none, which the node
+/// reports.
 fn own_number(here: &[usize], given: Option<u32>, address: SocketAddr) -> anyhow::Result<Option<usize>> {
     let list = || here.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     match (here, given.map(|given| given as usize)) {

@@ -1,4 +1,4 @@
-//! What the command sends and receives as a member of a group, and what it reports.
+//! Sending and receiving as a member of a group, and the reports about it.
 
 use std::fs::{File, Metadata};
 use std::io::{self, Read, Write};
@@ -64,7 +64,7 @@ pub enum Command {
     Stop,
 }
 
-/// The root: sends all data, or as long as there are members, and closes the group.
+/// Sends as the root: all data, or until no member is left. Then closes the group.
 pub fn send(
     group: &Group,
     input: Input,
@@ -110,7 +110,7 @@ pub fn send(
     Ok(if lost.is_empty() { 0 } else { INCOMPLETE })
 }
 
-/// Any other member: receives until the root closes the group.
+/// Receives as any other member, until the root closes the group.
 pub fn receive(group: &Group, out: &mut Out) -> anyhow::Result<u8> {
     group.wait_until_ready(None)?;
     report_ready(group);
@@ -157,7 +157,7 @@ fn report_ready(group: &Group) {
 const REACH_TIMEOUT: Duration = Duration::from_millis(100);
 const REACH_CHECK_INTERVAL: Duration = Duration::from_millis(2);
 
-/// Says how data goes, where there is more to say than the settings do.
+/// Reports how data is sent, where that is more than the settings state.
 fn report_offload(group: &Group) {
     let until = Instant::now() + REACH_TIMEOUT;
     while let Some(status) = group.offload_status() {

@@ -5,7 +5,8 @@ use std::cmp::Reverse;
 use fixedbitset::FixedBitSet;
 use treecast_fabric::{LinkId, SwitchId, Topology, UpDown};
 
-/// The most upward paths examined for one worm; if there are more, the best of those examined is taken.
+/// The maximum number of upward paths examined for one worm; if there are more, the best of those
+/// examined is taken.
 const ASCENTS_MAX: u32 = 4096;
 
 pub(super) fn end(topology: &Topology, link: LinkId) -> SwitchId {
@@ -37,7 +38,7 @@ pub(super) struct Search<'a> {
     onward: Vec<[Vec<(LinkId, SwitchId)>; 2]>,
     /// Uncovered destinations at each switch.
     pub(super) weights: Vec<u32>,
-    /// The most stops; `None` is no limit.
+    /// The maximum number of stops; `None`: no limit.
     most: Option<u32>,
     taken_links: FixedBitSet,
     /// The gains of paths, downwards and upwards; `None` after a change.
