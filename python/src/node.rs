@@ -30,6 +30,7 @@ use crate::plan::Plan;
 /// of `ports`, such as `7000-7099`. `buffer_bytes` is the requested size of the socket buffers, which the system
 /// may limit. A waiting thread spins for `spin_us` microseconds before it sleeps, and yields the processor after each
 /// check: lower latency for more CPU time; None lets the node decide, by how long recent waits were.
+/// `status` is whether the command `treecast status` finds the node.
 /// `peer_timeout_ms` is how long a silent neighbour is waited for, `join_timeout_ms` how long a member may take to join.
 ///
 /// As a context manager a node is closed at the end. It is thread-safe. A forked process cannot use the node of its parent: that
@@ -63,10 +64,10 @@ impl Node {
     #[new]
     #[pyo3(signature = (
         bind = "0.0.0.0:0", *, engine = "auto", socket = None, share = None, ports = "any", buffer_bytes = Whole(4 << 20),
-        spin_us = Some(Whole(0)), peer_timeout_ms = Whole(800), join_timeout_ms = Whole(10_000)
+        spin_us = Some(Whole(0)), status = true, peer_timeout_ms = Whole(800), join_timeout_ms = Whole(10_000)
     ))]
     #[pyo3(
-        text_signature = "(bind='0.0.0.0:0', *, engine='auto', socket=None, share=None, ports='any', buffer_bytes=4194304, spin_us=0, peer_timeout_ms=800, join_timeout_ms=10000)"
+        text_signature = "(bind='0.0.0.0:0', *, engine='auto', socket=None, share=None, ports='any', buffer_bytes=4194304, spin_us=0, status=True, peer_timeout_ms=800, join_timeout_ms=10000)"
     )]
     #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn new(
@@ -78,11 +79,12 @@ impl Node {
         ports: &str,
         buffer_bytes: Whole<u32>,
         spin_us: Option<Whole<u32>>,
+        status: bool,
         peer_timeout_ms: Whole<u32>,
         join_timeout_ms: Whole<u32>,
     ) -> PyResult<Self> {
         let mut settings =
-            NodeSettings { bind: address_of(py, bind)?, socket, share, ..NodeSettings::default() };
+            NodeSettings { bind: address_of(py, bind)?, socket, share, status, ..NodeSettings::default() };
         settings.set_key("engine", engine).map_err(refused)?;
         settings.set_key("ports", ports).map_err(refused)?;
         for (key, value) in [

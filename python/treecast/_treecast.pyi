@@ -243,6 +243,7 @@ class Node:
         ports: str = "any",
         buffer_bytes: SupportsIndex = 4194304,
         spin_us: SupportsIndex | None = 0,
+        status: bool = True,
         peer_timeout_ms: SupportsIndex = 800,
         join_timeout_ms: SupportsIndex = 10000,
     ) -> Node: ...

@@ -57,6 +57,7 @@ class Node:
         ports: str = "any",
         buffer_bytes: int = 4194304,
         spin_us: int | None = 0,
+        status: bool = True,
         peer_timeout_ms: int = 800,
         join_timeout_ms: int = 10000,
     ) -> None:
@@ -68,6 +69,7 @@ class Node:
             ports=ports,
             buffer_bytes=buffer_bytes,
             spin_us=spin_us,
+            status=status,
             peer_timeout_ms=peer_timeout_ms,
             join_timeout_ms=join_timeout_ms,
         )

@@ -63,6 +63,8 @@ enum Name {
     Cp(command::cp::Arguments),
     /// Measure broadcasts between real nodes.
     Bench(command::bench::Arguments),
+    /// Show the nodes of this host, their groups, and how far the members are.
+    Status(command::status::Arguments),
     /// Start an MPI program whose broadcasts go by Treecast.
     Mpi(command::mpi::Arguments),
     /// Check what works on this machine, and what is missing.
@@ -94,6 +96,7 @@ fn main() -> ExitCode {
         Name::Lab(arguments) => command::lab::run(&arguments),
         Name::Node(arguments) => command::node::run(&arguments),
         Name::Bench(arguments) => command::bench::run(&arguments),
+        Name::Status(arguments) => command::status::run(&arguments),
         Name::Mpi(arguments) => command::mpi::run(&arguments),
         Name::Doctor(arguments) => command::doctor::run(&arguments),
         Name::Cp(arguments) => command::cp::run(&arguments),

@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicU32, Ordering, fence};
 
 use aya::maps::MapData;
 use treecast_proto::{
-    FlowState, GroupCounters, GroupId, HandOff, HandOffPacket, MulticastSource, Nanoseconds, Sequence, Start,
+    FlowState, GroupCounters, GroupId, HandOff, HandOffPacket, MulticastSource, Nanoseconds, PlaceStatus,
+    Sequence, Start,
 };
 use treecast_wire::{Authentication, HEADER_BYTES, Integrity};
 
@@ -65,13 +66,23 @@ pub struct KernelCounters {
     pub fast_path: FastPathCounters,
 }
 
+impl FastPathCounters {
+    /// All counters with their names.
+    pub const fn values(&self) -> [(&'static str, u64); 4] {
+        let Self { slow_path, transmit_errors, deferred, invalid } = *self;
+        [
+            ("slow_path", slow_path),
+            ("transmit_errors", transmit_errors),
+            ("deferred", deferred),
+            ("invalid", invalid),
+        ]
+    }
+}
+
 impl KernelCounters {
     /// All counters in a fixed order: those of the fast path first.
     pub fn values(&self) -> Vec<u64> {
-        let FastPathCounters { slow_path, transmit_errors, deferred, invalid } = self.fast_path;
-        let mut values = vec![slow_path, transmit_errors, deferred, invalid];
-        values.extend(self.group.values().map(|(_, value)| value));
-        values
+        self.fast_path.values().into_iter().chain(self.group.values()).map(|(_, value)| value).collect()
     }
 
     /// Counters from their values in the same order; missing values are 0.
@@ -164,6 +175,23 @@ impl KernelGroup {
         let pointer = self.pointer();
         // SAFETY: the program adds to these numbers at any time; each is aligned, and read whole.
         unsafe { KernelCounters { group: get!(pointer, flow.counters), fast_path: get!(pointer, counters) } }
+    }
+
+    /// Shows in `status` what the program has done since it took the group over, if it has it.
+    pub fn update(&self, status: &mut PlaceStatus) {
+        if !self.is_handed_off {
+            return;
+        }
+        let pointer = self.pointer();
+        // SAFETY: the program writes to these structures at any time. They are integers, valid for any bytes: numbers of
+        // different moments do no harm to a reader who only shows them.
+        unsafe {
+            status.flow = get!(pointer, flow);
+            let count = (get!(pointer, child_count) as usize).min(CHILDREN_MAX);
+            for (index, child) in status.children.iter_mut().take(count).enumerate() {
+                child.state = get!(pointer, children[index].state);
+            }
+        }
     }
 
     /// The first packet that is not accepted yet, or at the root not sent yet; also while the group

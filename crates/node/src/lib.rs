@@ -17,6 +17,7 @@ mod engine;
 mod memory;
 mod random;
 mod rendezvous;
+pub mod status;
 mod streams;
 mod sync;
 mod text;

@@ -15,7 +15,7 @@ use common::{TIMEOUT, check_all, groups, message, settings};
 use network::{in_own_network, run};
 use treecast_node::{
     Daemon, Ending, EngineChoice, Group, GroupId, GroupSettings, HookTrouble, KernelCounters, Nanoseconds,
-    Node, NodeError, NodeSettings, Offload, Policy, RunningEngine, Scheme, Transport, TreeScheme,
+    Node, NodeError, NodeSettings, Offload, Policy, RunningEngine, Scheme, Transport, TreeScheme, status,
 };
 
 fn node(address: &str, groups_max: usize) -> Node {
@@ -100,6 +100,32 @@ fn packets_of_the_fast_path_do_not_reach_user_space() {
             assert_eq!(accepted, 200 * 3 * 3);
             assert!(passed < accepted / 10, "{passed} of {accepted} packets were passed up");
         }
+    });
+}
+
+#[test]
+fn the_status_of_a_group_in_the_kernel_is_that_of_the_program() {
+    in_own_network(|| {
+        let nodes = nodes(3, "127.0.0.1:0");
+        let groups = groups(&nodes, &binomial(&nodes));
+        groups[0].wait_until_ready(TIMEOUT).unwrap();
+        exchange(&groups, 100, 3_000);
+        let found = status::nodes().unwrap();
+        let group = |node: &Node| {
+            let document = found.iter().find(|found| found.address == node.address()).unwrap();
+            assert_eq!(document.engine, "ebpf");
+            document.groups[0].clone()
+        };
+        for node in &nodes {
+            let group = group(node);
+            assert!(group.in_kernel, "{group:?}");
+            assert_eq!((group.next, group.stable, group.bytes), (300, 300, 300_000));
+            assert!(
+                group.children.iter().all(|child| (child.behind, child.in_flight) == (0, 0)),
+                "{group:?}"
+            );
+        }
+        assert_eq!(group(&nodes[0]).children.len(), 2);
     });
 }
 

@@ -23,6 +23,7 @@ mod session;
 mod settings;
 mod state;
 mod state_size;
+mod status;
 mod trace;
 mod turns;
 
@@ -40,6 +41,7 @@ pub use session::GroupKey;
 pub use settings::{CreateGroup, Settings};
 pub use state::{ChildState, Expected, FlowState, MulticastState, Start};
 pub use state_size::StateSize;
+pub use status::{GroupStatus, MemberStatus, PlaceStatus};
 pub use trace::{Step, Trace};
 pub use turns::{OwnerId, TURN_MAX};
 

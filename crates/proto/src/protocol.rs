@@ -11,8 +11,8 @@ use crate::group::{Group, Way};
 use crate::hand_off::{HandOff, HandOffPacket};
 use crate::turns::{OwnerId, Turns};
 use crate::{
-    Event, GroupCounters, Input, Nanoseconds, Output, Piece, Refused, Settings, StateSize, Store,
-    StrayCounters,
+    Event, GroupCounters, GroupStatus, Input, Nanoseconds, Output, Piece, Refused, Settings, StateSize,
+    Store, StrayCounters,
 };
 
 /// The protocol of one node.
@@ -588,6 +588,11 @@ impl Protocol {
     /// The groups at this node.
     pub fn groups(&self) -> impl Iterator<Item = GroupId> {
         self.indices.keys().copied()
+    }
+
+    /// The state of a group; at the hand-off, if it is handed off. It takes O(n) steps at the root of n members.
+    pub fn status(&self, group: GroupId) -> Option<GroupStatus> {
+        self.group(group).map(Group::status)
     }
 
     pub(crate) fn group(&self, id: GroupId) -> Option<&Group> {

@@ -14,3 +14,4 @@ pub mod paper;
 pub mod plan;
 pub mod report;
 pub mod sim;
+pub mod status;

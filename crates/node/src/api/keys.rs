@@ -93,6 +93,16 @@ const NODE_KEYS: &[Key<NodeSettings>] = &[
         },
     },
     Key {
+        name: "status",
+        expected: "true or false",
+        about: "whether `treecast status` finds the node",
+        get: |settings| settings.status.to_string().into(),
+        set: |settings, text| {
+            settings.status = text.parse().ok()?;
+            Some(())
+        },
+    },
+    Key {
         name: "peer_timeout_ms",
         expected: "a number of milliseconds from 10 to 600000",
         about: "timeout after which a silent neighbour is suspected to have failed",
@@ -303,12 +313,12 @@ mod tests {
     fn settings_of_a_node_are_parsed_as_they_are_formatted() {
         let mut settings = NodeSettings::default();
         settings
-            .set_all("engine=user socket=/tmp/s share=job ports=7000-7099 buffer_bytes=65536 spin_us=20 peer_timeout_ms=400 join_timeout_ms=3000")
+            .set_all("engine=user socket=/tmp/s share=job ports=7000-7099 buffer_bytes=65536 spin_us=20 status=false peer_timeout_ms=400 join_timeout_ms=3000")
             .unwrap();
         let written: Vec<String> = settings.values().map(|(key, value)| format!("{key}={value}")).collect();
         assert_eq!(
             written.join(" "),
-            "engine=user socket=/tmp/s share=job ports=7000-7099 buffer_bytes=65536 spin_us=20 peer_timeout_ms=400 join_timeout_ms=3000"
+            "engine=user socket=/tmp/s share=job ports=7000-7099 buffer_bytes=65536 spin_us=20 status=false peer_timeout_ms=400 join_timeout_ms=3000"
         );
         assert_eq!(settings.protocol.keepalive, Nanoseconds::from_ms(50));
         for wrong in [
@@ -317,6 +327,7 @@ mod tests {
             "ports=0",
             "ports=7099-7000",
             "spin_us=-1",
+            "status=perhaps",
             "peer_timeout_ms=1",
             "join_timeout_ms=never",
             "colour=red",

@@ -20,6 +20,7 @@ use crate::engine::EngineHandle;
 use crate::engine::backend::{Backend, RunningEngine};
 use crate::engine::query::Query;
 use crate::memory::shared_group::SharedGroup;
+use crate::status::StatusServer;
 use crate::sync::lock;
 use crate::tree::{self, measure};
 use crate::wait::slice::request_short_slice;
@@ -48,6 +49,8 @@ pub struct Node {
     is_running: Mutex<Receiver<Infallible>>,
     /// What serves other processes, if this one shares its node.
     shared: Mutex<Option<SharedNode>>,
+    /// Answers `treecast status`, until the node is dropped.
+    _status: Option<StatusServer>,
 }
 
 /// How long a process that shares its node waits for the others when the node is dropped.
@@ -60,7 +63,7 @@ impl Node {
     /// [`NodeError::Bind`], [`NodeError::System`].
     pub fn open(settings: &NodeSettings) -> Result<Self, NodeError> {
         let (backend, shared) = open::open(settings)?;
-        let node = Self::start(backend, false)?;
+        let node = Self::start(backend, settings.status, 1)?;
         *lock(&node.shared) = shared;
         Ok(node)
     }
@@ -71,17 +74,21 @@ impl Node {
         lanes: usize,
     ) -> Result<(Self, Arc<EngineHandle>), NodeError> {
         let handle = open::open_here(settings, lanes)?;
-        // The engine's thread of a daemon preempts the threads of its users.
-        let has_short_slice = lanes > 1;
-        Ok((Self::start(Arc::clone(&handle) as Arc<dyn Backend>, has_short_slice)?, handle))
+        Ok((Self::start(Arc::clone(&handle) as Arc<dyn Backend>, settings.status, lanes)?, handle))
     }
 
-    fn start(backend: Arc<dyn Backend>, has_short_slice: bool) -> Result<Self, NodeError> {
+    fn start(backend: Arc<dyn Backend>, has_status: bool, lanes: usize) -> Result<Self, NodeError> {
+        let serves_users = lanes > 1;
+        let status = Arc::clone(&backend).engine_here().filter(|_| has_status).and_then(|engine| {
+            let opened = StatusServer::open(engine, serves_users);
+            opened.inspect_err(|error| tracing::debug!(%error, "treecast status does not find the node")).ok()
+        });
         let engine = Arc::clone(&backend);
         let (runs, is_running): (Sender<Infallible>, _) = channel();
         let run = move || {
             // The node works without it, with a higher latency.
-            if has_short_slice && let Err(error) = request_short_slice() {
+            // The engine's thread of a daemon preempts the threads of its users.
+            if serves_users && let Err(error) = request_short_slice() {
                 tracing::debug!(%error, "the node's thread has the usual time slice");
             }
             engine.run();
@@ -96,6 +103,7 @@ impl Node {
             thread: Mutex::new(Some(thread)),
             is_running: Mutex::new(is_running),
             shared: Mutex::default(),
+            _status: status,
         })
     }
 

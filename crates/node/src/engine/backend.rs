@@ -9,6 +9,7 @@ use std::time::Instant;
 use treecast_ebpf::HookTrouble;
 use treecast_proto::{Input, MemberId};
 
+use super::EngineHandle;
 use super::query::{Answer, Query};
 use super::root_socket::RootSocket;
 use crate::api::config::GroupConfig;
@@ -125,6 +126,11 @@ pub(crate) trait Backend: fmt::Debug + Send + Sync {
     /// Takes the changes of groups of which the engine's process has not told yet: it writes slots before the message that explains them
     /// arrives. An engine of this process tells everything at once.
     fn take_updates(&self) {}
+
+    /// The engine, if it is in this process.
+    fn engine_here(self: Arc<Self>) -> Option<Arc<EngineHandle>> {
+        None
+    }
 
     /// Problems of the hooks of this process's kernel path. A daemon reports its own in its log.
     fn troubles(&self) -> Vec<HookTrouble>;

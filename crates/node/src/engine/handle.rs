@@ -331,6 +331,10 @@ impl Backend for EngineHandle {
         self.with(|engine| engine.answer(query))
     }
 
+    fn engine_here(self: Arc<Self>) -> Option<Arc<EngineHandle>> {
+        Some(self)
+    }
+
     fn troubles(&self) -> Vec<HookTrouble> {
         self.with(Engine::troubles)
     }

@@ -12,8 +12,8 @@ use treecast_ebpf::{
     ReceivedNak, Room, WakeNonce, WakeReason, WakeSocket, interfaces_for,
 };
 use treecast_proto::{
-    FlowState, GroupCounters, GroupId, HandOff, HandOffChild, Input, Nanoseconds, Protocol, Sequence,
-    StateSize,
+    FlowState, GroupCounters, GroupId, HandOff, HandOffChild, Input, Nanoseconds, PlaceStatus, Protocol,
+    Sequence, StateSize,
 };
 
 use super::root_socket::{RootSocket, supports_gso};
@@ -329,6 +329,12 @@ impl KernelPath {
     pub fn group_counters(&self, group: GroupId) -> Option<GroupCounters> {
         let entry = self.groups.get(&group).filter(|entry| entry.group.is_handed_off())?;
         Some(entry.group.counters().group)
+    }
+
+    /// Shows in `status` what the program has done with a group; says whether the program runs it.
+    pub fn update(&self, group: GroupId, status: &mut PlaceStatus) -> bool {
+        let entry = self.groups.get(&group).filter(|entry| entry.group.is_handed_off());
+        entry.inspect(|entry| entry.group.update(status)).is_some()
     }
 
     /// The counters of a group in the tables.

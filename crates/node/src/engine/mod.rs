@@ -19,6 +19,7 @@ mod owners;
 pub(crate) mod query;
 mod rings;
 pub(crate) mod root_socket;
+mod status;
 mod stop;
 mod streams;
 
@@ -42,6 +43,7 @@ use crate::clock;
 use crate::datagrams::{Datagrams, Lane, RECEIVE_BATCH};
 use crate::memory::ring::RingReader;
 use crate::memory::shared_group::{RingSide, SharedGroup};
+use crate::status::GroupDocument;
 use crate::streams::Streams;
 use crate::wait::waker::Waker;
 
@@ -177,6 +179,11 @@ impl Engine {
     /// How many groups of clients ended because they exceeded their users' budgets.
     pub const fn over_budget(&self) -> u64 {
         self.core.over_budget
+    }
+
+    /// Its groups, or those of one user of a daemon, for people to look at.
+    pub fn status(&self, only_of: Option<u32>) -> Vec<GroupDocument> {
+        self.core.status(only_of)
     }
 
     /// The counters of datagrams that belong to no group.

@@ -20,7 +20,7 @@ use zerocopy::FromZeros;
 
 use crate::bitmap::Bitmap;
 use crate::state::{Expected, FlowState, Start};
-use crate::{GroupCounters, Nanoseconds, Piece, Refused, Settings};
+use crate::{GroupCounters, HandOffChild, Nanoseconds, Piece, PlaceStatus, Refused, Settings};
 
 pub(crate) use receive::{DataSource, ParentSeries, PendingAck, Received};
 pub(crate) use send::{Probe, Segment};
@@ -278,6 +278,22 @@ impl Flow {
     /// Whether the closing packet is accepted.
     pub const fn is_closed(&self) -> bool {
         self.closed.is_some()
+    }
+
+    /// The place of this node, for people to look at.
+    pub fn status(&self, member: MemberId, epoch: u32, parent: Option<SocketAddr>) -> PlaceStatus {
+        let child = |child: &Child| HandOffChild { address: child.address, state: child.state };
+        PlaceStatus {
+            member,
+            epoch,
+            parent,
+            offload: self.config.offload,
+            transport: self.config.transport,
+            slots: self.config.slots,
+            is_closed: self.closed.is_some(),
+            flow: self.state,
+            children: self.children.iter().map(child).collect(),
+        }
     }
 
     /// Whether the group is closed and every member of the subtree has all packets.

@@ -16,8 +16,8 @@ use treecast_wire::{
 use crate::flow::{Flow, FlowConfig, StreamChange, Timeouts};
 use crate::hand_off::{HandOff, HandOffPacket};
 use crate::{
-    CreateGroup, Ending, Event, GroupCounters, GroupKey, Nanoseconds, Piece, Refused, Settings, Start,
-    StateSize, Transmit,
+    CreateGroup, Ending, Event, GroupCounters, GroupKey, GroupStatus, Nanoseconds, Piece, Refused, Settings,
+    Start, StateSize, Transmit,
 };
 
 use header::HeaderTemplate;
@@ -436,6 +436,15 @@ impl Group {
 
     pub fn reached_children(&self) -> impl Iterator<Item = MemberId> {
         self.flow.iter().flat_map(Flow::reached_children)
+    }
+
+    pub fn status(&self) -> GroupStatus {
+        let (members, parent) = match &self.role {
+            Role::Root(table) => (table.status(), None),
+            Role::Member(membership) => (Vec::new(), membership.parent_address()),
+        };
+        let place = self.flow.as_ref().map(|flow| flow.status(self.header.member, self.header.epoch, parent));
+        GroupStatus { root: self.root(), place, members }
     }
 
     pub fn counters(&self) -> &GroupCounters {

@@ -16,7 +16,7 @@ use treecast_wire::{Eviction, MemberId, Nonce, Readers, Table, Timestamp};
 
 use super::{END_INTERVAL, END_NOTICES};
 use crate::flow::ChildAddress;
-use crate::{CreateGroup, MemberLoss, Nanoseconds, Settings, Start};
+use crate::{CreateGroup, MemberLoss, MemberStatus, Nanoseconds, Settings, Start};
 
 use agenda::Agenda;
 use readers::SharedNodes;
@@ -303,6 +303,18 @@ impl MemberTable {
     /// The members that have never acknowledged a table.
     pub fn awaited(&self) -> Vec<MemberId> {
         self.others().filter(|&member| self.record(member).acked_epoch == 0).collect()
+    }
+
+    /// All members, by number.
+    pub fn status(&self) -> Vec<MemberStatus> {
+        let member = |(record, number): (&MemberRecord, u32)| MemberStatus {
+            member: MemberId(number),
+            address: record.address,
+            parent: record.parent,
+            has_joined: record.acked_epoch > 0 || MemberId(number) == self.root,
+            loss: record.loss,
+        };
+        self.records.iter().zip(0..).map(member).collect()
     }
 
     /// Whether a packet of that member comes from its address.

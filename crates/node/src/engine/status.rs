@@ -1,0 +1,30 @@
+//! The state of an engine's groups, for people to look at.
+
+use treecast_proto::GroupId;
+
+use super::core::Core;
+use crate::clock;
+use crate::daemon::ClientLink;
+use crate::status::GroupDocument;
+
+impl Core {
+    /// Its groups, or those of one user of a daemon.
+    pub fn status(&self, only_of: Option<u32>) -> Vec<GroupDocument> {
+        let groups = self.groups.iter().filter_map(|(&group, entry)| {
+            let owner = entry.shared_group.client.as_ref().map(|client: &ClientLink| client.owner().0);
+            let is_shown = only_of.is_none() || owner == only_of;
+            is_shown.then(|| self.group_status(group, owner))?
+        });
+        groups.collect()
+    }
+
+    fn group_status(&self, group: GroupId, owner: Option<u32>) -> Option<GroupDocument> {
+        let mut status = self.protocol.status(group)?;
+        let in_kernel = match (&self.kernel, &mut status.place) {
+            (Some(kernel), Some(place)) => kernel.update(group, place),
+            _ => false,
+        };
+        let counters = self.kernel.as_ref().and_then(|kernel| kernel.counters(group));
+        Some(GroupDocument::new(clock::now(), group, owner, &status, in_kernel, counters))
+    }
+}

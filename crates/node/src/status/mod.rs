@@ -1,0 +1,18 @@
+//! The state of the nodes of this host, for people and for tools.
+//!
+//! Every process that has an engine answers on a socket with an abstract name (unix(7)), which
+//! `/proc/net/unix` lists: so nodes are found in their network namespace, leave nothing behind, and
+//! need no directory. It answers root and its own user with everything, other users of a daemon with
+//! their own groups, and nobody else. Names can be taken by anybody: a reader believes only processes
+//! of root, of its own user, and, as root, those of the user in the name.
+
+mod document;
+mod reader;
+mod server;
+
+pub use document::{ChildDocument, FORMAT, GroupDocument, MemberDocument, NodeDocument};
+pub use reader::nodes;
+pub(crate) use server::StatusServer;
+
+/// The beginning of the names of sockets; the user's number and random digits follow.
+const PREFIX: &str = "treecast-status.";
