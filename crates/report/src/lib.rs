@@ -1,4 +1,4 @@
-//! Runs as one page for the browser: the fabric, the multicast that moves over it, tables.
+//! Runs as one page for the browser: the fabric, the multicast that moves over it, tables; and pictures of fabrics.
 //!
 //! The page is one file that fetches nothing. It plays runs of one fabric side by side on one clock:
 //! who has the message, which links are busy, where packets wait.
@@ -24,6 +24,7 @@
 
 mod layout;
 mod recording;
+mod svg;
 
 use serde_json::{Value, json};
 use treecast_fabric::{Fabric, Vertex};
@@ -33,6 +34,8 @@ use treecast_terms::Picoseconds;
 
 use layout::{Layout, Point};
 use recording::Recording;
+
+pub use svg::{TooLarge, VERTICES_DRAWN_MAX, fabric_svg};
 
 const STYLE: &str = include_str!("../assets/report.css");
 const BODY: &str = include_str!("../assets/report.html");

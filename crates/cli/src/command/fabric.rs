@@ -13,6 +13,7 @@ use crate::output::{OutArguments, emit, plain};
     override_usage = "treecast fabric --fabric SPEC [OPTIONS]",
     after_help = "Examples:
   treecast fabric --fabric icpp98
+  treecast fabric --fabric icpp98 --format svg --out icpp98.svg
   treecast fabric --fabric irregular:switches=16,seed=3 --format graphml --out our.graphml
   ibnetdiscover > site.topo; treecast fabric --fabric site.topo
   treecast fabric --fabric /etc/slurm/topology.conf
@@ -39,6 +40,8 @@ enum Format {
     Toml,
     /// GraphML
     Graphml,
+    /// A picture
+    Svg,
 }
 
 pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
@@ -47,6 +50,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
         Format::Table => table(&fabric),
         Format::Toml => fabric.topology().to_toml(),
         Format::Graphml => fabric.topology().to_graphml(),
+        Format::Svg => treecast_report::fabric_svg(&fabric)?,
     };
     emit(arguments.out.file.as_deref(), &text)?;
     Ok(0)
