@@ -41,6 +41,9 @@ pub struct Fabric {
     notes: Vec<String>,
 }
 
+/// The most hosts and switches of a picture that a notebook shows without being asked.
+const VERTICES_SHOWN: u32 = 600;
+
 #[pymethods]
 impl Fabric {
     #[new]
@@ -219,6 +222,19 @@ impl Fabric {
     #[getter]
     fn notes(&self) -> Vec<String> {
         self.notes.clone()
+    }
+
+    /// A picture in SVG: switches as squares, hosts as circles, links as lines.
+    ///
+    /// Raises TreecastError beyond 4,000 hosts and switches.
+    fn svg(&self, py: Python<'_>) -> PyResult<String> {
+        py.detach(|| treecast_report::fabric_svg(&self.fabric)).map_err(refused)
+    }
+
+    /// The picture for a notebook; None beyond 600 hosts and switches, for which the notebook prints a line.
+    fn _repr_svg_(&self, py: Python<'_>) -> PyResult<Option<String>> {
+        let vertices = self.topology().host_count() + self.topology().switch_count();
+        if vertices > VERTICES_SHOWN { Ok(None) } else { self.svg(py).map(Some) }
     }
 
     fn __repr__(&self) -> String {

@@ -15,6 +15,8 @@ use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict, PyIterator, PyList};
 
+use treecast_page::escaped;
+
 use crate::error::refused;
 
 /// Rows in columns, in the memory layout of Apache Arrow.
@@ -32,6 +34,9 @@ use crate::error::refused;
 /// [{'name': 'h0', 'switch': 0}, {'name': 'h1', 'switch': 0}]
 #[pyclass(frozen, module = "treecast")]
 pub struct Table(RecordBatch);
+
+/// The most rows that a notebook shows.
+const ROWS_SHOWN: usize = 50;
 
 impl Table {
     /// A table of columns of one length.
@@ -113,6 +118,43 @@ impl Table {
 
     fn __eq__(&self, other: &Self) -> bool {
         self.0 == other.0
+    }
+
+    /// The rows as a pandas DataFrame. Raises ImportError without pandas.
+    fn to_pandas<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        slf.py().import("pandas")?.getattr("DataFrame")?.call_method1("from_arrow", (slf,))
+    }
+
+    /// The rows as a polars DataFrame. Raises ImportError without polars.
+    fn to_polars<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        slf.py().import("polars")?.call_method1("DataFrame", (slf,))
+    }
+
+    /// The table for a notebook: the first rows, and the number of all.
+    fn _repr_html_(&self, py: Python<'_>) -> PyResult<String> {
+        let count = self.num_rows();
+        let shown = self.0.slice(0, count.min(ROWS_SHOWN));
+        let row = |cells: &mut dyn Iterator<Item = PyResult<String>>, name: &str| {
+            let cells = cells.map(|cell| Ok(format!("<{name}>{}</{name}>", escaped(&cell?))));
+            Ok::<_, PyErr>(format!("<tr>{}</tr>", cells.collect::<PyResult<String>>()?))
+        };
+        let mut html = String::from("<table><thead>");
+        html += &row(&mut self.column_names().into_iter().map(Ok), "th")?;
+        html += "</thead><tbody>";
+        let columns =
+            shown.columns().iter().map(|column| values(py, column)).collect::<PyResult<Vec<_>>>()?;
+        for index in 0..shown.num_rows() {
+            let cell = |column: &Bound<'_, PyList>| {
+                let value = column.get_item(index)?;
+                if value.is_none() { Ok(String::new()) } else { Ok(value.str()?.to_string()) }
+            };
+            html += &row(&mut columns.iter().map(cell), "td")?;
+        }
+        html += "</tbody></table>";
+        if count > ROWS_SHOWN {
+            html += &format!("<p>The first {ROWS_SHOWN} of {count} rows.</p>");
+        }
+        Ok(html)
     }
 
     fn __repr__(&self) -> String {
