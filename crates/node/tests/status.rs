@@ -12,7 +12,9 @@ use common::{TIMEOUT, groups, message, settings, skip};
 use rustix::process::getuid;
 use rustix::thread::{Uid, set_thread_res_uid};
 use treecast_node::status::{self, GroupDocument, NodeDocument};
-use treecast_node::{Daemon, EngineChoice, GroupSettings, Node, NodeSettings, Policy, Scheme, TreeScheme};
+use treecast_node::{
+    Daemon, EngineChoice, GroupId, GroupSettings, Node, NodeSettings, Policy, Scheme, TreeScheme,
+};
 
 const LENGTHS: [usize; 3] = [10, 100_000, 0];
 
@@ -109,10 +111,18 @@ fn a_node_is_not_shown_after_it_is_dropped_or_where_it_does_not_want_that() {
     assert_eq!(find(hidden.address()), None);
 }
 
+/// Acts as another user, which the kernel takes from the thread.
+fn as_user<T: Send>(user: u32, act: impl FnOnce() -> T + Send) -> T {
+    let act = move || {
+        set_thread_res_uid(Uid::ROOT, Uid::from_raw(user), Uid::ROOT).unwrap();
+        act()
+    };
+    std::thread::scope(|scope| scope.spawn(act).join().unwrap())
+}
+
 /// What a process of another user gets from all status sockets of this host.
 fn as_stranger(user: u32) -> Vec<Vec<u8>> {
-    let ask = || {
-        set_thread_res_uid(Uid::ROOT, Uid::from_raw(user), Uid::ROOT).unwrap();
+    as_user(user, || {
         let table = std::fs::read_to_string("/proc/net/unix").unwrap();
         let names = table.lines().filter_map(|line| line.split_once("@treecast-status."));
         let answers = names.map(|(_, rest)| {
@@ -127,8 +137,7 @@ fn as_stranger(user: u32) -> Vec<Vec<u8>> {
             answer
         });
         answers.filter(|answer| !answer.is_empty()).collect()
-    };
-    std::thread::scope(|scope| scope.spawn(ask).join().unwrap())
+    })
 }
 
 #[test]
@@ -159,7 +168,20 @@ fn users_see_nothing_of_others() {
     assert_eq!(find(node.address()).unwrap().groups.pop().unwrap().owner, Some(0));
     assert_eq!(find(own.address()).unwrap().groups.pop().unwrap().owner, None);
     assert_eq!(as_stranger(STRANGER), Vec::<Vec<u8>>::new());
-    drop((groups, node));
+
+    // A group of the other user beside it, with the same members.
+    let theirs = as_user(STRANGER, || Node::open(&client).unwrap());
+    let settings = GroupSettings { group: GroupId(2), ..group_settings.clone() };
+    let their_groups = [theirs.group(&settings).unwrap(), own.group(&settings).unwrap()];
+    their_groups[0].wait_until_ready(TIMEOUT).unwrap();
+    let shown = as_user(STRANGER, || status::nodes().unwrap());
+    let [daemon] = &shown[..] else { panic!("{shown:?}") };
+    let seen: Vec<_> = daemon.groups.iter().map(|group| (group.group, group.owner)).collect();
+    assert_eq!((daemon.address, seen), (node.address(), vec![(2, Some(STRANGER))]));
+    assert!(daemon.strays.is_empty());
+    let seen: Vec<_> = find(node.address()).unwrap().groups.iter().map(|group| group.owner).collect();
+    assert_eq!(seen, [Some(0), Some(STRANGER)]);
+    drop((groups, their_groups, node, theirs));
     stopper.stop();
     serving.join().unwrap();
 }

@@ -4,7 +4,7 @@
 //! `/proc/net/unix` lists: so nodes are found in their network namespace, leave nothing behind, and
 //! need no directory. It answers root and its own user with everything, other users of a daemon with
 //! their own groups, and nobody else. Names can be taken by anybody: a reader believes only processes
-//! of root, of its own user, and, as root, those of the user in the name.
+//! of root, of its own user, of the daemon's, and, as root, those of the user in the name.
 
 mod document;
 mod reader;

@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::{self, Read as _};
 use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::{SocketAddr, UnixStream};
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use rustix::process::geteuid;
 
 use super::PREFIX;
 use super::document::{FORMAT, NodeDocument};
+use crate::daemon::socket_path;
 
 /// The sockets of the network namespace of this thread.
 const SOCKETS: &str = "/proc/thread-self/net/unix";
@@ -48,13 +50,19 @@ pub fn nodes() -> io::Result<Vec<NodeDocument>> {
     Ok(nodes)
 }
 
+/// The user of this host's daemon, whom the file of its socket belongs to.
+fn daemon_user() -> Option<u32> {
+    fs::metadata(socket_path(None)).ok().map(|file| file.uid())
+}
+
 /// The answer of the node with this name; `None` if it is not to be believed, or has none for this user.
 fn read(name: &str) -> io::Result<Option<NodeDocument>> {
     let mut stream = UnixStream::connect_addr(&SocketAddr::from_abstract_name(name)?)?;
     let owner = socket_peercred(&stream)?.uid;
     let own = geteuid();
     let named = name[PREFIX.len()..].split('.').next().and_then(|user| user.parse::<u32>().ok());
-    let is_believed = owner.is_root() || owner == own || own.is_root();
+    let is_believed =
+        owner.is_root() || owner == own || own.is_root() || Some(owner.as_raw()) == daemon_user();
     if !is_believed || named != Some(owner.as_raw()) {
         return Ok(None);
     }
