@@ -8,6 +8,7 @@ mod arguments;
 mod command;
 mod doctor;
 mod journal_file;
+mod metrics;
 mod mpi;
 mod open_files;
 mod output;

@@ -11,13 +11,15 @@ use indicatif::DecimalBytes;
 use treecast_node::status::{ChildDocument, GroupDocument, MemberDocument, NodeDocument, nodes};
 use treecast_plan::render::counted;
 
-use crate::output::{emit, plain};
+use crate::metrics::metrics;
+use crate::output::{OutArguments, emit, plain};
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   treecast status
   treecast status --watch
   treecast status --format json | jq '.[].groups[].children[]'
+  treecast status --watch=15 --format prometheus --out node.prom
   treecast lab 4 -- treecast status
 
 It shows the nodes of this user's processes and this user's groups at the daemon's node;
@@ -33,6 +35,9 @@ pub struct Arguments {
     /// What to print
     #[arg(long, value_name = "NAME", value_enum, default_value_t = Format::Table)]
     format: Format,
+
+    #[command(flatten)]
+    out: OutArguments,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -41,6 +46,8 @@ enum Format {
     Table,
     /// JSON: a list of nodes, or with --watch one for each line
     Json,
+    /// Metrics of Prometheus, such as the textfile collector of its node exporter reads
+    Prometheus,
 }
 
 fn interval(text: &str) -> Result<Duration, &'static str> {
@@ -68,27 +75,30 @@ impl Sample {
 }
 
 pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
+    let out = arguments.out.file.as_deref();
     let mut sample = Sample::take()?;
     let Some(interval) = arguments.watch else {
         let text = match arguments.format {
             Format::Table => table(&sample, None),
             Format::Json => serde_json::to_string_pretty(&sample.nodes)? + "\n",
+            Format::Prometheus => metrics(sample.nodes),
         };
-        emit(None, &text)?;
+        emit(out, &text)?;
         return Ok(0);
     };
-    let is_screen = arguments.format == Format::Table && std::io::stdout().is_terminal();
+    let is_screen = arguments.format == Format::Table && out.is_none() && std::io::stdout().is_terminal();
     loop {
         std::thread::sleep(interval);
         let next = Sample::take()?;
         let text = match arguments.format {
             Format::Table => table(&next, Some(&sample)) + "\n",
             Format::Json => serde_json::to_string(&next.nodes)? + "\n",
+            Format::Prometheus => metrics(next.nodes.clone()),
         };
         if is_screen {
             console::Term::stdout().clear_screen()?;
         }
-        emit(None, &text)?;
+        emit(out, &text)?;
         sample = next;
     }
 }
