@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
 use treecast_study::journal::Journal;
 use treecast_study::table::{Rows, table};
-use treecast_study::{FigureSpec, Row, builtin, chart, rows, run_all};
+use treecast_study::{FigureSpec, Row, builtin, chart, page, rows, run_all};
 use treecast_terms::nearest_hint;
 
 use crate::error::{TreecastError, read_text, refused};
@@ -265,7 +265,7 @@ impl Figure {
 
     /// A self-contained HTML page with an interactive chart and the numbers.
     fn html(&self) -> String {
-        chart::html(std::slice::from_ref(&self.figure))
+        page::html(std::slice::from_ref(&self.figure))
     }
 
     /// The chart as a Vega-Lite specification, a dict: what Altair's `Chart.from_dict` takes.

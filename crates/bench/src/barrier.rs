@@ -5,8 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::board::Board;
 use crate::clock::thread_cpu_ns;
-use crate::control::{Meeting, Pace, Request, Response, RunRequest};
-use crate::worker::{read_request, write_response};
+use crate::control::{Meeting, Pace, Request, Response, RunRequest, read_request, write_response};
 
 /// The barrier of a run, at one of its workers.
 pub struct Barrier {

@@ -1,5 +1,6 @@
 //! The control protocol between the coordinator and its workers: requests and responses, one line of JSON each.
 
+use std::io::{self, BufRead, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -7,7 +8,6 @@ use serde::{Deserialize, Serialize};
 
 use treecast_node::EngineChoice;
 
-use crate::limits::{LimitRequest, LimitResponse};
 use crate::mode::{Mode, by_name};
 
 /// A request to a worker. Times are on the worker's monotonic clock, in nanoseconds.
@@ -165,4 +165,55 @@ pub(crate) struct Measured {
     pub duplicates: u64,
     /// At the root, the lost members, and when the root reported each.
     pub losses: Vec<(u32, u64)>,
+}
+
+/// How processes notice a change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Notice {
+    Futex,
+    Yield,
+    Udp,
+}
+
+/// A request to a process of the measurement.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum LimitRequest {
+    /// Notice this number of changes, and write down when: as the process with this number of all. Answered by `Ready`, and by `Done`
+    /// after the last change.
+    Notice { board: PathBuf, notice: Notice, number: u32, processes: u32, rounds: u32 },
+    /// Accept one TCP connection, which is answered by `Ready`, and then wait for `Connect`.
+    Relay,
+    /// Pass on what comes over the connection. Answered by `Done` when all has come and gone.
+    Connect { next: Option<SocketAddr> },
+}
+
+/// A response of such a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum LimitResponse {
+    /// Where its socket is, if it has one.
+    Ready {
+        address: Option<SocketAddr>,
+    },
+    Done {
+        at_ns: u64,
+    },
+}
+
+/// The next request; none at the end of the input.
+pub(crate) fn read_request() -> io::Result<Option<Request>> {
+    let mut line = String::new();
+    if io::stdin().lock().read_line(&mut line)? == 0 {
+        return Ok(None);
+    }
+    Ok(Some(serde_json::from_str(&line)?))
+}
+
+pub(crate) fn write_response(response: &Response) -> io::Result<()> {
+    let mut output = io::stdout().lock();
+    serde_json::to_writer(&mut output, response)?;
+    output.write_all(b"\n")?;
+    output.flush()
 }

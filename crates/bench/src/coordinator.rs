@@ -16,7 +16,8 @@ use crate::error::BenchError;
 use crate::hosts::{Hosts, WorkerCommand};
 use crate::limits::LimitSamples;
 use crate::mode::Mode;
-use crate::peer::{Peer, PeerProgram, PeerRun};
+use crate::peer::Peer;
+use crate::peer_program::{PeerProgram, PeerRun};
 use crate::report::{KilledMember, LateProcess, NodesOpened, Report, Row, Statistics};
 use crate::workers::{Position, RunResult, Start, Workers};
 

@@ -15,6 +15,7 @@ mod hosts;
 mod limits;
 mod mode;
 mod peer;
+mod peer_program;
 mod report;
 mod worker;
 mod workers;

@@ -3,17 +3,16 @@
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
 use rustix::thread::{futex, sched_yield};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use crate::board::Board;
 use crate::clock::now_ns;
-use crate::control::{Request, Response};
+use crate::control::{LimitRequest, LimitResponse, Notice, Request, Response};
 use crate::error::BenchError;
 use crate::hosts::WorkerCommand;
 use crate::workers::Worker;
@@ -33,41 +32,6 @@ pub struct Limits {
     pub copy_bytes_per_s: f64,
     /// A chain of TCP connections over loopback through all of them, each of which receives and sends on: in bytes per second.
     pub tcp_chain_bytes_per_s: f64,
-}
-
-/// How processes notice a change.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Notice {
-    Futex,
-    Yield,
-    Udp,
-}
-
-/// A request to a process of the measurement.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum LimitRequest {
-    /// Notice this number of changes, and write down when: as the process with this number of all. Answered by `Ready`, and by `Done`
-    /// after the last change.
-    Notice { board: PathBuf, notice: Notice, number: u32, processes: u32, rounds: u32 },
-    /// Accept one TCP connection, which is answered by `Ready`, and then wait for `Connect`.
-    Relay,
-    /// Pass on what comes over the connection. Answered by `Done` when all has come and gone.
-    Connect { next: Option<SocketAddr> },
-}
-
-/// A response of such a process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum LimitResponse {
-    /// Where its socket is, if it has one.
-    Ready {
-        address: Option<SocketAddr>,
-    },
-    Done {
-        at_ns: u64,
-    },
 }
 
 /// The number of changes, and of TCP chains, in each half of the measurement: before the broadcasts, and after them.

@@ -1,7 +1,7 @@
 //! A worker: executes the coordinator's requests on one host, and reports its measurements.
 
 use std::collections::BTreeMap;
-use std::io::{self, BufRead, Write};
+use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,10 @@ use treecast_node::{EngineChoice, Group, GroupId, GroupSettings, Node, NodeError
 
 use crate::barrier::Barrier;
 use crate::clock::{now_ns, process_cpu_ns, sleep_until, thread_cpu_ns};
-use crate::control::{Delay, GroupFabric, GroupRequest, Measured, Pace, Request, Response, RunRequest};
+use crate::control::{
+    Delay, GroupFabric, GroupRequest, Measured, Pace, Request, Response, RunRequest, read_request,
+    write_response,
+};
 use crate::limits;
 
 /// The bound on every call of a group.
@@ -29,22 +32,6 @@ pub fn work() -> io::Result<()> {
         write_response(&response.unwrap_or_else(|error| Response::Failed { why: error.to_string() }))?;
     }
     Ok(())
-}
-
-/// The next request; none at the end of the input.
-pub(crate) fn read_request() -> io::Result<Option<Request>> {
-    let mut line = String::new();
-    if io::stdin().lock().read_line(&mut line)? == 0 {
-        return Ok(None);
-    }
-    Ok(Some(serde_json::from_str(&line)?))
-}
-
-pub(crate) fn write_response(response: &Response) -> io::Result<()> {
-    let mut output = io::stdout().lock();
-    serde_json::to_writer(&mut output, response)?;
-    output.write_all(b"\n")?;
-    output.flush()
 }
 
 #[derive(Debug, Default)]

@@ -16,7 +16,7 @@ use crate::clock::now_ns;
 use crate::control::{Delay, GroupRequest, Measured, Meeting, Pace, Request, Response, RunRequest};
 use crate::error::{BenchError, WorkerId};
 use crate::hosts::{Hosts, WorkerCommand};
-use crate::peer::{PeerProgram, PeerRun};
+use crate::peer_program::{PeerProgram, PeerRun};
 
 /// The position of a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

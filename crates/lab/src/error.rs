@@ -56,6 +56,11 @@ pub enum LabError {
 }
 
 impl LabError {
+    /// A setting outside its bounds.
+    pub(crate) fn setting(key: &'static str, given: &impl ToString, expected: &'static str) -> Self {
+        Self::Setting { key, given: given.to_string(), expected }
+    }
+
     /// Whether this machine does not support the lab: a tool, a right or a kernel feature is missing.
     pub fn is_about_the_machine(&self) -> bool {
         matches!(self, Self::ToolMissing { .. } | Self::NotAllowed(_) | Self::KernelLacks(_))

@@ -18,6 +18,7 @@ mod error;
 mod interrupts;
 mod losses;
 mod namespaces;
+mod probability;
 mod racks;
 mod reorder;
 mod settings;
@@ -33,8 +34,9 @@ use std::process::{Child, Command, Stdio};
 pub use error::LabError;
 pub use interrupts::accept_interrupts;
 pub use losses::Losses;
+pub use probability::Probability;
 pub use racks::Racks;
-pub use settings::{LabSettings, Multicast, Probability, Rate};
+pub use settings::{LabSettings, Multicast, Rate};
 pub use uplinks::UplinkBytes;
 
 use namespaces::Namespaces;

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::str::FromStr;
 
 use crate::error::LabError;
-use crate::settings::{LabSettings, Probability};
+use crate::probability::Probability;
 
 /// The probabilities with which a switch drops packets on its links to hosts: one for all, and others for single hosts.
 ///
@@ -35,9 +35,12 @@ impl Losses {
         self.all.get() == 0.0 && self.single.iter().all(|(_, probability)| probability.get() == 0.0)
     }
 
-    /// The largest number of a host that has a loss of its own.
-    pub(crate) fn last_host(&self) -> Option<u32> {
-        self.single.iter().map(|(host, _)| *host).max()
+    /// Checks that a lab with this number of hosts has all hosts whose links have their own losses.
+    pub(crate) fn check(&self, hosts: u32) -> Result<(), LabError> {
+        match self.single.iter().map(|(host, _)| *host).max() {
+            Some(host) if host >= hosts => Err(LabError::NoSuchHost { host, last: hosts - 1 }),
+            _ => Ok(()),
+        }
     }
 
     /// The loss of all links, and then `HOST=LOSS` for each host that has its own, separated by spaces. A loss is written as the
@@ -93,16 +96,6 @@ impl FromStr for Losses {
     }
 }
 
-impl LabSettings {
-    /// Checks that the lab has the hosts whose links have losses of their own.
-    pub(crate) fn check_losses(&self) -> Result<(), LabError> {
-        match self.loss.last_host() {
-            Some(host) if host >= self.hosts => Err(LabError::NoSuchHost { host, last: self.hosts - 1 }),
-            _ => Ok(()),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -121,8 +114,9 @@ mod tests {
 
     #[test]
     fn a_host_that_the_lab_lacks_is_named() {
-        let settings = LabSettings { loss: "n4=5%".parse().unwrap(), ..LabSettings::new(4) };
-        let error = settings.check_losses().unwrap_err().to_string();
+        let losses: Losses = "n4=5%".parse().unwrap();
+        assert!(losses.check(5).is_ok());
+        let error = losses.check(4).unwrap_err().to_string();
         assert_eq!(error, "there is no host 4: the lab has hosts 0 to 3");
     }
 }

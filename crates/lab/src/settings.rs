@@ -4,6 +4,7 @@ use std::str::FromStr;
 
 use crate::error::LabError;
 use crate::losses::Losses;
+use crate::probability::Probability;
 use crate::racks::Racks;
 use crate::reorder::DEVICE;
 
@@ -27,7 +28,9 @@ impl Rate {
     /// Outside 1 kbit/s to 100 Gbit/s.
     pub fn from_bits_per_s(bits_per_s: u64) -> Result<Self, LabError> {
         let is_valid = (1_000..=100_000_000_000).contains(&bits_per_s);
-        is_valid.then_some(Self(bits_per_s)).ok_or_else(|| wrong("rate", &bits_per_s, Self::EXPECTED))
+        is_valid
+            .then_some(Self(bits_per_s))
+            .ok_or_else(|| LabError::setting("rate", &bits_per_s, Self::EXPECTED))
     }
 
     /// In bits per second.
@@ -42,53 +45,7 @@ impl FromStr for Rate {
     /// A number with `bit`, `kbit`, `mbit` or `gbit`.
     fn from_str(text: &str) -> Result<Self, LabError> {
         let rate = treecast_terms::parse_rate(text).ok().and_then(|rate| Self::from_bits_per_s(rate).ok());
-        rate.ok_or_else(|| wrong("rate", &text, Self::EXPECTED))
-    }
-}
-
-/// A probability from 0 to less than 1.
-///
-/// ```
-/// let probability: treecast_lab::Probability = "1%".parse().unwrap();
-/// assert_eq!(probability, "0.01".parse().unwrap());
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, PartialOrd, Default)]
-pub struct Probability(f64);
-
-impl Probability {
-    /// The valid values, for error messages.
-    const EXPECTED: &'static str = "a percentage from 0% to less than 100%, such as 1% or 0.01";
-
-    /// A probability from a number.
-    ///
-    /// # Errors
-    ///
-    /// Outside 0 to less than 1.
-    pub fn new(probability: f64) -> Result<Self, LabError> {
-        (0.0..1.0)
-            .contains(&probability)
-            .then_some(Self(probability))
-            .ok_or_else(|| wrong("probability", &probability, Self::EXPECTED))
-    }
-
-    /// As a number, 0 to less than 1.
-    pub fn get(self) -> f64 {
-        self.0
-    }
-}
-
-impl FromStr for Probability {
-    type Err = LabError;
-
-    /// A number, or a number with `%`.
-    fn from_str(text: &str) -> Result<Self, LabError> {
-        let number = match text.strip_suffix('%') {
-            Some(percent) => decimal(percent).map(|percent| percent / 100.0),
-            None => decimal(text),
-        };
-        number
-            .and_then(|probability| Self::new(probability).ok())
-            .ok_or_else(|| wrong("probability", &text, Self::EXPECTED))
+        rate.ok_or_else(|| LabError::setting("rate", &text, Self::EXPECTED))
     }
 }
 
@@ -129,15 +86,10 @@ impl FromStr for Multicast {
     /// `flood`, `snooping` or `drop`.
     fn from_str(text: &str) -> Result<Self, LabError> {
         let found = Self::NAMES.into_iter().find(|(name, _)| *name == text);
-        found.map(|(_, value)| value).ok_or_else(|| wrong("multicast", &text, "flood, snooping or drop"))
+        found
+            .map(|(_, value)| value)
+            .ok_or_else(|| LabError::setting("multicast", &text, "flood, snooping or drop"))
     }
-}
-
-/// Digits with at most one point.
-fn decimal(text: &str) -> Option<f64> {
-    let text = text.trim();
-    let plain = text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
-    text.parse().ok().filter(|_| plain)
 }
 
 /// The settings of a lab.
@@ -205,29 +157,37 @@ impl LabSettings {
 
     pub(crate) fn check(&self) -> Result<(), LabError> {
         if !(1..=Self::HOSTS_MAX).contains(&self.hosts) {
-            return Err(wrong("hosts", &self.hosts, "1 to 250 hosts"));
+            return Err(LabError::setting("hosts", &self.hosts, "1 to 250 hosts"));
         }
         match (self.racks, self.uplink) {
             (Some(racks), _) if racks.hosts() != self.hosts => {
                 let given = format!("{racks} in a lab of {} hosts", self.hosts);
-                return Err(wrong("racks", &given, "racks that have as many hosts as the lab"));
+                return Err(LabError::setting("racks", &given, "racks that have as many hosts as the lab"));
             }
             (None, Some(Rate(bits_per_s))) => {
-                return Err(wrong("uplink", &format!("{bits_per_s}bit"), "no rate in a lab without racks"));
+                return Err(LabError::setting(
+                    "uplink",
+                    &format!("{bits_per_s}bit"),
+                    "no rate in a lab without racks",
+                ));
             }
             _ => {}
         }
         if !(Self::MTU_MIN..=Self::MTU_MAX).contains(&self.mtu) {
-            return Err(wrong("mtu", &self.mtu, "1280 to 65535 bytes (IPv6 needs 1280)"));
+            return Err(LabError::setting("mtu", &self.mtu, "1280 to 65535 bytes (IPv6 needs 1280)"));
         }
         if !(1..=Self::PROCESSES_PER_HOST_MAX).contains(&self.processes) {
-            return Err(wrong("processes", &self.processes, "1 to 256 processes on each host"));
+            return Err(LabError::setting("processes", &self.processes, "1 to 256 processes on each host"));
         }
         if self.hosts * self.processes > Self::PROCESSES_MAX {
             let given = format!("{} on each of {} hosts", self.processes, self.hosts);
-            return Err(wrong("processes", &given, "at most 1024 processes on all hosts together"));
+            return Err(LabError::setting(
+                "processes",
+                &given,
+                "at most 1024 processes on all hosts together",
+            ));
         }
-        self.check_losses()
+        self.loss.check(self.hosts)
     }
 
     /// The number of switches that hosts are connected to: one for each rack.
@@ -305,10 +265,6 @@ impl LabSettings {
     }
 }
 
-fn wrong(key: &'static str, given: &impl ToString, expected: &'static str) -> LabError {
-    LabError::Setting { key, given: given.to_string(), expected }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -327,19 +283,6 @@ mod tests {
                     "invalid value {text} for rate: expected a rate from 1kbit to 100gbit a second, such as 200mbit"
                 ))
             );
-        }
-    }
-
-    #[test]
-    fn probabilities_are_parsed_with_and_without_per_cent() {
-        let read =
-            |text: &str| text.parse::<Probability>().map(Probability::get).map_err(|error| error.to_string());
-        assert_eq!(read("1%"), Ok(0.01));
-        assert_eq!(read("0.5"), Ok(0.5));
-        assert_eq!(read("0"), Ok(0.0));
-        for text in ["150%", "100%", "1", "-1%", "NaN", "%", "", "a tenth"] {
-            let expected = "a percentage from 0% to less than 100%, such as 1% or 0.01";
-            assert_eq!(read(text), Err(format!("invalid value {text} for probability: expected {expected}")));
         }
     }
 

@@ -1,7 +1,5 @@
 //! The plan: a value that says who sends which copy to whom, and in what order.
 
-use std::fmt;
-
 use fixedbitset::FixedBitSet;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -9,31 +7,10 @@ use treecast_fabric::Channel;
 
 use crate::error::PlanError;
 use crate::group::{Group, Placement};
+use crate::label::Label;
 use crate::numbering::Numbering;
 use crate::scheme::Scheme;
 use treecast_terms::MemberId;
-
-/// Where an algorithm comes from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum Label {
-    /// Its definition is public.
-    Published,
-    /// A paper names it, but its text is not public: this is our interpretation.
-    Reconstructed,
-    /// Ours.
-    Ours,
-}
-
-impl fmt::Display for Label {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(match self {
-            Self::Published => "published",
-            Self::Reconstructed => "reconstructed",
-            Self::Ours => "ours",
-        })
-    }
-}
 
 /// The kind of a worm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]

@@ -4,9 +4,10 @@ use treecast_fabric::{Fabric, RouteFinder};
 
 use crate::error::PlanError;
 use crate::group::{Group, Order};
+use crate::label::Label;
 use crate::limits::PACKETS_MAX;
 use crate::make::Maker;
-use crate::plan::{Label, Plan};
+use crate::plan::Plan;
 use crate::scheme::Scheme;
 
 /// The inputs of a plan besides fabric, group and scheme.

@@ -6,6 +6,7 @@ use std::error::Error;
 use std::fs;
 
 use treecast_study::chart::{self, Ink};
+use treecast_study::page;
 use treecast_study::table::{Rows, table};
 use treecast_study::{Study, rows, run_all};
 
@@ -22,7 +23,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("{}", table(&figure, 100, Rows::AtMost(12)));
     println!("{}", chart::terminal(&figure, 100, 16, Ink::Plain));
     println!("{}", figure.caption);
-    fs::write(format!("{out}.html"), chart::html(std::slice::from_ref(&figure)))?;
+    fs::write(format!("{out}.html"), page::html(std::slice::from_ref(&figure)))?;
     fs::write(format!("{out}.svg"), chart::svg(&figure)?)?;
     fs::write(format!("{out}.csv"), rows::csv(&rows)?)?;
     fs::write(format!("{out}.parquet"), rows::parquet(&rows)?)?;

@@ -6,7 +6,7 @@
 //!
 //! A [`figure::Figure`] holds the measured curves of one figure. The same value is shown as numbers
 //! ([`table`]), as a line chart for the terminal ([`chart::terminal`]), as an SVG image ([`chart::svg`]),
-//! as a Vega-Lite specification ([`chart::vega_lite`]) and as a page for the browser ([`chart::html`]).
+//! as a Vega-Lite specification ([`chart::vega_lite`]) and as a page for the browser ([`page::html`]).
 //!
 //! The crate is pure: texts in, values out.
 
@@ -21,6 +21,7 @@ pub mod journal;
 mod measure;
 mod measured;
 mod number;
+pub mod page;
 pub mod rows;
 mod run;
 mod sensitivity;

@@ -6,6 +6,7 @@ use common::{example, hostile, sizes};
 use serde_json::Value;
 use treecast_study::chart::{self, Ink};
 use treecast_study::figure::{Curve, Figure, Panel, Point};
+use treecast_study::page;
 use treecast_study::table::{Rows, table};
 
 fn width(text: &str) -> usize {
@@ -198,7 +199,7 @@ fn small_values_on_a_logarithmic_axis_have_short_ticks() {
 
 #[test]
 fn a_page_needs_nothing_from_elsewhere() {
-    let page = chart::html(&[example(), sizes()]);
+    let page = page::html(&[example(), sizes()]);
     let own = page.split("<script>").next().unwrap_or_default();
     for reference in [" src=", "<link", "@import", "url("] {
         assert!(!own.contains(reference), "{reference}");
@@ -212,7 +213,7 @@ fn a_page_needs_nothing_from_elsewhere() {
 #[test]
 fn hostile_texts_stay_texts() {
     let tags = |figure: &Figure| {
-        let page = chart::html(std::slice::from_ref(figure));
+        let page = page::html(std::slice::from_ref(figure));
         ["<script", "</script", "<!--"].map(|tag| page.matches(tag).count())
     };
     assert_eq!(tags(&hostile()), tags(&example()));
@@ -226,9 +227,9 @@ fn nothing_breaks_a_presentation() {
             assert!(!chart::terminal(&figure, width, height, Ink::Colour).contains('\0'));
         }
         assert!(roxmltree::Document::parse(&chart::svg(&figure).unwrap()).is_ok());
-        assert!(!chart::html(&[figure]).is_empty());
+        assert!(!page::html(&[figure]).is_empty());
     }
-    assert!(chart::html(&[]).contains("No figures"));
+    assert!(page::html(&[]).contains("No figures"));
 }
 
 #[test]

@@ -8,8 +8,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use common::{example, hostile, sizes};
-use treecast_study::chart;
 use treecast_study::figure::{Curve, Figure, Panel, Point};
+use treecast_study::page;
 
 /// What the browser shows of the page of `figures`, up to its scripts, with `script` run at its end; none
 /// without a browser.
@@ -22,7 +22,7 @@ fn rendered(figures: &[Figure], script: &str) -> Option<String> {
         return None;
     }
     let directory = tempfile::tempdir().unwrap();
-    let page = chart::html(figures) + &format!("<script>{script}</script>");
+    let page = page::html(figures) + &format!("<script>{script}</script>");
     std::fs::write(directory.path().join("page.html"), page).unwrap();
     let output = dump(&browser, directory.path());
     assert!(output.status.success(), "the browser failed: {}", String::from_utf8_lossy(&output.stderr));

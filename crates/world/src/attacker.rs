@@ -5,8 +5,7 @@ use rand_pcg::Pcg64;
 use treecast_proto::{Authentication, GroupKey, Nanoseconds};
 use treecast_wire::{Body, HEADER_BYTES, Malformed, View};
 
-use crate::host::{group_key, session};
-use crate::scenario::{Attacks, Scenario};
+use crate::scenario::{Attacks, Scenario, group_key, session};
 
 /// Attackers that see the whole network.
 #[derive(Debug)]

@@ -9,9 +9,9 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use treecast_proto::{
-    Carrier, Challenge, CreateGroup, Ending, Event, GroupId, GroupKey, Input, Integrity, MemberId,
-    Nanoseconds, Offload, Output, Piece, Protocol, Sequence, SessionId, Settings, Store, StreamChange, Trace,
-    Transmit, TransmitPayload, Transport, is_forward_due, is_wake_due,
+    Carrier, Challenge, CreateGroup, Ending, Event, GroupId, Input, Integrity, MemberId, Nanoseconds,
+    Offload, Output, Piece, Protocol, Sequence, SessionId, Settings, Store, StreamChange, Trace, Transmit,
+    TransmitPayload, Transport, is_forward_due, is_wake_due,
 };
 use treecast_wire::{Keys, View};
 
@@ -19,7 +19,7 @@ use self::kernel::Kernel;
 pub use self::kernel::{Alarm, Offer};
 use crate::attacker::Packet;
 use crate::oracle::{EndedReader, Oracle, ReaderId};
-use crate::scenario::{GroupScenario, Scenario, Waiting};
+use crate::scenario::{GroupScenario, Scenario, Waiting, group_key, session};
 
 /// A host.
 #[derive(Debug)]
@@ -102,18 +102,6 @@ fn address(host: usize) -> SocketAddr {
 
 fn multicast_address(group: u32) -> SocketAddr {
     SocketAddr::new(IpAddr::V4(Ipv4Addr::new(239, 0, 0, group as u8)), 7_000)
-}
-
-/// The key of a group.
-pub fn group_key(scenario: &Scenario, group: u32) -> GroupKey {
-    GroupKey::new(&scenario.seed.to_string(), GroupId(group))
-}
-
-/// The session of a root that has been restarted this number of times.
-pub fn session(life: u32) -> SessionId {
-    let mut bytes = [0; 16];
-    bytes[..4].copy_from_slice(&life.to_be_bytes());
-    SessionId(bytes)
 }
 
 /// The number of restarts of the root of a session.

@@ -4,7 +4,8 @@ use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use treecast_proto::{
-    Authentication, MemberId, Nanoseconds, Offload, ReaderSet, Readers, Sequence, Transport,
+    Authentication, GroupId, GroupKey, MemberId, Nanoseconds, Offload, ReaderSet, Readers, Sequence,
+    SessionId, Transport,
 };
 
 /// A cluster, its traffic and its faults.
@@ -19,6 +20,18 @@ pub struct Scenario {
     pub kernels: Kernels,
     pub attacks: Attacks,
     pub faults: Vec<(Nanoseconds, Fault)>,
+}
+
+/// The key of a group.
+pub fn group_key(scenario: &Scenario, group: u32) -> GroupKey {
+    GroupKey::new(&scenario.seed.to_string(), GroupId(group))
+}
+
+/// The session of a root that has been restarted this number of times.
+pub fn session(life: u32) -> SessionId {
+    let mut bytes = [0; 16];
+    bytes[..4].copy_from_slice(&life.to_be_bytes());
+    SessionId(bytes)
 }
 
 /// A group and its traffic.

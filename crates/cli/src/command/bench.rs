@@ -18,6 +18,7 @@ use treecast_lab::{LabSettings, Losses, Multicast, Probability, Racks, Rate};
 use treecast_node::{Authentication, EngineChoice, Integrity, Offload, Scheme, Transport, TreeScheme};
 use treecast_remote::RemoteShell;
 use treecast_study::chart::{self, Ink};
+use treecast_study::page;
 use treecast_terms::{format_count, parse_size, parse_time};
 
 use crate::arguments::{Hostlist, command_line, fabric, whole_number};
@@ -302,7 +303,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     if let Some(path) = &arguments.chart {
         let figure = figure();
         let is_svg = path.extension() == Some(OsStr::new("svg"));
-        let picture = if is_svg { chart::svg(&figure)? } else { chart::html(std::slice::from_ref(&figure)) };
+        let picture = if is_svg { chart::svg(&figure)? } else { page::html(std::slice::from_ref(&figure)) };
         write_file(path, picture.as_bytes())?;
     }
     let text = match arguments.format {

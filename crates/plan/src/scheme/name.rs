@@ -8,7 +8,7 @@ use treecast_terms::{NameAndOptions, SpecError};
 
 use super::{FlatScheme, Form, Local, PathPolicy, Relay, Scheme, Share, TorusScheme, TreeScheme};
 use crate::group::Order;
-use crate::plan::Label;
+use crate::label::Label;
 use crate::shape::Lambda;
 
 const FORMS: [(&str, Form); 2] = [("store-and-forward", Form::StoreAndForward), ("worm", Form::Worm)];

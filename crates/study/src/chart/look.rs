@@ -4,7 +4,7 @@ use ratatui_core::style::Color;
 
 /// The look of one curve.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Look {
+pub(crate) struct Look {
     /// Red, green and blue.
     pub rgb: (u8, u8, u8),
     /// The nearest colour that a terminal's own palette has.
@@ -20,7 +20,7 @@ pub(super) struct Look {
 
 /// A mark in an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Shape {
+pub(crate) enum Shape {
     Circle,
     Square,
     Triangle,
@@ -49,7 +49,7 @@ const SHAPES: [Shape; 5] = [Shape::Circle, Shape::Square, Shape::Triangle, Shape
 const SYMBOLS: [char; 12] = ['●', '■', '▲', '◆', '+', '○', '□', '△', '◇', '×', '▼', '▽'];
 
 /// Half the length of a piece of line in a legend, in pixels.
-pub(super) const PIECE: u32 = 16;
+pub(crate) const PIECE: u32 = 16;
 
 impl Look {
     /// The look of the curve at `index` of [`curve_names`](crate::figure::Figure::curve_names).
@@ -115,13 +115,13 @@ impl Shape {
 }
 
 /// The place of `name` in `names`.
-pub(super) fn place(names: &[&str], name: &str) -> usize {
+pub(crate) fn place(names: &[&str], name: &str) -> usize {
     names.iter().position(|other| *other == name).unwrap_or_default()
 }
 
 /// The points of a curve that carry a mark, by index, if about `room` marks fit side by side.
 /// Curves start at different points, so that curves on top of each other all show.
-pub(super) fn marked(points: usize, room: usize, curve: usize) -> impl Iterator<Item = usize> {
+pub(crate) fn marked(points: usize, room: usize, curve: usize) -> impl Iterator<Item = usize> {
     let stride = points.div_ceil(room.max(1)).max(1);
     (curve % stride..points).step_by(stride)
 }

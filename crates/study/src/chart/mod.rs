@@ -7,15 +7,13 @@
 
 mod axis;
 mod ink;
-mod look;
+pub(crate) mod look;
 pub(crate) mod map;
-mod page;
 mod svg;
 mod terminal;
 mod vega;
 
 pub use ink::Ink;
-pub use page::html;
 pub use svg::{SvgError, svg};
 pub use terminal::terminal;
 pub use vega::vega_lite;

@@ -10,6 +10,7 @@ use clap::{Args, Subcommand};
 use treecast_sim::Status;
 use treecast_study::chart::{self, Ink};
 use treecast_study::figure::Figure;
+use treecast_study::page;
 use treecast_study::table::{Rows, deadlocks, table};
 use treecast_study::{FigureSpec, Row, Study, StudyError, builtin, rows};
 use treecast_terms::nearest_hint;
@@ -176,7 +177,7 @@ fn run_figures(study: &Study, directory: &Path, arguments: &RunArguments) -> any
     }
     if figures.len() > 1 {
         let page = directory.join(format!("{}.html", study.name()));
-        write_file(&page, chart::html(&figures).as_bytes())?;
+        write_file(&page, page::html(&figures).as_bytes())?;
         emit(None, &format!("All figures on one page: {}\n", page.display()))?;
     }
     sweep.finish()?;
@@ -205,7 +206,7 @@ fn show(figure: &Figure, rows_of_figure: &[Row], directory: &Path) -> anyhow::Re
         ("csv", rows::csv(rows_of_figure)?),
         ("parquet", rows::parquet(rows_of_figure)?),
         ("svg", chart::svg(figure)?.into_bytes()),
-        ("html", chart::html(std::slice::from_ref(figure)).into_bytes()),
+        ("html", page::html(std::slice::from_ref(figure)).into_bytes()),
     ];
     for (extension, contents) in &files {
         write_file(&directory.join(format!("{}.{extension}", figure.name)), contents)?;

@@ -5,16 +5,16 @@ use std::fmt::Write as _;
 use serde_json::Value;
 use treecast_page::{Page, escaped};
 
-use super::look::Look;
-use super::vega::vega_lite;
+use crate::chart::look::Look;
+use crate::chart::vega_lite;
 use crate::figure::Figure;
 use crate::table::{Rows, table};
 
-const VEGA: &str = include_str!("../../assets/vega/vega.min.js");
-const VEGA_LITE: &str = include_str!("../../assets/vega/vega-lite.min.js");
-const VEGA_EMBED: &str = include_str!("../../assets/vega/vega-embed.min.js");
-const STYLE: &str = include_str!("../../assets/page.css");
-const SCRIPT: &str = include_str!("../../assets/page.js");
+const VEGA: &str = include_str!("../assets/vega/vega.min.js");
+const VEGA_LITE: &str = include_str!("../assets/vega/vega-lite.min.js");
+const VEGA_EMBED: &str = include_str!("../assets/vega/vega-embed.min.js");
+const STYLE: &str = include_str!("../assets/page.css");
+const SCRIPT: &str = include_str!("../assets/page.js");
 
 /// Columns of the tables under the charts.
 const TABLE_WIDTH: u16 = 100;

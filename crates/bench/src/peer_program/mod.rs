@@ -1,11 +1,9 @@
 //! Broadcasts of other software, measured in the same lab and in the same run.
 
 use std::ffi::OsString;
-use std::fmt;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
-use std::str::FromStr;
 
 use serde::Deserialize;
 use tempfile::TempDir;
@@ -13,48 +11,7 @@ use treecast_lab::Lab;
 
 use crate::control::Measured;
 use crate::error::BenchError;
-
-/// Other software that broadcasts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Peer {
-    /// `MPI_Bcast` of Open MPI, over TCP. Ranks that wait yield the processor
-    /// (`mpi_yield_when_idle`), since the hosts of a lab share processors.
-    OpenMpi,
-    /// A broadcast that a user would write: a tree of blocking TCP connections with two children at each host.
-    TcpTree,
-    /// The same with one child at each host.
-    TcpChain,
-}
-
-impl Peer {
-    /// All, with their names.
-    pub const NAMES: [(&'static str, Self); 3] =
-        [("openmpi", Self::OpenMpi), ("tcp-tree", Self::TcpTree), ("tcp-chain", Self::TcpChain)];
-
-    /// The fan-out of a tree of TCP connections.
-    const fn fan_out(self) -> Option<u32> {
-        match self {
-            Self::OpenMpi => None,
-            Self::TcpTree => Some(2),
-            Self::TcpChain => Some(1),
-        }
-    }
-}
-
-impl fmt::Display for Peer {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(Self::NAMES[*self as usize].0)
-    }
-}
-
-impl FromStr for Peer {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let found = Self::NAMES.into_iter().find(|(name, _)| *name == text);
-        found.map(|(_, peer)| peer).ok_or("openmpi, tcp-tree or tcp-chain")
-    }
-}
+use crate::peer::Peer;
 
 /// The program that measures a peer, compiled.
 #[derive(Debug)]

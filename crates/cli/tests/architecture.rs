@@ -1,0 +1,217 @@
+//! Dependencies point one way: between crates in the order of ARCHITECTURE.md, and between the modules of a crate in no circle.
+//! Licences of what is linked are those that the project can use.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn metadata(arguments: &[&str]) -> Value {
+    let output = Command::new(env!("CARGO"))
+        .args([
+            "metadata",
+            "--format-version",
+            "1",
+            "--offline",
+            "--filter-platform",
+            "x86_64-unknown-linux-gnu",
+        ])
+        .args(arguments)
+        .current_dir(root())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
+    value[key].as_array().unwrap()
+}
+
+/// The crates in the order of the table of ARCHITECTURE.md.
+fn crates() -> Vec<String> {
+    let text = std::fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+    let rows = text.lines().filter_map(|line| line.strip_prefix("| `crates/"));
+    rows.map(|row| row.split('`').next().unwrap().to_string()).collect()
+}
+
+#[test]
+fn a_crate_uses_only_crates_above_it() {
+    let crates = crates();
+    let place = |name: &str| crates.iter().position(|known| name == format!("treecast-{known}"));
+    let metadata = metadata(&["--no-deps"]);
+    let mut seen = 0;
+    for package in list(&metadata, "packages") {
+        let name = package["name"].as_str().unwrap();
+        if name == "treecast-python" {
+            continue;
+        }
+        let own = place(name).unwrap_or_else(|| panic!("ARCHITECTURE.md has no row for {name}"));
+        for dependency in list(package, "dependencies") {
+            let other = dependency["name"].as_str().unwrap();
+            // Tests may use any crate.
+            if dependency["kind"].as_str() == Some("dev") || !other.starts_with("treecast-") {
+                continue;
+            }
+            seen += 1;
+            assert!(
+                place(other).is_some_and(|place| place < own),
+                "{name} uses {other}, which is not above it"
+            );
+        }
+    }
+    assert!(seen > 40, "{seen} dependencies between our crates");
+}
+
+/// Circles that are known. None may be added.
+const CIRCLES: [&[&str]; 1] = [
+    // The API opens an engine or a daemon's client, and both are written in terms of its settings and groups: to be divided into
+    // crates.
+    &["node", "api", "daemon", "engine", "memory", "status", "tree", "wait"],
+];
+
+#[test]
+fn modules_of_a_crate_do_not_use_each_other_in_circles() {
+    let mut found = BTreeSet::new();
+    let crates = crates();
+    for name in &crates {
+        let uses = uses(&root().join("crates").join(name).join("src"));
+        let reachable: BTreeMap<&str, BTreeSet<&str>> =
+            uses.keys().map(|module| (module.as_str(), reached(&uses, module))).collect();
+        for (module, others) in &reachable {
+            let circle: BTreeSet<&str> =
+                others.iter().filter(|other| reachable[**other].contains(module)).copied().collect();
+            if !circle.is_empty() {
+                let circle = std::iter::once(name.as_str()).chain(circle);
+                found.insert(circle.map(str::to_string).collect::<Vec<String>>());
+            }
+        }
+    }
+    let known: BTreeSet<Vec<String>> =
+        CIRCLES.iter().map(|circle| circle.iter().map(ToString::to_string).collect()).collect();
+    assert_eq!(found, known);
+}
+
+/// The modules that each module of a crate uses: a file or a folder directly below `src`, with `use crate::...` or a path.
+fn uses(source: &Path) -> BTreeMap<String, BTreeSet<String>> {
+    let mut uses: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    let mut texts: Vec<(String, String)> = Vec::new();
+    for entry in walk(source) {
+        let path = entry.strip_prefix(source).unwrap();
+        let module = path.iter().next().unwrap().to_string_lossy().trim_end_matches(".rs").to_string();
+        // The root of a crate knows all of its modules.
+        if module == "lib" || module == "main" {
+            continue;
+        }
+        uses.entry(module.clone()).or_default();
+        texts.push((module, production_code(&std::fs::read_to_string(&entry).unwrap())));
+    }
+    let modules: BTreeSet<String> = uses.keys().cloned().collect();
+    for (module, text) in texts {
+        for rest in text.split("crate::").skip(1) {
+            let names: Vec<&str> = match rest.strip_prefix('{') {
+                // Of nested braces the first level counts, in which all modules are.
+                Some(rest) => rest.split('}').next().unwrap().split([',', '{']).map(str::trim).collect(),
+                None => vec![rest],
+            };
+            for name in names {
+                let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
+                let name = name.split(|c| !is_part(c)).next().unwrap();
+                if name != module && modules.contains(name) {
+                    uses.get_mut(&module).unwrap().insert(name.to_string());
+                }
+            }
+        }
+    }
+    uses
+}
+
+/// The text without comments, and without what only tests compile.
+fn production_code(text: &str) -> String {
+    let code = text.split("#[cfg(test)]\nmod tests").next().unwrap();
+    let mut lines = Vec::new();
+    // The line with which an item of tests ends, once one has begun.
+    let mut end: Option<String> = None;
+    for line in code.lines() {
+        let (indentation, rest) = line.split_at(line.len() - line.trim_start().len());
+        if rest.starts_with("#[cfg(test)]") {
+            end = Some(format!("{indentation}}}"));
+        } else if let Some(last) = &end {
+            let is_one_line = rest.ends_with(';') && format!("{indentation}}}") == *last;
+            if line == last || is_one_line {
+                end = None;
+            }
+        } else if !rest.starts_with("//") {
+            lines.push(line);
+        }
+    }
+    lines.join("\n")
+}
+
+fn walk(directory: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            files.extend(walk(&path));
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            files.push(path);
+        }
+    }
+    files
+}
+
+/// All modules that a module uses, and those use, and so on.
+fn reached<'a>(uses: &'a BTreeMap<String, BTreeSet<String>>, module: &str) -> BTreeSet<&'a str> {
+    let mut reached: BTreeSet<&str> = BTreeSet::new();
+    let mut left: Vec<&str> = uses[module].iter().map(String::as_str).collect();
+    while let Some(next) = left.pop() {
+        if reached.insert(next) {
+            left.extend(uses[next].iter().map(String::as_str));
+        }
+    }
+    reached
+}
+
+/// Licences without conditions on the programs of our users.
+const LICENCES: [&str; 13] = [
+    "0BSD",
+    "Apache-2.0",
+    "BSD-1-Clause",
+    "BSD-2-Clause",
+    "BSD-3-Clause",
+    "BSL-1.0",
+    "CC0-1.0",
+    "ISC",
+    "MIT",
+    "MIT-0",
+    "Unicode-3.0",
+    "Unlicense",
+    "Zlib",
+];
+
+/// What runs while ours is built, and is not linked.
+const TOOLS: [&str; 1] = ["cbindgen"];
+
+#[test]
+fn every_dependency_has_a_licence_that_we_can_use() {
+    let metadata = metadata(&[]);
+    let packages = list(&metadata, "packages");
+    assert!(packages.len() > 200, "{} packages", packages.len());
+    for package in packages {
+        let name = package["name"].as_str().unwrap();
+        let licence = package["license"].as_str().unwrap_or_else(|| panic!("{name} states no licence"));
+        let is_usable = |licence: &str| LICENCES.contains(&licence.trim().split(" WITH ").next().unwrap());
+        // All parts of an AND, with one choice of each OR.
+        let usable = licence
+            .replace(['(', ')'], "")
+            .split(" AND ")
+            .all(|part| part.split(" OR ").flat_map(|choice| choice.split('/')).any(is_usable));
+        assert!(usable || TOOLS.contains(&name), "{name} has the licence {licence}");
+    }
+}
