@@ -110,7 +110,7 @@ fn the_status_of_a_group_in_the_kernel_is_that_of_the_program() {
         let groups = groups(&nodes, &binomial(&nodes));
         groups[0].wait_until_ready(TIMEOUT).unwrap();
         exchange(&groups, 100, 3_000);
-        let found = status::nodes().unwrap();
+        let found = status::find().unwrap().nodes;
         let group = |node: &Node| {
             let document = found.iter().find(|found| found.address == node.address()).unwrap();
             assert_eq!(document.engine, "ebpf");

@@ -5,7 +5,7 @@ mod common;
 use std::io::Read as _;
 use std::net::SocketAddr;
 use std::os::linux::net::SocketAddrExt as _;
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{SocketAddr as UnixAddress, UnixListener, UnixStream};
 use std::time::{Duration, Instant};
 
 use common::{TIMEOUT, groups, message, settings, skip};
@@ -26,7 +26,7 @@ fn open(settings: &NodeSettings) -> Node {
 }
 
 fn find(address: SocketAddr) -> Option<NodeDocument> {
-    status::nodes().unwrap().into_iter().find(|node| node.address == address)
+    status::find().unwrap().nodes.into_iter().find(|node| node.address == address)
 }
 
 fn wait_until(what: &str, holds: impl Fn() -> bool) {
@@ -111,6 +111,18 @@ fn a_node_is_not_shown_after_it_is_dropped_or_where_it_does_not_want_that() {
     assert_eq!(find(hidden.address()), None);
 }
 
+#[test]
+fn a_process_that_does_not_answer_is_named_and_does_not_hide_others() {
+    let node = open(&NodeSettings::default());
+    // It accepts nothing, as a stopped process does; its process is this one.
+    let name = format!("treecast-status.{}.0000000000000000", getuid().as_raw());
+    let stopped = UnixListener::bind_addr(&UnixAddress::from_abstract_name(name).unwrap()).unwrap();
+    let found = status::find().unwrap();
+    drop(stopped);
+    assert!(found.silent.contains(&(std::process::id() as i32)), "{:?}", found.silent);
+    assert!(found.nodes.iter().any(|found| found.address == node.address()));
+}
+
 /// Acts as another user, which the kernel takes from the thread.
 fn as_user<T: Send>(user: u32, act: impl FnOnce() -> T + Send) -> T {
     let act = move || {
@@ -127,7 +139,7 @@ fn as_stranger(user: u32) -> Vec<Vec<u8>> {
         let names = table.lines().filter_map(|line| line.split_once("@treecast-status."));
         let answers = names.map(|(_, rest)| {
             let name = format!("treecast-status.{rest}");
-            let address = std::os::unix::net::SocketAddr::from_abstract_name(name).unwrap();
+            let address = UnixAddress::from_abstract_name(name).unwrap();
             let mut answer = Vec::new();
             if let Ok(mut stream) = UnixStream::connect_addr(&address) {
                 stream.set_read_timeout(TIMEOUT).unwrap();
@@ -174,7 +186,7 @@ fn users_see_nothing_of_others() {
     let settings = GroupSettings { group: GroupId(2), ..group_settings.clone() };
     let their_groups = [theirs.group(&settings).unwrap(), own.group(&settings).unwrap()];
     their_groups[0].wait_until_ready(TIMEOUT).unwrap();
-    let shown = as_user(STRANGER, || status::nodes().unwrap());
+    let shown = as_user(STRANGER, || status::find().unwrap().nodes);
     let [daemon] = &shown[..] else { panic!("{shown:?}") };
     let seen: Vec<_> = daemon.groups.iter().map(|group| (group.group, group.owner)).collect();
     assert_eq!((daemon.address, seen), (node.address(), vec![(2, Some(STRANGER))]));

@@ -8,11 +8,11 @@ use anyhow::Context;
 use clap::{Args, ValueEnum};
 use comfy_table::{CellAlignment, Table};
 use indicatif::DecimalBytes;
-use treecast_node::status::{ChildDocument, GroupDocument, MemberDocument, NodeDocument, nodes};
+use treecast_node::status::{ChildDocument, Found, GroupDocument, MemberDocument, NodeDocument, find};
 use treecast_plan::render::counted;
 
 use crate::metrics::metrics;
-use crate::output::{OutArguments, emit, plain};
+use crate::output::{OutArguments, emit, plain, print_message};
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -63,7 +63,10 @@ struct Sample {
 
 impl Sample {
     fn take() -> anyhow::Result<Self> {
-        let nodes = nodes().context("the list of sockets could not be read")?;
+        let Found { nodes, silent } = find().context("the list of sockets could not be read")?;
+        for process in silent {
+            print_message(&format!("process {process} has a node and does not answer: it may be stopped"));
+        }
         Ok(Self { at: Instant::now(), nodes })
     }
 

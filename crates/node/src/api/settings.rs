@@ -125,7 +125,7 @@ pub struct NodeSettings {
     /// How long a waiting thread spins, and yields the processor after each check, before it sleeps; none: while recent waits were shorter
     /// than a millisecond on average, and other threads of the machine do not keep the processor.
     pub spin: Option<Duration>,
-    /// Whether [`crate::status::nodes`] finds the node.
+    /// Whether [`crate::status::find`] finds the node.
     pub status: bool,
     /// The settings of the protocol.
     pub protocol: treecast_proto::Settings,

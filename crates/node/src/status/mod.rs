@@ -11,7 +11,7 @@ mod reader;
 mod server;
 
 pub use document::{ChildDocument, FORMAT, GroupDocument, MemberDocument, NodeDocument};
-pub use reader::nodes;
+pub use reader::{Found, find};
 pub(crate) use server::StatusServer;
 
 /// The beginning of the names of sockets; the user's number and random digits follow.
