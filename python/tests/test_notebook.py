@@ -16,7 +16,8 @@ TOUR = ROOT / "docs/tour.ipynb"
 def shown(cell):
     """What the cell shows, without what differs from run to run."""
     return [
-        {key: output[key] for key in ("output_type", "data", "text", "name") if key in output} for output in cell.outputs
+        {key: output[key] for key in ("output_type", "data", "text", "name") if key in output}
+        for output in cell.outputs
     ]
 
 
