@@ -259,10 +259,10 @@ class Picture {
     this.discs(context, groups.idle, radius * 0.7, colours.line);
     this.discs(context, groups.lacks, radius, colours.paper, colours.soft, 1);
     this.discs(context, groups.has, radius, colours.has);
-    const working = [new Map(), new Map()];
-    this.work.at(time).forEach(([host, place]) => working[place === 0 ? 0 : 1].set(host, this.place(this.fabric.hosts[host][1])));
-    this.discs(context, [...working[1].values()], radius, null, colours.nic, line);
-    this.discs(context, [...working[0].values()], radius + (working[1].size > 0 ? line : 0), null, colours.cpu, line);
+    const working = { cpu: new Map(), nic: new Map() };
+    this.work.at(time).forEach(([host, isCpu]) => working[isCpu ? "cpu" : "nic"].set(host, this.place(this.fabric.hosts[host][1])));
+    this.discs(context, [...working.nic.values()], radius, null, colours.nic, line);
+    this.discs(context, [...working.cpu.values()], radius + line, null, colours.cpu, line);
     this.discs(context, [this.place(this.fabric.hosts[this.run.root][1])], radius + 2 * line, null, colours.ink, 1);
     if (this.way.hosts.size > 0) {
       const points = [...this.way.hosts].map((host) => this.place(this.fabric.hosts[host][1]));

@@ -81,36 +81,28 @@ impl Layout {
         let row = row_height(width);
         for (leaf, position) in leaves.iter().zip(0..) {
             let left = f64::from(position) * (columns + 1) as f64;
+            let x = left + (columns - 1) as f64 / 2.0;
+            self.switches[leaf.index()] = (x, row * f64::from(top));
             for (&host, index) in topology.hosts_of(*leaf).iter().zip(0..) {
                 let (line, column): (usize, usize) = (index / columns, index % columns);
                 let y = row * f64::from(top) + 1.5 + line as f64;
                 self.hosts[host.index()] = (left + column as f64, y);
             }
         }
-        for height in 0..=top {
-            let y = row * f64::from(top - height);
-            let mut level: Vec<SwitchId> =
-                topology.switches().filter(|switch| heights[switch.index()] == height).collect();
-            if height == 0 {
-                for (leaf, position) in leaves.iter().zip(0..) {
-                    let x = f64::from(position) * (columns + 1) as f64 + (columns - 1) as f64 / 2.0;
-                    self.switches[leaf.index()] = (x, y);
-                }
-                continue;
-            }
+        for height in 1..=top {
             // Above what they are linked to, which shortens links; in equal distances.
             let below = |switch: SwitchId| {
                 let lower = topology.neighbours(switch).filter(|&(_, other)| heights[other.index()] < height);
                 let xs: Vec<f64> = lower.map(|(_, other)| self.switches[other.index()].0).collect();
                 xs.iter().sum::<f64>() / xs.len().max(1) as f64
             };
-            let mut places: Vec<(f64, SwitchId)> =
-                level.drain(..).map(|switch| (below(switch), switch)).collect();
+            let level = topology.switches().filter(|switch| heights[switch.index()] == height);
+            let mut places: Vec<(f64, SwitchId)> = level.map(|switch| (below(switch), switch)).collect();
             places.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
             let pitch = width / places.len() as f64;
             for ((_, switch), position) in places.iter().zip(0..) {
                 let x = (f64::from(position) + 0.5) * pitch - 1.0;
-                self.switches[switch.index()] = (x, y);
+                self.switches[switch.index()] = (x, row * f64::from(top - height));
             }
         }
     }

@@ -10,13 +10,10 @@ use treecast_terms::Cycles;
 
 /// A link carries a packet: link, worm, packet, from, to.
 type Transfer = (u32, u32, u32, u64, u64);
-/// A host works: host, where (an index of [`PLACES`]), worm, from, to.
-type HostWork = (u32, usize, u32, u64, u64);
+/// A host works: host, whether it is a CPU, worm, from, to.
+type HostWork = (u32, bool, u32, u64, u64);
 /// A packet waits in a switch: switch, worm, packet, from, to.
 type Wait = (u32, u32, u32, u64, u64);
-
-/// The parts of a host.
-const PLACES: [&str; 3] = ["CPU", "bus", "NIC"];
 
 /// One run of a page.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -36,7 +33,6 @@ pub(crate) struct Recording {
     destinations: usize,
     /// Sender and receivers of each worm, as hosts.
     worms: Vec<(u32, Vec<u32>)>,
-    places: [&'static str; 3],
     transfers: Vec<Transfer>,
     work: Vec<HostWork>,
     waits: Vec<Wait>,
@@ -60,16 +56,15 @@ impl Recording {
         let mut work = Vec::new();
         for slice in slices.iter().filter(|slice| slice.from < slice.to) {
             let (from, to) = (slice.from.0, slice.to.0);
-            let (host, place) = match slice.track {
+            let (host, is_cpu) = match slice.track {
                 Track::Link(channel) => {
                     transfers.push((channel.link.0, slice.worm, slice.packet, from, to));
                     continue;
                 }
-                Track::Cpu(member) => (host(member), 0),
-                Track::Bus(host) => (host.0, 1),
-                Track::Nic(host) | Track::NicReceive(host) => (host.0, 2),
+                Track::Cpu(member) => (host(member), true),
+                Track::Bus(host) | Track::Nic(host) | Track::NicReceive(host) => (host.0, false),
             };
-            work.push((host, place, slice.worm, from, to));
+            work.push((host, is_cpu, slice.worm, from, to));
         }
         transfers.sort_unstable_by_key(|&(link, _, _, from, _)| (from, link));
         work.sort_unstable_by_key(|&(host, _, _, from, _)| (from, host));
@@ -82,7 +77,6 @@ impl Recording {
             deliveries,
             destinations: run.plan.destination_count(),
             worms,
-            places: PLACES,
             transfers,
             work,
             waits: waits(run, slices),
