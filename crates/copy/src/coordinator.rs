@@ -20,6 +20,7 @@ use crate::chunks::{Compared, Lacking};
 use crate::compression::Compressor;
 use crate::control::{Existing, Request, Response, Writing, node_settings};
 use crate::host::{Host, Listener, News, Ranges};
+use crate::program::Program;
 use crate::receiver::local_address;
 use crate::sender::Sender;
 use crate::sources::Source;
@@ -52,6 +53,8 @@ pub struct CopySettings {
     pub start_timeout: Duration,
     /// The path of the command that is a receiver with the argument `copy-receiver`, and then calls [`receive`](crate::receive).
     pub program: PathBuf,
+    /// Whether hosts that do not have the command keep it for the next copy, in the user's cache.
+    pub keeps_program: bool,
     /// This host's address towards the others; without one that by which packets to the first of them go.
     pub bind: Option<IpAddr>,
     /// The ports of which each host takes the first free one; without them the system chooses.
@@ -193,8 +196,10 @@ impl Copy {
             writing.deletes_all_but = None;
         }
         let open = Request::Open { root, ports: settings.ports, destination, writing };
-        let CopySettings { shell, program, start_timeout: timeout, .. } = settings;
-        let starts = Starts { shell, program, open, timeout: *timeout };
+        let CopySettings { shell, program: path, start_timeout: timeout, .. } = settings;
+        let program = Program::new(path, settings.keeps_program)
+            .map_err(|why| CopyError::Program { path: path.clone(), why })?;
+        let starts = Starts { shell, program: Arc::new(program), open, timeout: *timeout };
         let started = start_all(names, &starts, stopper, &mut |awaited, failed| {
             let awaited = awaited.iter().map(|&number| names[number].as_str()).collect();
             tell(&Progress { sent: 0, total: sources.bytes, hosts: Vec::new(), failed, awaited });

@@ -17,6 +17,14 @@ pub enum CopyError {
         /// The cause.
         why: std::io::Error,
     },
+    /// The command, which hosts that lack it are sent.
+    #[error("{} could not be read: {why}", path.display())]
+    Program {
+        /// Its path.
+        path: PathBuf,
+        /// The cause.
+        why: std::io::Error,
+    },
     /// A directory is copied with all that is in it only on request.
     #[error("{} is a directory: give -r to copy it with all that is in it", .0.display())]
     Directory(PathBuf),

@@ -12,6 +12,7 @@ mod destination;
 mod entry;
 mod error;
 mod host;
+mod program;
 mod receiver;
 mod report;
 mod sender;

@@ -1,7 +1,7 @@
 //! Starting the receivers of all hosts.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::path::Path;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use treecast_remote::{Killer, RemoteShell};
 
 use crate::control::Request;
+use crate::program::Program;
 use crate::stopper::Stopper;
 use crate::worker::{Starting, Worker};
 
@@ -22,7 +23,7 @@ const TELL_INTERVAL: Duration = Duration::from_millis(100);
 #[derive(Clone)]
 pub(crate) struct Starts<'a> {
     pub shell: &'a RemoteShell,
-    pub program: &'a Path,
+    pub program: Arc<Program>,
     pub open: Request,
     /// How long a host may do nothing before its receiver has opened its node.
     pub timeout: Duration,
@@ -84,9 +85,9 @@ pub(crate) fn start_all(
 
 /// Starts one receiver. A thread, which may outlive the copy where something keeps the pipes of a shell open that was killed, waits for it.
 fn begin(number: usize, host: &str, starts: &Starts<'_>, events: &Sender<Event>) -> Result<Killer, String> {
-    let starting = Starting::new(host, starts.shell, starts.program)?;
+    let starting = Starting::new(host, starts.shell, &starts.program)?;
     let killer = starting.killer();
-    let (program, open, events) = (starts.program.to_path_buf(), starts.open.clone(), events.clone());
+    let (program, open, events) = (Arc::clone(&starts.program), starts.open.clone(), events.clone());
     thread::spawn(move || {
         // A copy that has ended is not interested any more.
         let advance = || drop(events.send(Event::Advanced(number)));

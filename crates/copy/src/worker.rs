@@ -3,7 +3,6 @@
 use std::fmt::Display;
 use std::io::{self, BufRead, BufReader, Read};
 use std::net::SocketAddr;
-use std::path::Path;
 use std::process::Stdio;
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,6 +12,7 @@ use std::time::{Duration, Instant};
 use treecast_remote::{Killer, Process, RemoteShell, Requests, Responses};
 
 use crate::control::{HELLO, Request, Response};
+use crate::program::Program;
 use crate::sources::described;
 
 /// How many bytes of what a remote shell writes to standard error are kept.
@@ -33,12 +33,10 @@ pub(crate) struct Starting {
 }
 
 impl Starting {
-    /// Starts a receiver on a host: by the program at the same path as this one, or in the search path, if that is of the same version, and
-    /// otherwise by a copy of this one, which is removed when it ends.
-    pub fn new(host: &str, shell: &RemoteShell, program: &Path) -> Result<Self, String> {
-        let length = program.metadata().map_err(|why| format!("{}: {why}", program.display()))?.len();
+    /// Starts a receiver on a host ([`Program::script`]).
+    pub fn new(host: &str, shell: &RemoteShell, program: &Program) -> Result<Self, String> {
         let mut command = shell.command(host);
-        command.arg(script(program, length)).stderr(Stdio::piped());
+        command.arg(program.script()).stderr(Stdio::piped());
         let mut process = Process::start(&mut command).map_err(|why| of_shell(shell, &why))?;
         let said = Said::of(process.take_errors());
         Ok(Self { process, said, shell: shell.to_string() })
@@ -50,7 +48,12 @@ impl Starting {
     }
 
     /// Waits until the receiver has opened its node. `advance` is called whenever the host has done something.
-    pub fn finish(mut self, program: &Path, open: &Request, advance: impl FnMut()) -> Result<Worker, String> {
+    pub fn finish(
+        mut self,
+        program: &Program,
+        open: &Request,
+        advance: impl FnMut(),
+    ) -> Result<Worker, String> {
         match self.open(program, open, advance) {
             Ok((address, is_directory)) => {
                 let mut process = self.process;
@@ -64,14 +67,15 @@ impl Starting {
 
     fn open(
         &mut self,
-        program: &Path,
+        program: &Program,
         open: &Request,
         mut advance: impl FnMut(),
     ) -> Result<(SocketAddr, Option<bool>), OpenError> {
         let process = &mut self.process;
         let mut hello = process.receive()?;
         if matches!(hello, Response::Missing) {
-            for part in std::fs::read(program)?.chunks(PROGRAM_PART_BYTES) {
+            let _turn = program.turn(&mut advance);
+            for part in std::fs::read(&program.path)?.chunks(PROGRAM_PART_BYTES) {
                 advance();
                 process.send_bytes(part)?;
             }
@@ -217,20 +221,4 @@ fn keep_last_line(errors: impl Read, last: &Mutex<String>) {
     }
     // A full pipe would stop the shell.
     let _ = io::copy(lines.get_mut().get_mut(), &mut io::sink());
-}
-
-/// The command's argument for a receiver, and the option by which it only says [`HELLO`].
-const RECEIVER: &str = "copy-receiver";
-const ASK: &str = "--hello";
-
-/// The command for the user's shell on a host. It is in single quotes, which all shells treat alike.
-fn script(program: &Path, length: u64) -> String {
-    let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"/._+-".contains(byte);
-    let here = program.to_str().filter(|path| path.as_bytes().iter().all(is_plain)).unwrap_or("treecast");
-    format!(
-        "exec sh -c 'for program in {here} treecast; do \
-         if [ \"$($program {RECEIVER} {ASK} 2>/dev/null)\" = \"{HELLO}\" ]; then exec $program {RECEIVER}; fi; done; \
-         copy=$(mktemp \"${{TMPDIR:-/tmp}}/treecast.XXXXXX\") || exit; trap \"rm -f $copy\" EXIT; trap \"exit 1\" HUP INT TERM; echo \"\\\"Missing\\\"\"; \
-         head -c {length} > $copy && chmod 700 $copy && $copy {RECEIVER}'"
-    )
 }

@@ -36,9 +36,10 @@ use crate::output::{emit, print_message, progress_bar};
   treecast lab 4 --on 0 -- sh -c 'treecast cp --shell $TREECAST_LAB_AGENT F n1,n2:/dev/shm/'
 
 A remote shell starts a receiver on each host: treecast where it is installed in this
-version, and otherwise a copy of this command, which is put there first and removed
-afterwards. The receivers and this host form a group with a new token, and everything is
-sent once, down a tree of the hosts or by multicast.
+version, and otherwise a copy of this command, which is put there first, and kept in
+~/.cache/treecast for the next time (--no-cache). The receivers and this host form a
+group with a new token, and everything is sent once, down a tree of the hosts or by
+multicast.
 
 PATH is as for cp: in a directory files keep their names; another path is the new name of
 a single source. With a slash at its end it is a directory, which is created if it is
@@ -138,6 +139,11 @@ pub struct Arguments {
     #[arg(long, value_name = "SECONDS", default_value_t = 20)]
     #[arg(value_parser = whole_number::<u32>(1, 3_600), allow_negative_numbers = true)]
     connect_timeout: u32,
+
+    /// Remove the command after the copy from hosts where it is not installed, instead of keeping it
+    /// in the user's cache there
+    #[arg(long)]
+    no_cache: bool,
 
     /// The address of this host that the others can reach [default: the one by which packets go to the
     /// first of them]
@@ -352,6 +358,7 @@ fn settings(arguments: &Arguments, to: Destination) -> anyhow::Result<CopySettin
         shell: RemoteShell::new(&arguments.shell),
         start_timeout: Duration::from_secs(arguments.connect_timeout.into()),
         program: std::env::current_exe().context("this command has no path")?,
+        keeps_program: !arguments.no_cache,
         bind: arguments.bind,
         ports: arguments.ports,
         group,

@@ -202,18 +202,49 @@ fn hosts_that_fail_are_tried_again() {
     assert!(!said.contains("(2 of 2)"), "{said}");
 }
 
-/// The command is put on hosts that do not have it, and is removed afterwards.
-#[test]
-fn a_host_without_treecast_gets_a_copy() {
+/// Hosts that have the command neither where this one has it nor in the search path.
+fn without_command() -> Hosts {
     let prologue = format!(
-        "command=$(printf %s \"$command\" | sed 's#{TREECAST} treecast;#/nowhere/treecast;#')\nexport TMPDIR=$PWD/tmp; mkdir -p tmp; umask 027"
+        "command=$(printf %s \"$command\" | sed 's#{TREECAST} treecast \"#/nowhere/treecast \"#')\nexport TMPDIR=$PWD/tmp; mkdir -p tmp; umask 027"
     );
     let hosts = Hosts::with_prologue(&["a", "b"], &prologue);
     make_tree(&hosts.path("data"));
+    hosts
+}
+
+#[test]
+fn a_host_without_the_command_gets_it_and_keeps_it_for_the_next_copy() {
+    let hosts = without_command();
     hosts.cp_right(&["-r", "data/sub", "a,b:"]);
     assert_eq!(hosts.list("b/tmp"), [""; 0]);
     let mode = |path: &str| hosts.path(path).metadata().unwrap().mode() & 0o7777;
     assert_eq!((mode("b/sub"), mode("b/sub/run me")), (0o750, 0o750), "the umask is the host's");
+    let kept = hosts.list("b/.cache/treecast");
+    assert!(kept.len() == 1 && kept[0].starts_with("receiver-"), "{kept:?}");
+    let file = format!("b/.cache/treecast/{}", kept[0]);
+    assert_eq!(mode(&file), 0o700);
+
+    let of = |path: &str| hosts.path(path).metadata().map(|file| (file.ino(), file.len())).unwrap();
+    let before = of(&file);
+    hosts.cp_right(&["-r", "data/sub", "a,b:again"]);
+    assert_eq!((of(&file), hosts.list("b/.cache/treecast")), (before, kept));
+
+    // One that was damaged is replaced.
+    fs::write(hosts.path(&file), "no program").unwrap();
+    hosts.cp_right(&["-r", "data/sub", "a,b:third"]);
+    assert_eq!(of(&file).1, before.1);
+}
+
+#[test]
+fn a_host_keeps_no_command_if_that_is_not_wanted_or_not_possible() {
+    let hosts = without_command();
+    hosts.cp_right(&["--no-cache", "-r", "data/sub", "a,b:"]);
+    assert!(hosts.list("b/tmp").is_empty() && !hosts.path("b/.cache").exists());
+    // No directory can be made there.
+    fs::write(hosts.path("b/.cache"), "a file").unwrap();
+    hosts.cp_right(&["-r", "data/sub", "a,b:again"]);
+    assert!(hosts.list("b/tmp").is_empty());
+    assert_same_tree(&hosts.path("data/sub"), &hosts.path("b/again"));
 }
 
 #[test]
