@@ -1,5 +1,5 @@
-//! Dependencies point one way: between crates in the order of ARCHITECTURE.md, and between the modules of a crate in no circle.
-//! Licences of what is linked are those that the project can use.
+//! Dependencies point one way: between crates in the order of ARCHITECTURE.md, and between the
+//! modules of a crate in no circle. Licences of what is linked are those that the project can use.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -70,8 +70,8 @@ fn a_crate_uses_only_crates_above_it() {
 
 /// Circles that are known. None may be added.
 const CIRCLES: [&[&str]; 1] = [
-    // The API opens an engine or a daemon's client, and both are written in terms of its settings and groups: to be divided into
-    // crates.
+    // The API opens an engine or a daemon's client, and both are written in terms of its settings
+    // and groups: to be divided into crates.
     &["node", "api", "daemon", "engine", "memory", "status", "tree", "wait"],
 ];
 
@@ -97,7 +97,8 @@ fn modules_of_a_crate_do_not_use_each_other_in_circles() {
     assert_eq!(found, known);
 }
 
-/// The modules that each module of a crate uses: a file or a folder directly below `src`, with `use crate::...` or a path.
+/// The modules that each module of a crate uses, by a path that begins with `crate`. A module is a
+/// file or a folder directly below `src`.
 fn uses(source: &Path) -> BTreeMap<String, BTreeSet<String>> {
     let mut uses: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     let mut texts: Vec<(String, String)> = Vec::new();

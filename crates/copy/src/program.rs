@@ -42,10 +42,11 @@ impl Program {
         self.uploads.turn(wait)
     }
 
-    /// The command for the user's shell on a host: it starts a receiver by the program at the same path as this one, by that in the
-    /// search path, or by the one that an earlier copy has left, whichever is of this version; else it says so, and takes the program
-    /// from its standard input. It keeps that in the user's cache, where programs can run there, and those of earlier versions for a
-    /// month; otherwise it removes it when the receiver ends.
+    /// The command for the user's shell on a host: it starts a receiver by the program at the same
+    /// path as this one, by that in the search path, or by the one that an earlier copy has left,
+    /// whichever is of this version; else it says so, and takes the program from its standard
+    /// input. It keeps that in the user's cache, where programs can run there, and those of earlier
+    /// versions for a month; otherwise it removes it when the receiver ends.
     ///
     /// It is in single quotes, which all shells treat alike.
     pub fn script(&self) -> String {

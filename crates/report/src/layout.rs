@@ -1,8 +1,8 @@
 //! Where hosts and switches stand in a picture of a fabric.
 //!
-//! Tori and meshes are grids. Fabrics with levels, such as fat trees, have a row for each level, and
-//! the hosts below their switches. All others are circles of switches with their hosts around them,
-//! as no link between two switches then passes over a third one.
+//! Tori and meshes are grids. Fabrics with levels, such as fat trees, have a row for each level,
+//! and the hosts below their switches. All others are circles of switches with their hosts around
+//! them, as no link between two switches then passes over a third one.
 
 use std::collections::VecDeque;
 use std::f64::consts::TAU;

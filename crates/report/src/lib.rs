@@ -1,7 +1,8 @@
-//! Runs as one page for the browser: the fabric, the multicast that moves over it, tables; and pictures of fabrics.
+//! Runs as one page for the browser: the fabric, the multicast that moves over it, tables; and
+//! pictures of fabrics.
 //!
-//! The page is one file that fetches nothing. It plays runs of one fabric side by side on one clock:
-//! who has the message, which links are busy, where packets wait.
+//! The page is one file that fetches nothing. It plays runs of one fabric side by side on one
+//! clock: who has the message, which links are busy, where packets wait.
 //!
 //! ```
 //! use treecast_fabric::{Fabric, FabricSpec};
@@ -74,7 +75,8 @@ impl<'a> Report<'a> {
     /// The most pieces of work of all runs on a page. They take about 20 bytes of it each.
     pub const SLICES_MAX: usize = 1_000_000;
 
-    /// A page without runs. `fabric_text` is the spec or the file of the fabric, `command` what makes the page.
+    /// A page without runs. `fabric_text` is the spec or the file of the fabric, `command` what
+    /// makes the page.
     pub fn new(fabric: &'a Fabric, fabric_text: &'a str, cycle: Picoseconds, command: &'a str) -> Self {
         Self { fabric, fabric_text, cycle, command, runs: Vec::new(), slices: 0 }
     }

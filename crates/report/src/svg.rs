@@ -37,8 +37,9 @@ const STYLE: &str = "
   }
 ";
 
-/// A fabric as an SVG picture: switches as squares, hosts as circles, a line for each pair of links. Tori and meshes
-/// are grids, fabrics with levels have rows, others are circles. It follows the viewer's choice of light or dark.
+/// A fabric as an SVG picture: switches as squares, hosts as circles, a line for each pair of
+/// links. Tori and meshes are grids, fabrics with levels have rows, others are circles. It follows
+/// the viewer's choice of light or dark.
 ///
 /// ```
 /// use treecast_fabric::{Fabric, FabricSpec};

@@ -2,8 +2,8 @@
 //! another one.
 #![expect(clippy::disallowed_methods, reason = "the browser is another program, and the page a file")]
 
-use std::io::Write as _;
-use std::process::{Command, Stdio};
+#[path = "../../page/tests/support/browser.rs"]
+mod browser;
 
 use treecast_fabric::{Fabric, FabricSpec};
 use treecast_plan::{Group, MemberId, Placement, PlanOptions, plan};
@@ -35,31 +35,12 @@ fn page(spec: &str, scheme: &str, offloads: &[Offload], name: &str) -> (String, 
     (report.html(), outcomes)
 }
 
-/// The page in the browser after `script`, up to its own scripts; none without a browser. What the
-/// script passes to `say` is in an element of the class `said`.
+/// The page in the browser after `script`. What that passes to `say` is in an element of the class
+/// `said`.
 fn rendered(page: &str, script: &str) -> Option<String> {
-    let browser = std::env::var("CHROMIUM").unwrap_or_else(|_| "chromium".to_owned());
-    if Command::new(&browser).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_err() {
-        // Not by `eprintln!`, which stays unseen while a test passes.
-        let notice = format!("skipped: there is no browser {browser:?}; set CHROMIUM to name one\n");
-        std::io::stderr().write_all(notice.as_bytes()).unwrap();
-        return None;
-    }
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("page.html");
     let say = "const say = (text) => { const line = document.createElement('p'); line.className = 'said'; \
                line.textContent = text; document.querySelector('main').prepend(line); };";
-    std::fs::write(&path, format!("{page}<script>{say}\n{script}</script>")).unwrap();
-    let output = Command::new(&browser)
-        .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"])
-        .args(["--disable-background-networking", "--disable-component-update", "--disable-sync"])
-        .arg(format!("--user-data-dir={}", directory.path().join("profile").display()))
-        .args(["--virtual-time-budget=30000", "--window-size=1200,1000", "--dump-dom"])
-        .arg(format!("file://{}", path.display()))
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "the browser failed: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8_lossy(&output.stdout).split("<script").next().map(str::to_owned)
+    browser::rendered(page, &format!("{say}\n{script}"))
 }
 
 /// What the script said, the last first.

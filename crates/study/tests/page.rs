@@ -1,43 +1,17 @@
 //! The page in a real browser. Skipped where there is no `chromium`; the variable `CHROMIUM` names another one.
 #![expect(clippy::disallowed_methods, reason = "the browser is another program, and the page a file")]
 
+#[path = "../../page/tests/support/browser.rs"]
+mod browser;
 mod common;
-
-use std::io::Write as _;
-use std::path::Path;
-use std::process::{Command, Stdio};
 
 use common::{example, hostile, sizes};
 use treecast_study::figure::{Curve, Figure, Panel, Point};
 use treecast_study::page;
 
-/// What the browser shows of the page of `figures`, up to its scripts, with `script` run at its end; none
-/// without a browser.
+/// What the browser shows of the page of `figures` after `script`; none without a browser.
 fn rendered(figures: &[Figure], script: &str) -> Option<String> {
-    let browser = std::env::var("CHROMIUM").unwrap_or_else(|_| "chromium".to_owned());
-    if Command::new(&browser).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_err() {
-        // Not by `eprintln!`, which stays unseen while a test passes.
-        let notice = format!("skipped: there is no browser {browser:?}; set CHROMIUM to name one\n");
-        std::io::stderr().write_all(notice.as_bytes()).unwrap();
-        return None;
-    }
-    let directory = tempfile::tempdir().unwrap();
-    let page = page::html(figures) + &format!("<script>{script}</script>");
-    std::fs::write(directory.path().join("page.html"), page).unwrap();
-    let output = dump(&browser, directory.path());
-    assert!(output.status.success(), "the browser failed: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8_lossy(&output.stdout).split("<script").next().map(str::to_owned)
-}
-
-fn dump(browser: &str, directory: &Path) -> std::process::Output {
-    Command::new(browser)
-        .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"])
-        .args(["--disable-background-networking", "--disable-component-update", "--disable-sync"])
-        .arg(format!("--user-data-dir={}", directory.join("profile").display()))
-        .args(["--virtual-time-budget=10000", "--window-size=1000,1000", "--dump-dom"])
-        .arg(format!("file://{}", directory.join("page.html").display()))
-        .output()
-        .unwrap()
+    browser::rendered(&page::html(figures), script)
 }
 
 /// How many lines the charts of the page show.

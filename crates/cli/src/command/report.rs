@@ -35,8 +35,8 @@ pub struct Arguments {
     #[command(flatten)]
     plan: PlanArguments,
 
-    /// What forwards at an intermediate host: host, assisted or nic; several, separated by commas, are
-    /// shown side by side
+    /// What forwards at an intermediate host: host, assisted or nic; several, separated by commas,
+    /// are shown side by side
     #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "host")]
     offload: Vec<Offload>,
 

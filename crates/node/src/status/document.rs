@@ -43,7 +43,8 @@ pub struct GroupDocument {
     pub owner: Option<u32>,
     /// The address of the root; null at the root.
     pub root: Option<SocketAddr>,
-    /// The number of this member; null before it has its place in the tree. So are all that follow, up to `children`.
+    /// The number of this member; null before it has its place in the tree. Then all texts below
+    /// are null too, and the numbers 0.
     pub member: Option<u32>,
     /// The address of the parent; null at the root.
     pub parent: Option<SocketAddr>,
@@ -59,7 +60,8 @@ pub struct GroupDocument {
     pub closed: bool,
     /// The number of slots for packets.
     pub slots: u32,
-    /// The number of the next packet that is to be accepted, or queued at the root; it wraps at 2^32.
+    /// The number of the next packet that is to be accepted, or queued at the root; it wraps at
+    /// 2^32.
     pub next: u32,
     /// All members below this one have the packets before this number.
     pub stable: u32,
@@ -90,7 +92,8 @@ pub struct ChildDocument {
     pub in_flight: u32,
     /// The smoothed round-trip time in microseconds; null before it is measured.
     pub rtt_us: Option<f64>,
-    /// How long nothing was heard from it, in milliseconds; it need not answer while nothing is sent.
+    /// How long nothing was heard from it, in milliseconds; it need not answer while nothing is
+    /// sent.
     pub silent_ms: u64,
 }
 

@@ -35,8 +35,9 @@ pub struct Found {
     pub silent: Vec<i32>,
 }
 
-/// Finds the nodes of this host whose state this user may see: its own nodes, its groups at the daemon's, and as root all.
-/// Of hosts in labs and containers those of the same network namespace are found. It takes about two seconds at most.
+/// Finds the nodes of this host whose state this user may see: its own nodes, its groups at the
+/// daemon's, and as root all. Of hosts in labs and containers those of the same network namespace
+/// are found. It takes about two seconds at most.
 ///
 /// ```
 /// use treecast_node::{Node, NodeSettings, status};
