@@ -12,10 +12,19 @@
 //! use treecast_terms::Flits;
 //!
 //! let fabric = Fabric::from_spec(&"star:4".parse::<FabricSpec>()?)?;
-//! let group = Group::new(Placement::one_per_host(4), MemberId(0), vec![MemberId(1), MemberId(3)])?;
+//! let members = vec![MemberId(1), MemberId(3)];
+//! let group = Group::new(Placement::one_per_host(4), MemberId(0), members)?;
 //! let plan = plan(&fabric, &group, &"binomial".parse()?, &PlanOptions::default())?;
 //! let parameters = Parameters::default();
-//! let run = Run { fabric: &fabric, plan: &plan, offload: Offload::Host, message: Flits(128), parameters: &parameters, seed: 1, simulator: Simulator::Event };
+//! let run = Run {
+//!     fabric: &fabric,
+//!     plan: &plan,
+//!     offload: Offload::Host,
+//!     message: Flits(128),
+//!     parameters: &parameters,
+//!     seed: 1,
+//!     simulator: Simulator::Event,
+//! };
 //!
 //! let mut report = Report::new(&fabric, "star:4", parameters.cycle, "treecast report ...");
 //! report.add(&run)?;
