@@ -63,10 +63,10 @@ pub enum FabricError {
     /// A name that two hosts or two switches have.
     #[error("the name '{0}' is given twice")]
     NameInUse(String),
-    /// A topology that is declared as a grid, but is not one.
+    /// A topology that is declared as a generated one, such as a grid, but is not one.
     #[error("this is not {grid}: {reason}")]
     NotAGrid {
-        /// The declared grid.
+        /// The declared grid or structure.
         grid: String,
         /// The first difference.
         reason: String,

@@ -6,9 +6,13 @@ use std::str::FromStr;
 use treecast_terms::{NameAndOptions, SpecError};
 
 use crate::error::FabricError;
-use crate::generate::{GridShape, Irregular, LinkDensity, fat_tree, grid, irregular, leaf_spine, star};
+use crate::generate::{
+    GridShape, Irregular, LinkDensity, RandomRegular, dragonfly, fat_tree, grid, hyperx, irregular,
+    leaf_spine, random_regular, star,
+};
 use crate::ids::SwitchId;
 use crate::routing::{DimensionOrder, Routing, ShortestPath, Ties, UpDown, VirtualChannels};
+use crate::structure::{Dragonfly, HyperX, Sizes, Structure};
 use crate::topology::Topology;
 
 /// A topology and the routing over it.
@@ -183,7 +187,8 @@ impl fmt::Display for RoutingPolicy {
 ///
 /// `icpp98` (the default system of that study; takes the keys of `irregular`),
 /// `irregular:switches=16,ports=8,hosts=32,connectivity=0.75,seed=3`, `star:16`, `torus:k=4,n=2,uni`, `mesh:k=4,n=2`,
-/// `fat-tree:k=8`, `leaf-spine:leaves=8,spines=4,hosts=64`.
+/// `fat-tree:k=8`, `leaf-spine:leaves=8,spines=4,hosts=64`, `dragonfly:p=2,a=4,h=2,g=9`, `hyperx:s=4x4,k=1,t=4`,
+/// `random-regular:switches=20,degree=4,hosts=40,seed=1`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum FabricSpec {
     /// A random irregular network.
@@ -203,11 +208,26 @@ pub enum FabricSpec {
         /// Hosts in all.
         hosts: u32,
     },
+    /// A random regular network.
+    RandomRegular(RandomRegular),
+    /// A dragonfly or a HyperX.
+    Structured(Structure),
 }
 
 impl FabricSpec {
     /// The names it is read from.
-    pub const NAMES: [&str; 7] = ["icpp98", "irregular", "star", "torus", "mesh", "fat-tree", "leaf-spine"];
+    pub const NAMES: [&str; 10] = [
+        "icpp98",
+        "irregular",
+        "star",
+        "torus",
+        "mesh",
+        "fat-tree",
+        "leaf-spine",
+        "dragonfly",
+        "hyperx",
+        "random-regular",
+    ];
 
     /// The topology.
     ///
@@ -220,6 +240,9 @@ impl FabricSpec {
             Self::Grid(shape, radix, dimensions) => grid(shape, radix, dimensions),
             Self::FatTree(k) => fat_tree(k),
             Self::LeafSpine { leaves, spines, hosts } => leaf_spine(leaves, spines, hosts),
+            Self::RandomRegular(parameters) => random_regular(parameters),
+            Self::Structured(Structure::Dragonfly(parameters)) => dragonfly(parameters),
+            Self::Structured(Structure::HyperX(parameters)) => hyperx(parameters),
         }
     }
 }
@@ -289,6 +312,29 @@ impl TryFrom<&NameAndOptions> for FabricSpec {
                     hosts: spec.required("hosts", "a number of hosts")?,
                 })
             }
+            "dragonfly" => {
+                spec.only(&["p", "a", "h", "g"])?;
+                let base = Dragonfly::balanced(spec.required("p", "a number of hosts of each router")?);
+                let (a, h) =
+                    (spec.value("a", COUNT)?.unwrap_or(base.a), spec.value("h", COUNT)?.unwrap_or(base.h));
+                let g = spec.value("g", COUNT)?.unwrap_or_else(|| Dragonfly::groups_max(a, h));
+                Ok(Self::Structured(Structure::Dragonfly(Dragonfly { a, h, g, ..base })))
+            }
+            "hyperx" => {
+                spec.only(&["s", "k", "t"])?;
+                let s: Sizes = spec.required("s", "1 to 16 sizes of dimensions, such as 4x4")?;
+                let (k, t) = (spec.value("k", COUNT)?.unwrap_or(1), spec.value("t", COUNT)?.unwrap_or(1));
+                Ok(Self::Structured(Structure::HyperX(HyperX { s, k, t })))
+            }
+            "random-regular" => {
+                spec.only(&["switches", "degree", "hosts", "seed"])?;
+                Ok(Self::RandomRegular(RandomRegular {
+                    switches: spec.required("switches", "a number of switches")?,
+                    degree: spec.required("degree", "a number of links of each switch to others")?,
+                    hosts: spec.required("hosts", "a number of hosts")?,
+                    seed: spec.value("seed", COUNT)?.unwrap_or(1),
+                }))
+            }
             other => Err(unknown("fabric", other, &Self::NAMES)),
         }
     }
@@ -329,6 +375,13 @@ impl fmt::Display for FabricSpec {
             Self::LeafSpine { leaves, spines, hosts } => {
                 write!(formatter, "leaf-spine:leaves={leaves},spines={spines},hosts={hosts}")
             }
+            Self::RandomRegular(RandomRegular { switches, degree, hosts, seed }) => {
+                write!(
+                    formatter,
+                    "random-regular:switches={switches},degree={degree},hosts={hosts},seed={seed}"
+                )
+            }
+            Self::Structured(structure) => structure.fmt(formatter),
         }
     }
 }
@@ -348,10 +401,17 @@ mod tests {
             "mesh:k=4,n=2",
             "fat-tree:k=8",
             "leaf-spine:leaves=8,spines=4,hosts=64",
+            "dragonfly:p=2,a=4,h=2,g=5",
+            "hyperx:s=4x3x2,k=2,t=4",
+            "random-regular:switches=20,degree=4,hosts=40,seed=7",
         ] {
             assert_eq!(text.parse::<FabricSpec>().unwrap().to_string(), text);
         }
         assert_eq!("icpp98".parse::<FabricSpec>().unwrap(), FabricSpec::Irregular(Irregular::default()));
+        let short = |text: &str| text.parse::<FabricSpec>().unwrap().to_string();
+        assert_eq!(short("dragonfly:p=2"), "dragonfly:p=2,a=4,h=2,g=9");
+        assert_eq!(short("dragonfly:p=1,a=3"), "dragonfly:p=1,a=3,h=1,g=4");
+        assert_eq!(short("hyperx:s=8"), "hyperx:s=8,k=1,t=1");
         for text in [
             "auto",
             "up-down",

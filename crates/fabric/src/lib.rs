@@ -27,6 +27,7 @@ mod ids;
 mod limits;
 pub mod read;
 mod routing;
+mod structure;
 mod summary;
 mod topology;
 mod write;
@@ -41,5 +42,6 @@ pub use routing::{
     Channel, DimensionOrder, Distances, NextLinks, Overlap, RouteFinder, Routing, ShortestPath, Ties, UpDown,
     VirtualChannels,
 };
+pub use structure::{Dragonfly, HyperX, Sizes, Structure};
 pub use summary::Summary;
 pub use topology::{Link, Topology, TopologyBuilder};

@@ -43,6 +43,9 @@ impl Topology {
             let (k, n) = (grid.radix(), grid.dimensions());
             writeln!(out, "[grid]\nk = {k}\nn = {n}\nshape = \"{shape}\"\n")?;
         }
+        if let Some(structure) = self.structure() {
+            writeln!(out, "structure = \"{structure}\"\n")?;
+        }
         let quoted = toml::Value::String;
         for switch in self.switches() {
             let (name, ports) = (quoted(self.switch_name(switch)), self.port_count(switch));
@@ -85,6 +88,9 @@ impl Topology {
             let spec = FabricSpec::Grid(shape(grid), grid.radix(), grid.dimensions());
             writeln!(out, "    {}", datum("grid", spec))?;
         }
+        if let Some(structure) = self.structure() {
+            writeln!(out, "    {}", datum("structure", structure))?;
+        }
         for switch in self.switches() {
             let (name, ports) = (escaped(&self.switch_name(switch)), self.port_count(switch));
             let rank = self.ranks().map(|ranks| datum("rank", ranks[switch.index()])).unwrap_or_default();
@@ -107,8 +113,9 @@ impl Topology {
 }
 
 /// The data of GraphML elements: element, name, type.
-const KEYS: [(&str, &str, &str); 7] = [
+const KEYS: [(&str, &str, &str); 8] = [
     ("graph", "grid", "string"),
+    ("graph", "structure", "string"),
     ("node", "kind", "string"),
     ("node", "name", "string"),
     ("node", "ports", "int"),

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use treecast_fabric::generate::Irregular;
-use treecast_fabric::{FabricSpec, RoutingPolicy};
+use treecast_fabric::generate::{Irregular, RandomRegular};
+use treecast_fabric::{Dragonfly, FabricSpec, HyperX, RoutingPolicy, Structure};
 use treecast_model::Model;
 use treecast_plan::{Arrangement, MemberId, Placement};
 use treecast_sim::{Arrivals, DestinationSets, LoadRun, Parameters};
@@ -424,8 +424,15 @@ pub(crate) fn hosts(fabric: &FabricSpec) -> f64 {
     match *fabric {
         FabricSpec::Irregular(Irregular { hosts, .. })
         | FabricSpec::Star(hosts)
-        | FabricSpec::LeafSpine { hosts, .. } => f64::from(hosts),
+        | FabricSpec::LeafSpine { hosts, .. }
+        | FabricSpec::RandomRegular(RandomRegular { hosts, .. }) => f64::from(hosts),
         FabricSpec::Grid(_, radix, dimensions) => f64::from(radix).powf(f64::from(dimensions)),
         FabricSpec::FatTree(k) => f64::from(k).powf(3.0) / 4.0,
+        FabricSpec::Structured(Structure::Dragonfly(Dragonfly { p, a, g, .. })) => {
+            [p, a, g].map(f64::from).iter().product()
+        }
+        FabricSpec::Structured(Structure::HyperX(HyperX { s, t, .. })) => {
+            s.as_slice().iter().chain([&t]).map(|&size| f64::from(size)).product()
+        }
     }
 }

@@ -93,11 +93,27 @@ pub(crate) fn recognise(
         return Err(differs(format!("it has {switches} switches, not {radix} to the power {dimensions}")));
     }
     let model = grid(shape, radix, dimensions)?;
+    let place_of = check_like(topology, &model, &grid_name)?;
+    let places = model.grid().expect("made as a grid").clone();
+    Ok(places.relinked(|link| place_of[link.index()]))
+}
+
+/// Checks that a topology equals a generated one, up to names and the order of links. Returns its link in
+/// the place of each link of the model.
+///
+/// # Errors
+/// [`FabricError::NotAGrid`] with the first difference.
+pub(crate) fn check_like(
+    topology: &Topology,
+    model: &Topology,
+    model_name: &str,
+) -> Result<Vec<LinkId>, FabricError> {
+    let differs = |reason: String| FabricError::NotAGrid { grid: model_name.into(), reason };
     if topology.host_count() != model.host_count() || topology.link_count() != model.link_count() {
         let size = |topology: &Topology| {
             format!("{} hosts and {} directed links", topology.host_count(), topology.link_count())
         };
-        return Err(differs(format!("it has {}, not {}", size(topology), size(&model))));
+        return Err(differs(format!("it has {}, not {}", size(topology), size(model))));
     }
     let mut place_of = vec![LinkId(0); model.link_count() as usize];
     for switch in model.switches() {
@@ -121,8 +137,7 @@ pub(crate) fn recognise(
             place_of[due.index()] = is;
         }
     }
-    let places = model.grid().expect("made as a grid").clone();
-    Ok(places.relinked(|link| place_of[link.index()]))
+    Ok(place_of)
 }
 
 #[cfg(test)]

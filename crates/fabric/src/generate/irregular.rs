@@ -5,7 +5,7 @@ use std::fmt;
 use rand::RngExt;
 use rand_pcg::Pcg64;
 
-use super::check_range;
+use super::{PORTS_MAX, check_range};
 use crate::error::FabricError;
 use crate::ids::{PortNumber, SwitchId};
 use crate::topology::{Topology, TopologyBuilder};
@@ -128,9 +128,6 @@ pub fn irregular(parameters: Irregular) -> Result<Topology, FabricError> {
 }
 
 const PORTS_PER_SWITCH_MAX: u32 = 1 << 16;
-
-/// The maximum number of ports of all switches together.
-const PORTS_MAX: u64 = 1 << 24;
 
 /// The generator's random stream of a seed; other components draw from other streams.
 const LINK_STREAM: u128 = 0x6c69_6e6b;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use roxmltree::{Document, Node as Element};
 
-use super::parts::{Connection, End, GridPart, Parts, SwitchPart};
+use super::parts::{Connection, End, GridPart, Parts, StructurePart, SwitchPart};
 use super::{Read, Source, without_mark};
 use crate::error::FabricError;
 use crate::fabric::FabricSpec;
@@ -19,7 +19,8 @@ use crate::fabric::FabricSpec;
 /// Edges are links in both directions, or in one if the edge or the graph is directed. Ports come from `sourceport` and
 /// `targetport`, attributes or data; an edge without them takes the lowest free ones. Two opposite directed edges that claim
 /// the same ports, or none, are one link in both directions: a directed graph links its hosts like this. A datum
-/// `grid` of the graph, such as `torus:k=4,n=2`, says that the switches form a grid; this is checked.
+/// `grid` of the graph, such as `torus:k=4,n=2`, says that the switches form a grid, and `structure`, such as
+/// `dragonfly:p=2`, that they form a dragonfly or a HyperX; this is checked.
 ///
 /// Names of data are those of the `<key>` elements (`attr.name`), whose defaults apply; other data is ignored.
 ///
@@ -53,7 +54,8 @@ pub fn graphml(file: &str, text: &str) -> Result<Read, FabricError> {
                 nodes[end.switch].ports_min.max(end.port.map_or(0, |port| port.saturating_add(1)));
         }
     }
-    let mut parts = Parts { grid: grid(graph, &data)?, ..Parts::default() };
+    let mut parts =
+        Parts { grid: grid(graph, &data)?, structure: structure(graph, &data)?, ..Parts::default() };
     connect(&mut parts, nodes, &edges, &source)?;
     Ok(Read { topology: parts.topology(&source)?, notes: Vec::new() })
 }
@@ -282,6 +284,11 @@ fn grid<'a>(graph: Element<'a, 'a>, data: &Data<'a>) -> Result<Option<GridPart>,
         FabricSpec::Grid(shape, radix, dimensions) => Ok(Some(GridPart { shape, radix, dimensions, line })),
         _ => Err(data.source.error(line, format!("'{text}' is not a grid: expected a torus or mesh"))),
     }
+}
+
+fn structure<'a>(graph: Element<'a, 'a>, data: &Data<'a>) -> Result<Option<StructurePart>, FabricError> {
+    let Some((text, line)) = data.get(graph, "structure") else { return Ok(None) };
+    StructurePart::new(text, line, data.source).map(Some)
 }
 
 /// Adds the switches in the order of their nodes, and hosts and links in the order of the edges.

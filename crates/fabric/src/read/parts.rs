@@ -6,9 +6,11 @@ use treecast_terms::nearest;
 
 use super::Source;
 use crate::error::FabricError;
-use crate::generate::{GridShape, recognise};
+use crate::fabric::FabricSpec;
+use crate::generate::{GridShape, check_like, recognise};
 use crate::hostlist::expand_hostlist;
 use crate::ids::{PortNumber, SwitchId};
+use crate::structure::Structure;
 use crate::topology::{Topology, TopologyBuilder};
 
 /// The parts of a file. Switches, hosts and links are numbered in the order of these lists.
@@ -17,6 +19,7 @@ pub(super) struct Parts {
     pub switches: Vec<SwitchPart>,
     pub connections: Vec<Connection>,
     pub grid: Option<GridPart>,
+    pub structure: Option<StructurePart>,
 }
 
 pub(super) struct SwitchPart {
@@ -47,6 +50,25 @@ pub(super) struct GridPart {
     pub radix: u32,
     pub dimensions: u32,
     pub line: usize,
+}
+
+/// The claim that the switches form a dragonfly or a HyperX.
+pub(super) struct StructurePart {
+    structure: Structure,
+    line: usize,
+}
+
+impl StructurePart {
+    /// Reads the claim from the spec of a generator.
+    pub fn new(text: &str, line: usize, source: &Source) -> Result<Self, FabricError> {
+        match text.parse::<FabricSpec>().map_err(|error| source.error(line, error))? {
+            FabricSpec::Structured(structure) => Ok(Self { structure, line }),
+            _ => {
+                Err(source
+                    .error(line, format!("'{text}' is not a structure: expected a dragonfly or hyperx")))
+            }
+        }
+    }
 }
 
 impl Parts {
@@ -125,6 +147,23 @@ impl Parts {
             }
             other => source.error(1, other),
         })?;
+        let topology = match self.structure {
+            None => topology,
+            Some(StructurePart { structure, line }) => {
+                let wrap = |error| source.error(line, error);
+                let (switches, hosts) = structure.size();
+                let (has, has_hosts) = (topology.switch_count(), topology.host_count());
+                // Before a model is built that may be much larger than the file.
+                if (switches, hosts) != (has.into(), has_hosts.into()) {
+                    let reason =
+                        format!("it has {has} switches and {has_hosts} hosts, not {switches} and {hosts}");
+                    return Err(wrap(FabricError::NotAGrid { grid: structure.to_string(), reason }));
+                }
+                let model = FabricSpec::Structured(structure).topology().map_err(wrap)?;
+                check_like(&topology, &model, &structure.to_string()).map_err(wrap)?;
+                topology.with_structure(structure)
+            }
+        };
         match self.grid {
             None => Ok(topology),
             Some(part) => recognise(&topology, part.shape, part.radix, part.dimensions)

@@ -6,7 +6,7 @@ use ::toml::Spanned;
 use serde::Deserialize;
 use treecast_terms::nearest;
 
-use super::parts::{Connection, End, GridPart, Parts, SwitchPart, no_switch};
+use super::parts::{Connection, End, GridPart, Parts, StructurePart, SwitchPart, no_switch};
 use super::{Read, Source, without_mark};
 use crate::error::FabricError;
 use crate::fabric::FabricSpec;
@@ -24,6 +24,7 @@ struct File {
     #[serde(default)]
     link: Vec<Spanned<Link>>,
     grid: Option<Spanned<Grid>>,
+    structure: Option<Spanned<String>>,
 }
 
 #[derive(Deserialize)]
@@ -77,7 +78,8 @@ enum Shape {
 /// `from_port`, `to_port`, `one_way`, `count`). Switches, hosts and links are numbered in the order of the file;
 /// those without a name are called `s0`, `s1`, `h0`, `h1` by their number. If a port is given, `count` parallel links take
 /// consecutive ports. An optional `[grid]` (`k`, `n`, and as `shape` one of `torus`,
-/// `unidirectional-torus`, `mesh`) says that the switches form a grid; this is checked.
+/// `unidirectional-torus`, `mesh`) says that the switches form a grid, and a key `structure`, such as
+/// `structure = "dragonfly:p=2"`, that they form a dragonfly or a HyperX; this is checked.
 ///
 /// # Errors
 /// [`FabricError::Malformed`].
@@ -145,8 +147,11 @@ fn explained(message: &str, about: &str) -> String {
 
 fn generated(parsed: &File, generator: &Spanned<String>, source: &Source) -> Result<Topology, FabricError> {
     let line = source.line(generator.span().start);
-    let whole =
-        parsed.switch.is_empty() && parsed.host.is_empty() && parsed.link.is_empty() && parsed.grid.is_none();
+    let whole = parsed.switch.is_empty()
+        && parsed.host.is_empty()
+        && parsed.link.is_empty()
+        && parsed.grid.is_none()
+        && parsed.structure.is_none();
     if !whole {
         return Err(source.error(line, "a generator describes the whole fabric: remove everything else"));
     }
@@ -189,6 +194,10 @@ fn explicit(parsed: File, source: &Source) -> Result<Topology, FabricError> {
         radix: grid.get_ref().k,
         dimensions: grid.get_ref().n,
     });
+    if let Some(structure) = parsed.structure {
+        let line = source.line(structure.span().start);
+        parts.structure = Some(StructurePart::new(structure.get_ref(), line, source)?);
+    }
     parts.topology(source)
 }
 

@@ -6,6 +6,7 @@ use super::{HostRecord, Link, SwitchRecord, Topology, Vertex};
 use crate::error::FabricError;
 use crate::grid::Grid;
 use crate::ids::{HostId, LinkId, PortNumber, SwitchId};
+use crate::structure::Structure;
 
 /// Builds a [`Topology`], with a check of each step.
 ///
@@ -30,6 +31,7 @@ pub struct TopologyBuilder {
     used: [BTreeMap<(SwitchId, PortNumber), LinkId>; 2],
     ranks: Option<Vec<u32>>,
     grid: Option<Grid>,
+    structure: Option<Structure>,
 }
 
 impl TopologyBuilder {
@@ -120,6 +122,11 @@ impl TopologyBuilder {
         self.grid = Some(grid);
     }
 
+    /// Declares what the switches form.
+    pub(crate) fn set_structure(&mut self, structure: Structure) {
+        self.structure = Some(structure);
+    }
+
     /// The lowest free port of a switch.
     pub fn free_port(&self, switch: SwitchId) -> Option<PortNumber> {
         let count = self.switches.get(switch.index())?.port_count;
@@ -161,6 +168,7 @@ impl TopologyBuilder {
             attached_start,
             ranks: self.ranks,
             grid: self.grid,
+            structure: self.structure,
         };
         check_connected(&topology)?;
         Ok(topology)

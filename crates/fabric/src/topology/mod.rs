@@ -7,6 +7,7 @@ pub use builder::TopologyBuilder;
 use crate::grid::Grid;
 use crate::ids::{HostId, LinkId, PortNumber, SwitchId, Vertex};
 use crate::limits;
+use crate::structure::Structure;
 
 /// A directed link. The port of a host is always 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -55,6 +56,7 @@ pub struct Topology {
     attached_start: Vec<u32>,
     ranks: Option<Vec<u32>>,
     grid: Option<Grid>,
+    structure: Option<Structure>,
 }
 
 impl Topology {
@@ -203,6 +205,17 @@ impl Topology {
     /// The same topology with the grid that its switches form.
     pub(crate) fn with_grid(mut self, grid: Grid) -> Self {
         self.grid = Some(grid);
+        self
+    }
+
+    /// The structure of a dragonfly or HyperX.
+    pub fn structure(&self) -> Option<Structure> {
+        self.structure
+    }
+
+    /// The same topology with its structure.
+    pub(crate) fn with_structure(mut self, structure: Structure) -> Self {
+        self.structure = Some(structure);
         self
     }
 

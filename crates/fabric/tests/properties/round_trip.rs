@@ -2,11 +2,17 @@
 
 use crate::{cases, fabrics};
 use proptest::prelude::*;
-use treecast_fabric::generate::{GridShape, grid};
-use treecast_fabric::{HostId, PortNumber, SwitchId, Topology, TopologyBuilder, read};
+use treecast_fabric::generate::{GridShape, dragonfly, grid};
+use treecast_fabric::{Dragonfly, HostId, PortNumber, SwitchId, Topology, TopologyBuilder, read};
 
 fn any_fabric() -> impl Strategy<Value = Topology> {
-    prop_oneof![fabrics::irregular_fabric(), fabrics::grid_fabric(), fabrics::tiered_fabric(), pieced()]
+    prop_oneof![
+        fabrics::irregular_fabric(),
+        fabrics::grid_fabric(),
+        fabrics::tiered_fabric(),
+        fabrics::direct_fabric(),
+        pieced()
+    ]
 }
 
 /// A ring of switches built in random order, with names, ranks and one-way links.
@@ -170,4 +176,24 @@ fn two_one_way_links_are_not_one_link_of_a_grid() {
     let error = read::toml("f.toml", &[rest, &way(0, 1), &way(1, 0)].concat()).unwrap_err().to_string();
     let reason = "s0:0>s1:1 should be bidirectional";
     assert_eq!(error, format!("f.toml:1: this is not mesh:k=2,n=1: {reason}"));
+}
+
+#[test]
+fn a_changed_dragonfly_is_refused() {
+    let text = dragonfly(Dragonfly::balanced(1)).unwrap().to_toml();
+    let error = |text: &str| read::toml("f.toml", text).unwrap_err().to_string();
+    assert_eq!(
+        error(&text.replace("h=1,g=3", "h=1,g=2")),
+        "f.toml:1: this is not dragonfly:p=1,a=2,h=1,g=2: it has 6 switches and 6 hosts, not 4 and 4"
+    );
+    let (rest, _) = text.rsplit_once("[[link]]").unwrap();
+    assert_eq!(
+        error(rest),
+        "f.toml:1: this is not dragonfly:p=1,a=2,h=1,g=3: it has 6 hosts and 22 directed links, not 6 hosts and 24 \
+         directed links"
+    );
+    assert_eq!(
+        error(&text.replace("dragonfly:p=1,a=2,h=1,g=3", "star:4")),
+        "f.toml:1: 'star:4' is not a structure: expected a dragonfly or hyperx"
+    );
 }
