@@ -97,6 +97,8 @@ models! {
     Smp, smp, "smp";
     /// Rings of the Scalable Coherent Interface.
     Sci, sci, "sci";
+    /// Hosts on Ethernet that run Treecast's nodes.
+    Ethernet, ethernet, "ethernet";
 }
 
 impl Model {

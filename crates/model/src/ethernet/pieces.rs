@@ -1,0 +1,80 @@
+//! The cuts of a message.
+
+use treecast_terms::{Bytes, Picoseconds};
+
+use super::parameters::Parameters;
+
+/// The maximum number of units of a message.
+pub(super) const UNITS_MAX: u64 = 1 << 11;
+
+/// A message cut into pieces, and these grouped into units, which a run moves at once: so a run is
+/// bounded, and a unit costs as much CPU time as its pieces. Messages of up to [`UNITS_MAX`] pieces
+/// have units of one piece. Of longer messages the last piece is late by up to one unit on each
+/// step of the tree.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Pieces {
+    message: Bytes,
+    piece: Bytes,
+    pieces_per_unit: u64,
+}
+
+impl Pieces {
+    /// The cuts of a message of at least 1 byte.
+    pub fn new(message: Bytes, parameters: &Parameters) -> Self {
+        let pieces = message.0.div_ceil(parameters.piece.0);
+        Self { message, piece: parameters.piece, pieces_per_unit: pieces.div_ceil(UNITS_MAX) }
+    }
+
+    /// The number of pieces.
+    pub fn count(self) -> u64 {
+        self.message.0.div_ceil(self.piece.0)
+    }
+
+    /// The number of units.
+    pub fn units(self) -> u32 {
+        self.count().div_ceil(self.pieces_per_unit) as u32
+    }
+
+    /// The length of a unit.
+    pub fn length(self, unit: u32) -> Bytes {
+        // The last unit may be shorter. No unit is longer than the message, so nothing overflows.
+        let full = self.pieces_per_unit * self.piece.0.min(self.message.0);
+        Bytes(full.min(self.message.0 - u64::from(unit) * full))
+    }
+
+    /// The CPU time of a unit, of which each piece costs `each`, and each KB `per_kb`.
+    pub fn work(self, unit: u32, each: Picoseconds, per_kb: Picoseconds) -> Picoseconds {
+        let length = self.length(unit);
+        let pieces = length.0.div_ceil(self.piece.0);
+        Picoseconds(pieces * each.0) + by_length(length, per_kb)
+    }
+}
+
+/// The CPU time of a length, rounded up to picoseconds.
+pub(super) fn by_length(length: Bytes, per_kb: Picoseconds) -> Picoseconds {
+    Picoseconds((u128::from(length.0) * u128::from(per_kb.0)).div_ceil(1_000) as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn units_add_up_to_the_message_and_its_pieces(message in 1..1_u64 << 40, piece in 1..=1_u64 << 20) {
+            let parameters = Parameters { piece: Bytes(piece), ..Parameters::default() };
+            let pieces = Pieces::new(Bytes(message), &parameters);
+            prop_assert!(u64::from(pieces.units()) <= UNITS_MAX);
+            let one = Picoseconds(1);
+            let (mut bytes, mut count) = (0, 0);
+            for unit in 0..pieces.units() {
+                prop_assert!(pieces.length(unit).0 > 0);
+                bytes += pieces.length(unit).0;
+                count += pieces.work(unit, one, Picoseconds::ZERO).0;
+            }
+            prop_assert_eq!((bytes, count), (message, pieces.count()));
+        }
+    }
+}
