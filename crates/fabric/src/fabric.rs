@@ -11,7 +11,9 @@ use crate::generate::{
     leaf_spine, random_regular, star,
 };
 use crate::ids::SwitchId;
-use crate::routing::{DimensionOrder, Routing, ShortestPath, Ties, UpDown, VirtualChannels};
+use crate::routing::{
+    DimensionOrder, Minimal, Routing, ShortestPath, Ties, UpDown, Valiant, VirtualChannels,
+};
 use crate::structure::{Dragonfly, HyperX, Sizes, Structure};
 use crate::topology::Topology;
 
@@ -34,6 +36,9 @@ impl Fabric {
                 let routing = DimensionOrder::new(&topology, VirtualChannels::Dateline, Ties::Up)?;
                 Routing::DimensionOrder(routing)
             }
+            RoutingPolicy::Auto if topology.structure().is_some() => {
+                Routing::Minimal(Minimal::new(&topology)?)
+            }
             RoutingPolicy::Auto => Routing::UpDown(UpDown::new(&topology)?),
             RoutingPolicy::UpDown { root, channels } => {
                 let routing = match root {
@@ -48,6 +53,9 @@ impl Fabric {
             RoutingPolicy::DimensionOrder { channels, ties } => {
                 Routing::DimensionOrder(DimensionOrder::new(&topology, channels, ties)?)
             }
+            RoutingPolicy::Minimal => Routing::Minimal(Minimal::new(&topology)?),
+            RoutingPolicy::Valiant => Routing::Valiant(Valiant::new(&topology)?),
+            RoutingPolicy::Ugal => Routing::Valiant(Valiant::ugal(&topology)?),
         };
         Ok(Self { topology, routing })
     }
@@ -74,7 +82,8 @@ impl Fabric {
 /// The choice of a routing.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum RoutingPolicy {
-    /// Dimension order with dateline channels on tori and meshes, up*/down* with one virtual channel elsewhere.
+    /// Dimension order with dateline channels on tori and meshes, minimal routing on dragonflies and HyperX
+    /// networks, up*/down* with one virtual channel elsewhere.
     #[default]
     Auto,
     /// Up*/down*.
@@ -96,11 +105,18 @@ pub enum RoutingPolicy {
         /// The direction where both around a ring are equally long.
         ties: Ties,
     },
+    /// Minimal routing on a dragonfly or HyperX.
+    Minimal,
+    /// By a random intermediate for every packet, on a dragonfly or HyperX.
+    Valiant,
+    /// The minimal route or one by a random intermediate, by the queues at the sender's switch.
+    Ugal,
 }
 
 impl RoutingPolicy {
     /// The names it is read from.
-    pub const NAMES: [&str; 4] = ["auto", "up-down", "shortest-path", "dimension-order"];
+    pub const NAMES: [&str; 7] =
+        ["auto", "up-down", "shortest-path", "dimension-order", "minimal", "valiant", "ugal"];
 }
 
 /// The value of `channels`, 1 by default.
@@ -117,11 +133,14 @@ impl FromStr for RoutingPolicy {
     type Err = SpecError;
 
     /// Reads `auto`, `up-down`, `up-down:root=3,channels=2`, `shortest-path`, `shortest-path:channels=2`,
-    /// `dimension-order`, `dimension-order:channels=none|dateline|balanced,ties=up|even`.
+    /// `dimension-order`, `dimension-order:channels=none|dateline|balanced,ties=up|even`, `minimal`, `valiant`, `ugal`.
     fn from_str(text: &str) -> Result<Self, SpecError> {
         let spec: NameAndOptions = text.parse()?;
         match spec.name() {
             "auto" => spec.only(&[]).map(|()| Self::Auto),
+            "minimal" => spec.only(&[]).map(|()| Self::Minimal),
+            "valiant" => spec.only(&[]).map(|()| Self::Valiant),
+            "ugal" => spec.only(&[]).map(|()| Self::Ugal),
             "up-down" => {
                 spec.only(&["root", "channels"])?;
                 let root = spec.value("root", "the number of a switch")?.map(SwitchId);
@@ -161,6 +180,9 @@ impl fmt::Display for RoutingPolicy {
         let channels = |channels: u8| (channels != 1).then(|| format!("channels={channels}"));
         let (name, options) = match *self {
             Self::Auto => ("auto", vec![]),
+            Self::Minimal => ("minimal", vec![]),
+            Self::Valiant => ("valiant", vec![]),
+            Self::Ugal => ("ugal", vec![]),
             Self::UpDown { root, channels: count } => {
                 let root = root.map(|root| format!("root={}", root.0));
                 ("up-down", root.into_iter().chain(channels(count)).collect())
@@ -424,6 +446,9 @@ mod tests {
             "dimension-order:channels=none",
             "dimension-order:ties=even",
             "dimension-order:channels=balanced,ties=even",
+            "minimal",
+            "valiant",
+            "ugal",
         ] {
             assert_eq!(text.parse::<RoutingPolicy>().unwrap().to_string(), text);
         }

@@ -39,8 +39,8 @@ pub use host_names::HostNames;
 pub use hostlist::{HostlistError, expand_hostlist};
 pub use ids::{HostId, LinkId, PortNumber, SwitchId, Vertex};
 pub use routing::{
-    Channel, DimensionOrder, Distances, NextLinks, Overlap, RouteFinder, Routing, ShortestPath, Ties, UpDown,
-    VirtualChannels,
+    Channel, DimensionOrder, Distances, Minimal, NextLinks, Overlap, RouteFinder, Routing, ShortestPath,
+    Ties, UpDown, Valiant, VirtualChannels,
 };
 pub use structure::{Dragonfly, HyperX, Sizes, Structure};
 pub use summary::Summary;

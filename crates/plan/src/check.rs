@@ -30,8 +30,11 @@ fn check_route(fabric: &Fabric, placement: &Placement, worm: &Worm) -> Result<()
         (WormKind::Tree, _) => check_tree(fabric, placement, worm),
         (WormKind::Local, false) => Err("a local worm crosses no links".into()),
         (WormKind::Path, true) => Err("a path worm needs its route".into()),
-        (WormKind::Path, false) if matches!(fabric.routing(), Routing::ShortestPath(_)) => {
-            Err("a path worm needs up*/down* or dimension-order routing, this is shortest-path".into())
+        (WormKind::Path, false)
+            if !matches!(fabric.routing(), Routing::UpDown(_) | Routing::DimensionOrder(_)) =>
+        {
+            let routing = fabric.routing().name();
+            Err(format!("a path worm needs up*/down* or dimension-order routing, this is {routing}"))
         }
         (_, true) => Ok(()),
         (_, false) => check_connected(fabric, placement, worm),

@@ -105,6 +105,9 @@ impl Case {
         let policy = match self.routing.parse().unwrap() {
             RoutingPolicy::UpDown { root, .. } => RoutingPolicy::UpDown { root, channels: 1 },
             RoutingPolicy::ShortestPath { .. } => RoutingPolicy::ShortestPath { channels: 1 },
+            RoutingPolicy::Minimal | RoutingPolicy::Valiant | RoutingPolicy::Ugal => {
+                RoutingPolicy::UpDown { root: None, channels: 1 }
+            }
             _ => RoutingPolicy::DimensionOrder { channels: VirtualChannels::None, ties: Ties::Up },
         };
         self.routing = policy.to_string();
@@ -225,7 +228,17 @@ fn fabrics() -> impl Strategy<Value = (String, String)> {
         };
         (spec, routing.to_string())
     });
-    prop_oneof![3 => adaptive, 2 => dimension_order]
+    let direct = select(vec![
+        "dragonfly:p=1",
+        "dragonfly:p=2",
+        "dragonfly:p=1,a=3,h=2,g=4",
+        "hyperx:s=3x3,k=2,t=2",
+        "hyperx:s=2x3x2",
+        "hyperx:s=6,t=2",
+    ]);
+    let of_packets = (direct, select(vec!["minimal", "valiant", "ugal"]))
+        .prop_map(|(spec, routing)| (spec.to_string(), routing.to_string()));
+    prop_oneof![3 => adaptive, 2 => dimension_order, 2 => of_packets]
 }
 
 fn parameters() -> impl Strategy<Value = String> {

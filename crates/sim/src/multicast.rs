@@ -66,7 +66,7 @@ impl Multicast {
     ) -> Result<Self, SimError> {
         let packets = packet_count(multicast.message, parameters.packet_flits)?;
         let placement = plan.placement().clone();
-        let finder = PathFinder::new(fabric, plan, parameters);
+        let finder = PathFinder::new(fabric, plan, parameters, multicast.number);
         let mut participants = vec![Participant { member: plan.root(), sends: 0..0 }];
         let mut worms = Vec::with_capacity(plan.worms().len());
         for worm in plan.worms() {
@@ -77,7 +77,7 @@ impl Multicast {
             worms.push(RunningWorm {
                 kind: worm.kind,
                 receivers: first as u32..participants.len() as u32,
-                path: finder.path(worm),
+                path: finder.path(worm, worms.len() as u32),
             });
         }
         let mut by_member: Vec<(MemberId, u32)> =

@@ -4,10 +4,12 @@
 use std::collections::BTreeMap;
 
 use fixedbitset::FixedBitSet;
+use rand::RngExt;
 use rand_pcg::Pcg64;
 use smallvec::SmallVec;
 use treecast_fabric::{
-    Channel, Fabric, HostId, LinkId, NextLinks, RouteFinder, Routing, SwitchId, Topology, UpDown, Vertex,
+    Channel, Fabric, HostId, LinkId, NextLinks, RouteFinder, Routing, SwitchId, Topology, UpDown, Valiant,
+    Vertex,
 };
 use treecast_plan::{Placement, Plan, Worm, WormKind};
 use treecast_terms::Flits;
@@ -19,6 +21,9 @@ use crate::parameters::{Adaptive, Headers, Parameters, RoutingStart};
 pub(crate) enum Progress {
     /// A unicast with adaptive routing: whether it has taken a down link of up*/down* routing.
     Adaptive { gone_down: bool },
+    /// By an intermediate of Valiant routing, or by the minimal route without one: how many switches it has
+    /// passed. At the first switch UGAL routing may still choose the minimal route.
+    Detour { intermediate: Option<u32>, passed: u32 },
     /// Along a given path: how many switches it has passed.
     Fixed { passed: u32 },
     /// Up to a switch above all destinations, `links_left` links away.
@@ -48,11 +53,22 @@ pub(crate) struct WormPath {
 }
 
 impl WormPath {
-    /// The progress of a packet at injection.
-    pub fn initial_progress(&self) -> Progress {
+    /// The progress of a packet at injection. The intermediate of a packet depends on nothing else that
+    /// happens, so that both simulators draw the same.
+    pub fn initial_progress(&self, seed: u64, packet: u32) -> Progress {
         match &self.kind {
             PathKind::Local => unreachable!("local worms are not injected"),
             PathKind::Adaptive { .. } => Progress::Adaptive { gone_down: false },
+            PathKind::Detour { intermediate_count, multicast, worm, .. } => {
+                let state = u128::from(seed) << 64
+                    ^ u128::from(*worm) << 96
+                    ^ u128::from(packet) << 44
+                    ^ u128::from(*multicast);
+                let mut random = Pcg64::new(state, INTERMEDIATE_STREAM);
+                let intermediate =
+                    (*intermediate_count > 0).then(|| random.random_range(0..*intermediate_count));
+                Progress::Detour { intermediate, passed: 0 }
+            }
             PathKind::Fixed { .. } => Progress::Fixed { passed: 0 },
             PathKind::Tree(tree) => Progress::Ascending { links_left: tree.links_up },
         }
@@ -65,6 +81,16 @@ enum PathKind {
     Local,
     /// To a host on a switch, by shortest legal routes.
     Adaptive { host: HostId, switch: SwitchId },
+    /// By random intermediates, one for each packet.
+    Detour {
+        from: HostId,
+        to: HostId,
+        routing: Valiant,
+        intermediate_count: u32,
+        /// The number of the multicast, and the position of the worm in its plan.
+        multicast: u64,
+        worm: u32,
+    },
     /// Along a given path.
     Fixed {
         first: Channel,
@@ -110,21 +136,24 @@ pub(crate) struct PathFinder<'a> {
     fabric: &'a Fabric,
     placement: &'a Placement,
     parameters: &'a Parameters,
+    /// The number of the multicast.
+    multicast: u64,
 }
 
 impl<'a> PathFinder<'a> {
-    pub fn new(fabric: &'a Fabric, plan: &'a Plan, parameters: &'a Parameters) -> Self {
-        Self { fabric, placement: plan.placement(), parameters }
+    pub fn new(fabric: &'a Fabric, plan: &'a Plan, parameters: &'a Parameters, multicast: u64) -> Self {
+        Self { fabric, placement: plan.placement(), parameters, multicast }
     }
 
-    pub fn path(&self, worm: &Worm) -> WormPath {
-        let (header, kind) = self.header_and_kind(worm);
+    /// The path of the worm at a position of the plan.
+    pub fn path(&self, worm: &Worm, position: u32) -> WormPath {
+        let (header, kind) = self.header_and_kind(worm, position);
         let header = if self.parameters.headers == Headers::Free { Flits::ZERO } else { header };
         WormPath { header, kind }
     }
 
     /// The kind of a worm's path, and the length of its header where headers count.
-    fn header_and_kind(&self, worm: &Worm) -> (Flits, PathKind) {
+    fn header_and_kind(&self, worm: &Worm, position: u32) -> (Flits, PathKind) {
         let (fabric, topology) = (self.fabric, self.fabric.topology());
         let host_of = |member| self.placement.host_of(member);
         let unicast_header = self.parameters.unicast_header_flits;
@@ -133,6 +162,15 @@ impl<'a> PathFinder<'a> {
             WormKind::Unicast if worm.route.is_empty() && is_adaptive(fabric.routing()) => {
                 let host = host_of(worm.to[0]);
                 (unicast_header, PathKind::Adaptive { host, switch: topology.switch_of(host) })
+            }
+            WormKind::Unicast
+                if worm.route.is_empty()
+                    && let Routing::Valiant(routing) = *fabric.routing() =>
+            {
+                let (from, to) = (host_of(worm.from), host_of(worm.to[0]));
+                let intermediate_count = routing.intermediate_count(topology, from, to);
+                let (multicast, worm) = (self.multicast, position);
+                (unicast_header, PathKind::Detour { from, to, routing, intermediate_count, multicast, worm })
             }
             WormKind::Unicast => {
                 let mut route = worm.route.clone();
@@ -181,6 +219,9 @@ impl<'a> PathFinder<'a> {
 /// The random choices of a switch come from the stream with this number plus the switch's.
 const ADAPTIVE_STREAM: u128 = 0x6164_6170 << 32;
 
+/// The intermediates of packets come from this stream.
+const INTERMEDIATE_STREAM: u128 = 0x696e_7465_726d;
+
 /// The generator of a switch's random choices: of n free outputs it takes number `random_range(0..n)`.
 pub(crate) fn random_stream(seed: u64, switch: SwitchId) -> Pcg64 {
     Pcg64::new(u128::from(seed), ADAPTIVE_STREAM + u128::from(switch.0))
@@ -188,7 +229,7 @@ pub(crate) fn random_stream(seed: u64, switch: SwitchId) -> Pcg64 {
 
 /// Whether switches choose among links and virtual channels when a packet arrives.
 fn is_adaptive(routing: &Routing) -> bool {
-    !matches!(routing, Routing::DimensionOrder(_))
+    matches!(routing, Routing::UpDown(_) | Routing::ShortestPath(_))
 }
 
 /// The routing function of all switches.
@@ -204,7 +245,7 @@ pub(crate) struct Router<'a> {
 #[derive(Clone, Copy)]
 struct Candidates<'a> {
     topology: &'a Topology,
-    /// Virtual channels of a link that a packet may choose among; 1 on tori and meshes, where the routing assigns the channel.
+    /// Virtual channels of a link that a packet may choose among; 1 where the routing assigns the channel.
     channels: u8,
     /// Links that a packet may choose among.
     links_max: usize,
@@ -286,7 +327,28 @@ impl<'a> Router<'a> {
                 fields.max().unwrap_or_default()
             }
             PathKind::Local => Flits::ZERO,
-            _ => self.flits_to_route(path, path.initial_progress()),
+            _ => self.flits_to_route(path, path.initial_progress(0, 0)),
+        }
+    }
+
+    /// The progress of a packet whose route is chosen at its first switch: by UGAL routing, from the flits
+    /// that wait for a link. Any other progress remains.
+    pub fn chosen(&self, path: &WormPath, progress: Progress, waiting: impl Fn(LinkId) -> u64) -> Progress {
+        match (&path.kind, progress) {
+            (
+                PathKind::Detour { from, to, routing, .. },
+                Progress::Detour { intermediate: Some(_), passed: 0 },
+            ) if routing.is_adaptive() => {
+                let cost = |intermediate: Option<u32>| {
+                    let route = routing.route(self.fabric.topology(), *from, *to, intermediate);
+                    // Without injection and ejection.
+                    waiting(route[1].link) * (route.len() as u64 - 2)
+                };
+                let Progress::Detour { intermediate, .. } = progress else { return progress };
+                let is_minimal = cost(None) <= cost(intermediate);
+                Progress::Detour { intermediate: intermediate.filter(|_| !is_minimal), passed: 0 }
+            }
+            _ => progress,
         }
     }
 
@@ -310,6 +372,15 @@ impl<'a> Router<'a> {
                 } else {
                     Branch { outputs: self.towards(*switch, at, gone_down), progress }
                 });
+            }
+            (PathKind::Detour { from, to, routing, .. }, Progress::Detour { intermediate, passed }) => {
+                let route = routing.route(topology, *from, *to, intermediate);
+                let next = passed as usize + 1;
+                let progress = match next + 1 == route.len() {
+                    true => Progress::Ejecting,
+                    false => Progress::Detour { intermediate, passed: passed + 1 },
+                };
+                copies.push(Branch { outputs: Outputs::from_slice(&route[next..=next]), progress });
             }
             (PathKind::Fixed { stops, .. }, Progress::Fixed { passed }) => {
                 let stop = &stops[passed as usize];

@@ -67,7 +67,7 @@ fn table(fabric: &Fabric) -> String {
     for switch in topology.switches().take(SWITCHES_SHOWN) {
         let level = match fabric.routing() {
             Routing::UpDown(routing) => routing.level(switch).to_string(),
-            Routing::ShortestPath(_) | Routing::DimensionOrder(_) => "-".into(),
+            _ => "-".into(),
         };
         let hosts: Vec<String> =
             topology.hosts_of(switch).iter().map(|&host| topology.host_name(host)).collect();

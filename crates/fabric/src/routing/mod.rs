@@ -1,6 +1,7 @@
 //! Routing: the links that packets may take.
 
 mod dimension_order;
+mod direct;
 mod next_links;
 mod ports;
 mod route_finder;
@@ -9,6 +10,7 @@ mod tree_worm;
 mod up_down;
 
 pub use dimension_order::{DimensionOrder, Ties, VirtualChannels};
+pub use direct::{Minimal, Valiant};
 pub use next_links::NextLinks;
 pub use route_finder::RouteFinder;
 pub use shortest_path::ShortestPath;
@@ -37,37 +39,47 @@ pub enum Routing {
     ShortestPath(ShortestPath),
     /// Dimension order on a torus or mesh.
     DimensionOrder(DimensionOrder),
+    /// Minimal on a dragonfly or HyperX.
+    Minimal(Minimal),
+    /// By random intermediates on a dragonfly or HyperX: Valiant, UGAL.
+    Valiant(Valiant),
 }
 
 impl Routing {
     /// The maximum number of virtual channels of a link.
     pub const VIRTUAL_CHANNELS_MAX: u8 = 16;
 
-    /// Its name: `up-down`, `shortest-path`, `dimension-order`.
+    /// Its name: `up-down`, `shortest-path`, `dimension-order`, `minimal`, `valiant`, `ugal`.
     pub fn name(&self) -> &'static str {
         match self {
             Self::UpDown(_) => "up-down",
             Self::ShortestPath(_) => "shortest-path",
             Self::DimensionOrder(_) => "dimension-order",
+            Self::Minimal(_) => "minimal",
+            Self::Valiant(routing) if routing.is_adaptive() => "ugal",
+            Self::Valiant(_) => "valiant",
         }
     }
 
-    /// The number of virtual channels per link. In dimension order the route determines the channel of a packet; on
+    /// The number of virtual channels per link. The route determines the channel of a packet; on
     /// up*/down* and shortest-path networks a packet may take any virtual channel of a link.
     pub fn virtual_channel_count(&self) -> u8 {
         match self {
             Self::UpDown(routing) => routing.virtual_channel_count(),
             Self::ShortestPath(routing) => routing.virtual_channel_count(),
             Self::DimensionOrder(routing) => routing.virtual_channel_count(),
+            Self::Minimal(routing) => routing.virtual_channel_count(),
+            Self::Valiant(routing) => routing.virtual_channel_count(),
         }
     }
 
-    /// Whether the fabric determines the route between any two hosts: dimension order always does, the others
-    /// do if the switches form a tree.
+    /// Whether the fabric determines the route between any two hosts: dimension order and minimal routing
+    /// always do, up*/down* and shortest-path routing do if the switches form a tree.
     pub fn is_deterministic(&self, topology: &Topology) -> bool {
         match self {
             Self::UpDown(_) | Self::ShortestPath(_) => topology.is_tree(),
-            Self::DimensionOrder(_) => true,
+            Self::DimensionOrder(_) | Self::Minimal(_) => true,
+            Self::Valiant(_) => false,
         }
     }
 
@@ -83,7 +95,7 @@ impl Routing {
     pub fn up_down(&self) -> Option<&UpDown> {
         match self {
             Self::UpDown(routing) => Some(routing),
-            Self::ShortestPath(_) | Self::DimensionOrder(_) => None,
+            _ => None,
         }
     }
 }

@@ -1,11 +1,11 @@
 //! Routes from host to host.
 
-use super::{Channel, NextLinks, Routing, UpDown, end};
+use super::{Channel, Minimal, NextLinks, Routing, UpDown, Valiant, end};
 use crate::ids::{HostId, LinkId, SwitchId};
 use crate::topology::Topology;
 
 /// Finds routes between hosts: those that the fabric determines, or representative ones of adaptive routing, which take the
-/// lowest-numbered link at each step. Consecutive queries for routes to one switch share a search.
+/// lowest-numbered link at each step; of routing by random intermediates, the minimal ones. Consecutive queries for routes to one switch share a search.
 ///
 /// ```
 /// use treecast_fabric::{Fabric, FabricSpec, HostId, RouteFinder};
@@ -26,6 +26,8 @@ enum Search<'a> {
     UpDown(UpwardSearch<'a>),
     ShortestPath(NextLinks<'a>),
     DimensionOrder(&'a super::DimensionOrder),
+    Minimal(Minimal),
+    Valiant(Valiant),
 }
 
 impl<'a> RouteFinder<'a> {
@@ -37,6 +39,8 @@ impl<'a> RouteFinder<'a> {
                 Search::ShortestPath(NextLinks::new(topology, routing).expect("shortest paths are adaptive"))
             }
             Routing::DimensionOrder(routing) => Search::DimensionOrder(routing),
+            Routing::Minimal(routing) => Search::Minimal(*routing),
+            Routing::Valiant(routing) => Search::Valiant(*routing),
         };
         Self { topology, search }
     }
@@ -58,6 +62,8 @@ impl<'a> RouteFinder<'a> {
                         at = end(topology, link);
                     }
                 }
+                Search::Minimal(routing) => return routing.route(topology, from, to),
+                Search::Valiant(routing) => return routing.route(topology, from, to, None),
                 Search::DimensionOrder(routing) => {
                     route.extend(routing.channels(topology, routing.links(topology, origin, target)));
                 }

@@ -1,6 +1,7 @@
 //! Properties of every fabric, file and route.
 
 mod dimension_order;
+mod direct;
 mod docs;
 mod fabrics;
 mod malformed;

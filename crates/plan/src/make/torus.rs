@@ -45,7 +45,7 @@ impl<'a> TorusMaker<'a> {
         let chain = |form| match (form, fabric.routing()) {
             (Form::StoreAndForward, _) => Ok(Chain::StoreAndForward),
             (Form::Worm, Routing::DimensionOrder(routing)) => Ok(Chain::Worm(routing)),
-            (Form::Worm, routing @ (Routing::UpDown(_) | Routing::ShortestPath(_))) => {
+            (Form::Worm, routing) => {
                 Err(PlanError::NeedsDimensionOrder { scheme: name, routing: routing.name() })
             }
         };

@@ -222,6 +222,9 @@ impl PlanDocument {
             RoutingPolicy::UpDown { .. } => routing == "up-down",
             RoutingPolicy::ShortestPath { .. } => routing == "shortest-path",
             RoutingPolicy::DimensionOrder { .. } => routing == "dimension-order",
+            policy @ (RoutingPolicy::Minimal | RoutingPolicy::Valiant | RoutingPolicy::Ugal) => {
+                routing == policy.to_string()
+            }
         };
         if !fits {
             return Err(PlanError::Unsound(format!(

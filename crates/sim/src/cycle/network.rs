@@ -272,6 +272,22 @@ impl<'a> Network<'a> {
         any
     }
 
+    /// The flits in the buffers at the end of a link, and those of the copies that have requested it in earlier
+    /// cycles.
+    fn waiting_for(&self, now: Cycles, switch: SwitchId, link: LinkId) -> u64 {
+        let first = link.index() * self.channels;
+        let buffered: u64 =
+            self.buffers[first..first + self.channels].iter().map(|buffer| buffer.taken).sum();
+        let heads = self.inputs[switch.index()].iter().filter_map(|&input| self.buffers[input].head.as_ref());
+        let earlier = heads.filter(|head| head.routed.is_some_and(|routed| routed < now));
+        let requested = earlier.flat_map(|head| {
+            let waiting = head.copies.iter().filter(|copy| copy.output.is_none());
+            let asked = waiting.filter(|copy| copy.branch.outputs.iter().any(|output| output.link == link));
+            asked.map(|_| head.length_onward())
+        });
+        buffered + requested.sum::<u64>()
+    }
+
     fn route_head(
         &mut self,
         now: Cycles,
@@ -302,9 +318,13 @@ impl<'a> Network<'a> {
             return false;
         }
         head.routed = Some(now);
+        let waiting = |link| self.waiting_for(now, switch, link);
+        let progress = self.router.chosen(path, packet.progress, waiting);
         let mut branches = Vec::new();
-        self.router.branches(path, switch, packet.progress, &mut branches);
-        head.copies = branches.into_iter().map(|branch| Copy { branch, output: None, sent: 0 }).collect();
+        self.router.branches(path, switch, progress, &mut branches);
+        let copies = branches.into_iter().map(|branch| Copy { branch, output: None, sent: 0 });
+        let head = self.buffers[buffer].head.as_mut().expect("the head has just been routed");
+        head.copies = copies.collect();
         true
     }
 
@@ -342,7 +362,11 @@ impl<'a> Network<'a> {
     ) -> Option<Injection> {
         let payload = multicasts[&id.multicast].multicast.payload(id.packet);
         let path = multicasts.path(id);
-        let packet = Packet { id, progress: path.initial_progress(), length: (payload + path.header).0 };
+        let packet = Packet {
+            id,
+            progress: path.initial_progress(self.setting.seed, id.packet),
+            length: (payload + path.header).0,
+        };
         let needed = if self.is_wormhole() { 1 } else { packet.length };
         let entries = self.router.injection_channels(path, host);
         let channel = entries.into_iter().find(|&channel| self.room(channel) >= needed)?;

@@ -39,13 +39,13 @@ enum Way<'a> {
 const TABLE_SWITCHES_MAX: u32 = 1024;
 
 impl<'a> NextLinks<'a> {
-    /// An empty cache. `None` in dimension order, where every packet has only one path: see
-    /// [`RouteFinder`](crate::RouteFinder).
+    /// An empty cache. `None` where the route of a packet is fixed at its source: in dimension order, see
+    /// [`RouteFinder`](crate::RouteFinder), and on dragonflies and HyperX networks.
     pub fn new(topology: &'a Topology, routing: &'a Routing) -> Option<Self> {
         let adaptive = match routing {
             Routing::UpDown(routing) => Adaptive::UpDown(routing),
             Routing::ShortestPath(routing) => Adaptive::ShortestPath(routing),
-            Routing::DimensionOrder(_) => return None,
+            Routing::DimensionOrder(_) | Routing::Minimal(_) | Routing::Valiant(_) => return None,
         };
         let levelled = match adaptive {
             Adaptive::UpDown(routing) if topology.switch_count() > TABLE_SWITCHES_MAX => {

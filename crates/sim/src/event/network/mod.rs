@@ -92,6 +92,14 @@ struct Input {
     taken: Flits,
 }
 
+impl Input {
+    /// How many flits of the departing packet have left, as far as that is visible.
+    fn left(&self, now: Cycles) -> u64 {
+        let Some(Departure { since, length, stripped }) = self.departure else { return 0 };
+        if since < now { length.0.min(now.0 - since.0 + stripped.0) } else { 0 }
+    }
+}
+
 /// The request of a copy for an output. The order of the fields is the order of service; `since` is zero where the arbitration
 /// ignores age.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -128,6 +136,7 @@ pub(super) struct Network<'a> {
     parameters: &'a Parameters,
     router: Router<'a>,
     virtual_channels: u32,
+    seed: u64,
     inputs: Vec<Input>,
     /// By link.
     outputs: Vec<Output>,
@@ -155,6 +164,7 @@ impl<'a> Network<'a> {
             parameters,
             router: Router::new(setting.fabric, parameters),
             virtual_channels,
+            seed: setting.seed,
             inputs: vec![Input::default(); links * virtual_channels as usize],
             outputs: vec![Output::default(); links],
             injections: topology.hosts().map(|_| Injection::default()).collect(),
@@ -173,7 +183,7 @@ impl<'a> Network<'a> {
         let multicast = &in_flight[slot];
         let path = &multicast.worms[worm as usize].path;
         let length = multicast.payload(packet) + path.header;
-        let progress = path.initial_progress();
+        let progress = path.initial_progress(self.seed, packet);
         self.injections[host.index()].queue.push_back(Packet {
             slot,
             worm,
@@ -188,8 +198,10 @@ impl<'a> Network<'a> {
     /// The packet at the head of a buffer is routed: its copies request outputs.
     pub fn routed(&mut self, now: Cycles, in_flight: &mut InFlight, input: InputId) {
         let at = self.switch_of(input);
+        let mut packet = self.inputs[input.index()].queue[0];
+        let path = &in_flight[packet.slot].worms[packet.worm as usize].path;
+        packet.progress = self.router.chosen(path, packet.progress, |link| self.waiting_for(now, link));
         let state = &mut self.inputs[input.index()];
-        let packet = state.queue[0];
         let path = &mut in_flight.get_mut(packet.slot).worms[packet.worm as usize].path;
         state.length_onward = packet.length - self.router.stripped(path, packet.progress);
         self.router.branches(path, at, packet.progress, &mut self.branches);
@@ -305,6 +317,17 @@ impl<'a> Network<'a> {
         }
         let departure = state.departure.filter(|departure| missing <= departure.length)?;
         Some(departure.left_at(missing))
+    }
+
+    /// The flits in the buffers at the end of a link, and those of the copies that have requested it in earlier
+    /// cycles.
+    fn waiting_for(&self, now: Cycles, link: LinkId) -> u64 {
+        let first = (link.0 * self.virtual_channels) as usize;
+        let buffers = &self.inputs[first..first + self.virtual_channels as usize];
+        let buffered = buffers.iter().map(|state| state.taken.0 - state.left(now));
+        let requests = self.outputs[link.index()].waiting.iter();
+        let requested = requests.map(|request| self.inputs[request.input.index()].length_onward.0);
+        buffered.chain(requested).sum()
     }
 
     fn input_at(&self, channel: Channel) -> InputId {
