@@ -43,7 +43,7 @@ def load(
     are as for `plan` and `simulate`. `message` is the length of each message in flits; None means one packet. `arrivals`
     is the arrival process: `exponential`, `fixed`, `bernoulli`, `burst:size=8`; `destination_sets` the choice of destinations:
     `random`, `fixed`, `neighbours`, `hot-spot:percent=10`, and with `degree` 1 `transpose`, `bit-complement`, `bit-reverse`, `shuffle`,
-    `tornado`.
+    `tornado`, `next-group`.
 
     The run lasts `cycles`, of which the first `warmup` are not measured; None means half. It ends as `saturated` when the number of
     multicasts in flight keeps growing, or exceeds `backlog_max`; None means 64 per host. `parameters`, `seed`, `simulator`

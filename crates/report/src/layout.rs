@@ -200,6 +200,9 @@ mod tests {
             "fat-tree:k=4",
             "fat-tree:k=16",
             "leaf-spine:leaves=4,spines=2,hosts=12",
+            "dragonfly:p=2",
+            "hyperx:s=4x4,t=4",
+            "random-regular:switches=20,degree=4,hosts=40",
         ] {
             let (_, layout) = layout(spec);
             let all = [layout.hosts, layout.switches].concat();

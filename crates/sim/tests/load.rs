@@ -307,17 +307,22 @@ fn no_link_is_busy_longer_than_the_run() {
 
 /// What an 8 x 8 torus carries under overload of short packets.
 fn carried(routing: &str) -> f64 {
-    let fabric = fabric("torus:k=8,n=2", routing);
+    carried_on("torus:k=8,n=2", routing, DestinationSets::Random, (20_000, 5_000))
+}
+
+/// What a fabric carries under overload of short packets in so many cycles, the first of which are not measured.
+fn carried_on(spec: &str, routing: &str, sets: DestinationSets, (cycles, warmup): (u64, u64)) -> f64 {
+    let fabric = fabric(spec, routing);
     let parameters = "host_overhead=0,nic_overhead=0,bus_mb_per_s=0,packet_flits=16,buffer_flits=64,headers=free,\
                       arbitration=round-robin";
     let parameters: Parameters = parameters.parse().unwrap();
     let scheme = "separate".parse().unwrap();
-    let cycles = (Cycles(20_000), Cycles(5_000));
     let run = LoadRun {
         message: Flits(16),
         load: 0.9,
-        cycles: cycles.0,
-        warmup: cycles.1,
+        sets,
+        cycles: Cycles(cycles),
+        warmup: Cycles(warmup),
         backlog_max: Some(1_000_000),
         ..run(&fabric, &scheme, &parameters)
     };
@@ -334,6 +339,48 @@ fn a_torus_carries_more_with_even_ties_and_more_again_with_balanced_channels() {
         plain * 1.1 < balanced && plain * 1.2 < even && even * 1.2 < both,
         "{plain} {balanced} {even} {both}"
     );
+}
+
+/// An input buffer passes on packets of 16 flits in 17 cycles each, of which one is for routing.
+const ONE_BUFFER: f64 = 16.0 / 17.0;
+
+/// Section 4 of Kim, Dally, Scott and Abts (2008). From one group to the next, minimal routes have one link
+/// for the a p hosts of a group: 1 / (a p) of the bandwidth of a host. By third groups each packet takes two
+/// of the a h links that leave groups: with p = h at most a half.
+#[test]
+fn a_dragonfly_carries_worst_case_traffic_by_third_groups_only() {
+    let worst = |routing| {
+        let sets = "next-group".parse().unwrap();
+        carried_on("dragonfly:p=2", routing, sets, (3_000, 1_000))
+    };
+    let (minimal, valiant, ugal) = (worst("minimal"), worst("valiant"), worst("ugal"));
+    assert!((minimal * 8.0 / ONE_BUFFER - 1.0).abs() < 0.02, "{minimal}");
+    assert!((0.33..0.51).contains(&valiant), "{valiant}");
+    assert!((0.4..0.51).contains(&ugal), "{ugal}");
+}
+
+/// Uniform traffic is best routed minimally; by third groups at most a half is carried.
+#[test]
+fn a_dragonfly_carries_uniform_traffic_by_minimal_routes() {
+    let uniform = |routing| carried_on("dragonfly:p=2", routing, DestinationSets::Random, (3_000, 1_000));
+    let (minimal, valiant, ugal) = (uniform("minimal"), uniform("valiant"), uniform("ugal"));
+    assert!(minimal > 0.55 && valiant < 0.51 && valiant > 0.3, "{minimal} {valiant}");
+    assert!(ugal > valiant * 1.1, "{ugal} {valiant}");
+}
+
+/// Bit complement puts the traffic of all t hosts of a switch on one link of each dimension: dimension order
+/// carries 1 / t. By random switches, links carry 2 t (1 - 1 / S) / (S - 1) = 2 of the load of a host here: at most a
+/// half.
+#[test]
+fn a_hyperx_carries_bit_complement_by_random_switches() {
+    let complement = |routing| {
+        let sets = "bit-complement".parse().unwrap();
+        carried_on("hyperx:s=4x4,t=4", routing, sets, (3_000, 1_000))
+    };
+    let (minimal, valiant, ugal) = (complement("minimal"), complement("valiant"), complement("ugal"));
+    assert!((minimal * 4.0 / ONE_BUFFER - 1.0).abs() < 0.02, "{minimal}");
+    assert!((0.3..0.51).contains(&valiant), "{valiant}");
+    assert!(ugal > 0.3, "{ugal}");
 }
 
 /// The load of the busiest link, as a multiple of the applied load.

@@ -396,6 +396,9 @@ impl Draft {
         // groups and traffic.
         let seeded = |seed: u64| match spec {
             FabricSpec::Irregular(irregular) => FabricSpec::Irregular(Irregular { seed, ..irregular }),
+            FabricSpec::RandomRegular(regular) => {
+                FabricSpec::RandomRegular(RandomRegular { seed, ..regular })
+            }
             other => other,
         };
         Ok(topologies.iter().map(|&seed| (Some(seed), seeded(seed))).collect())

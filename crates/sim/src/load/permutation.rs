@@ -3,7 +3,7 @@
 //! The definitions are those of Dally and Towles, *Principles and Practices of Interconnection Networks* (2004), section 3.2.
 //! The bits are those of a host's number.
 
-use treecast_fabric::{Grid, HostId};
+use treecast_fabric::{Dragonfly, Grid, HostId, Structure, Topology};
 
 /// A permutation of the hosts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -20,16 +20,21 @@ pub enum Permutation {
     /// To the host half a ring away, less one, in each dimension of a grid; other fabrics count as
     /// one ring of all hosts.
     Tornado,
+    /// To the host in the same place of the next group of a dragonfly: all packets of a group compete for
+    /// the links between two groups (the worst case of Kim, Dally, Scott, Abts: Technology-driven,
+    /// highly-scalable dragonfly topology, 2008, with fixed hosts in place of random ones).
+    NextGroup,
 }
 
 impl Permutation {
     /// All of them with their names.
-    pub const NAMES: [(&str, Self); 5] = [
+    pub const NAMES: [(&str, Self); 6] = [
         ("transpose", Self::Transpose),
         ("bit-complement", Self::BitComplement),
         ("bit-reverse", Self::BitReverse),
         ("shuffle", Self::Shuffle),
         ("tornado", Self::Tornado),
+        ("next-group", Self::NextGroup),
     ];
 
     /// Its name.
@@ -37,12 +42,13 @@ impl Permutation {
         Self::NAMES.iter().find(|(_, permutation)| *permutation == self).map_or("", |(name, _)| name)
     }
 
-    /// The destination of each of `hosts` hosts, at least 2. A host that is its own destination
+    /// The destination of each host of a fabric of at least 2. A host that is its own destination
     /// sends nothing.
     ///
     /// # Errors
-    /// The number of hosts that the permutation needs.
-    pub(crate) fn destinations(self, hosts: u32, grid: Option<&Grid>) -> Result<Vec<HostId>, &'static str> {
+    /// What the permutation needs.
+    pub(crate) fn destinations(self, topology: &Topology) -> Result<Vec<HostId>, &'static str> {
+        let (hosts, grid) = (topology.host_count(), topology.grid());
         let bits = hosts.trailing_zeros();
         let of =
             |destination: &dyn Fn(u32) -> u32| (0..hosts).map(|host| HostId(destination(host))).collect();
@@ -68,6 +74,12 @@ impl Permutation {
                 }
                 Ok(of(&|host| tornado(host, radix, hosts)))
             }
+            Self::NextGroup => {
+                let Some(Structure::Dragonfly(Dragonfly { p, a, .. })) = topology.structure() else {
+                    return Err("hosts in the groups of a dragonfly");
+                };
+                Ok(of(&|host| (host + p * a) % hosts))
+            }
         }
     }
 }
@@ -85,10 +97,12 @@ fn tornado(host: u32, radix: u32, hosts: u32) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use treecast_fabric::generate::{dragonfly, star};
+
     use super::*;
 
     fn of(permutation: Permutation, hosts: u32) -> Vec<u32> {
-        permutation.destinations(hosts, None).unwrap().into_iter().map(|host| host.0).collect()
+        permutation.destinations(&star(hosts).unwrap()).unwrap().into_iter().map(|host| host.0).collect()
     }
 
     #[test]
@@ -103,12 +117,23 @@ mod tests {
 
     #[test]
     fn each_host_is_the_destination_of_one_host() {
-        for (name, permutation) in Permutation::NAMES {
+        for (name, permutation) in Permutation::NAMES.into_iter().filter(|(name, _)| *name != "next-group") {
             for hosts in [4, 16, 64, 256] {
                 let mut all = of(permutation, hosts);
                 all.sort_unstable();
                 assert!(all.into_iter().eq(0..hosts), "{name}");
             }
         }
+    }
+
+    #[test]
+    fn the_next_group_is_that_of_the_router_in_the_same_place() {
+        let topology = dragonfly(Dragonfly { p: 2, a: 2, h: 1, g: 3 }).unwrap();
+        let hosts = Permutation::NextGroup.destinations(&topology).unwrap();
+        assert!(hosts.into_iter().map(|host| host.0).eq([4, 5, 6, 7, 8, 9, 10, 11, 0, 1, 2, 3]));
+        assert_eq!(
+            Permutation::NextGroup.destinations(&star(4).unwrap()),
+            Err("hosts in the groups of a dragonfly")
+        );
     }
 }

@@ -224,7 +224,7 @@ impl LoadRun<'_> {
         }
         let topology = self.fabric.topology();
         let hosts = topology.host_count();
-        permutation.destinations(hosts, topology.grid()).map_err(|expected| SimError::Pattern {
+        permutation.destinations(topology).map_err(|expected| SimError::Pattern {
             pattern: permutation.name(),
             expected,
             hosts,

@@ -45,7 +45,7 @@ pub struct LoadArguments {
     arrivals: Option<Arrivals>,
 
     /// Choice of destinations: random if not given, fixed (one set per host), neighbours, hot-spot:percent=10; with degree 1:
-    /// transpose, bit-complement, bit-reverse, shuffle, tornado
+    /// transpose, bit-complement, bit-reverse, shuffle, tornado, next-group
     #[arg(long, value_name = "NAME")]
     destination_sets: Option<DestinationSets>,
 
