@@ -82,12 +82,13 @@ pub struct FabricArguments {
     /// inventory of hosts and racks)
     ///
     /// Names: icpp98, star:16, fat-tree:k=8, leaf-spine:leaves=8,spines=4,hosts=64, mesh:k=4,n=2, torus:k=4,n=2,uni,
+    /// dragonfly:p=2, hyperx:s=4x4,t=4, random-regular:switches=20,degree=4,hosts=40,
     /// irregular:switches=16,ports=8,hosts=32,seed=3
     #[arg(long, value_name = "SPEC")]
     pub fabric: Option<String>,
 
     /// The routing: auto, up-down, up-down:root=3,channels=2, shortest-path,
-    /// dimension-order, dimension-order:channels=none
+    /// dimension-order, dimension-order:channels=none, minimal, valiant, ugal
     #[arg(long, value_name = "NAME", default_value = "auto")]
     pub routing: RoutingPolicy,
 }
