@@ -82,8 +82,8 @@ impl Fabric {
 /// The choice of a routing.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum RoutingPolicy {
-    /// Dimension order with dateline channels on tori and meshes, minimal routing on dragonflies and HyperX
-    /// networks, up*/down* with one virtual channel elsewhere.
+    /// Dimension order with dateline channels on tori and meshes, minimal routing on dragonflies
+    /// and HyperX networks, up*/down* with one virtual channel elsewhere.
     #[default]
     Auto,
     /// Up*/down*.
@@ -132,8 +132,10 @@ fn channels(spec: &NameAndOptions) -> Result<u8, SpecError> {
 impl FromStr for RoutingPolicy {
     type Err = SpecError;
 
-    /// Reads `auto`, `up-down`, `up-down:root=3,channels=2`, `shortest-path`, `shortest-path:channels=2`,
-    /// `dimension-order`, `dimension-order:channels=none|dateline|balanced,ties=up|even`, `minimal`, `valiant`, `ugal`.
+    /// Reads `auto`, `up-down`, `up-down:root=3,channels=2`, `shortest-path`,
+    /// `shortest-path:channels=2`, `dimension-order`,
+    /// `dimension-order:channels=none|dateline|balanced,ties=up|even`, `minimal`, `valiant`,
+    /// `ugal`.
     fn from_str(text: &str) -> Result<Self, SpecError> {
         let spec: NameAndOptions = text.parse()?;
         match spec.name() {
@@ -208,8 +210,9 @@ impl fmt::Display for RoutingPolicy {
 /// The spec of a generated topology, in one line.
 ///
 /// `icpp98` (the default system of that study; takes the keys of `irregular`),
-/// `irregular:switches=16,ports=8,hosts=32,connectivity=0.75,seed=3`, `star:16`, `torus:k=4,n=2,uni`, `mesh:k=4,n=2`,
-/// `fat-tree:k=8`, `leaf-spine:leaves=8,spines=4,hosts=64`, `dragonfly:p=2,a=4,h=2,g=9`, `hyperx:s=4x4,k=1,t=4`,
+/// `irregular:switches=16,ports=8,hosts=32,connectivity=0.75,seed=3`, `star:16`,
+/// `torus:k=4,n=2,uni`, `mesh:k=4,n=2`, `fat-tree:k=8`, `leaf-spine:leaves=8,spines=4,hosts=64`,
+/// `dragonfly:p=2,a=4,h=2,g=9`, `hyperx:s=4x4,k=1,t=4`,
 /// `random-regular:switches=20,degree=4,hosts=40,seed=1`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum FabricSpec {

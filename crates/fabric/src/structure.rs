@@ -1,4 +1,5 @@
-//! What generated topologies with a routing of their own are made of: dragonflies and HyperX networks.
+//! What generated topologies with a routing of their own are made of: dragonflies and HyperX
+//! networks.
 
 use std::fmt;
 use std::str::FromStr;
@@ -39,7 +40,8 @@ impl fmt::Display for Structure {
     }
 }
 
-/// The parameters of a [dragonfly](crate::generate::dragonfly), with the letters of Kim and others (2008).
+/// The parameters of a [dragonfly](crate::generate::dragonfly), with the letters of Kim and others
+/// (2008).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Dragonfly {
     /// Hosts of each router.
@@ -64,8 +66,8 @@ pub(crate) struct Gateway {
 }
 
 impl Dragonfly {
-    /// The largest dragonfly that is balanced, a = 2p = 2h: local and global links are equally loaded under
-    /// uniform traffic.
+    /// The largest dragonfly that is balanced, a = 2p = 2h: local and global links are equally
+    /// loaded under uniform traffic.
     pub fn balanced(p: u32) -> Self {
         let a = p.saturating_mul(2);
         Self { p, a, h: p, g: Self::groups_max(a, p) }
@@ -96,7 +98,8 @@ impl Dragonfly {
     }
 }
 
-/// The parameters of a [HyperX](crate::generate::hyperx), with the letters of Ahn and others (2009).
+/// The parameters of a [HyperX](crate::generate::hyperx), with the letters of Ahn and others
+/// (2009).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HyperX {
     /// The size of each dimension.

@@ -21,8 +21,8 @@ use crate::parameters::{Adaptive, Headers, Parameters, RoutingStart};
 pub(crate) enum Progress {
     /// A unicast with adaptive routing: whether it has taken a down link of up*/down* routing.
     Adaptive { gone_down: bool },
-    /// By an intermediate of Valiant routing, or by the minimal route without one: how many switches it has
-    /// passed. At the first switch UGAL routing may still choose the minimal route.
+    /// By an intermediate of Valiant routing, or by the minimal route without one: how many
+    /// switches it has passed. At the first switch UGAL routing may still choose the minimal route.
     Detour { intermediate: Option<u32>, passed: u32 },
     /// Along a given path: how many switches it has passed.
     Fixed { passed: u32 },
@@ -53,8 +53,8 @@ pub(crate) struct WormPath {
 }
 
 impl WormPath {
-    /// The progress of a packet at injection. The intermediate of a packet depends on nothing else that
-    /// happens, so that both simulators draw the same.
+    /// The progress of a packet at injection. The intermediate of a packet depends on nothing else
+    /// that happens, so that both simulators draw the same.
     pub fn initial_progress(&self, seed: u64, packet: u32) -> Progress {
         match &self.kind {
             PathKind::Local => unreachable!("local worms are not injected"),
@@ -245,7 +245,8 @@ pub(crate) struct Router<'a> {
 #[derive(Clone, Copy)]
 struct Candidates<'a> {
     topology: &'a Topology,
-    /// Virtual channels of a link that a packet may choose among; 1 where the routing assigns the channel.
+    /// Virtual channels of a link that a packet may choose among; 1 where the routing assigns the
+    /// channel.
     channels: u8,
     /// Links that a packet may choose among.
     links_max: usize,
@@ -331,8 +332,8 @@ impl<'a> Router<'a> {
         }
     }
 
-    /// The progress of a packet whose route is chosen at its first switch: by UGAL routing, from the flits
-    /// that wait for a link. Any other progress remains.
+    /// The progress of a packet whose route is chosen at its first switch: by UGAL routing, from
+    /// the flits that wait for a link. Any other progress remains.
     pub fn chosen(&self, path: &WormPath, progress: Progress, waiting: impl Fn(LinkId) -> u64) -> Progress {
         match (&path.kind, progress) {
             (

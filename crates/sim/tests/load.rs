@@ -310,7 +310,8 @@ fn carried(routing: &str) -> f64 {
     carried_on("torus:k=8,n=2", routing, DestinationSets::Random, (20_000, 5_000))
 }
 
-/// What a fabric carries under overload of short packets in so many cycles, the first of which are not measured.
+/// What a fabric carries under overload of short packets in so many cycles, the first of which are
+/// not measured.
 fn carried_on(spec: &str, routing: &str, sets: DestinationSets, (cycles, warmup): (u64, u64)) -> f64 {
     let fabric = fabric(spec, routing);
     let parameters = "host_overhead=0,nic_overhead=0,bus_mb_per_s=0,packet_flits=16,buffer_flits=64,headers=free,\
@@ -344,9 +345,9 @@ fn a_torus_carries_more_with_even_ties_and_more_again_with_balanced_channels() {
 /// An input buffer passes on packets of 16 flits in 17 cycles each, of which one is for routing.
 const ONE_BUFFER: f64 = 16.0 / 17.0;
 
-/// Section 4 of Kim, Dally, Scott and Abts (2008). From one group to the next, minimal routes have one link
-/// for the a p hosts of a group: 1 / (a p) of the bandwidth of a host. By third groups each packet takes two
-/// of the a h links that leave groups: with p = h at most a half.
+/// Section 4 of Kim, Dally, Scott and Abts (2008). From one group to the next, minimal routes have
+/// one link for the a p hosts of a group: 1 / (a p) of the bandwidth of a host. By third groups
+/// each packet takes two of the a h links that leave groups: with p = h at most a half.
 #[test]
 fn a_dragonfly_carries_worst_case_traffic_by_third_groups_only() {
     let worst = |routing| {
@@ -368,9 +369,9 @@ fn a_dragonfly_carries_uniform_traffic_by_minimal_routes() {
     assert!(ugal > valiant * 1.1, "{ugal} {valiant}");
 }
 
-/// Bit complement puts the traffic of all t hosts of a switch on one link of each dimension: dimension order
-/// carries 1 / t. By random switches, links carry 2 t (1 - 1 / S) / (S - 1) = 2 of the load of a host here: at most a
-/// half.
+/// Bit complement puts the traffic of all t hosts of a switch on one link of each dimension:
+/// dimension order carries 1 / t. By random switches, links carry 2 t (1 - 1 / S) / (S - 1) = 2 of
+/// the load of a host here: at most a half.
 #[test]
 fn a_hyperx_carries_bit_complement_by_random_switches() {
     let complement = |routing| {

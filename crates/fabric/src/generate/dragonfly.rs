@@ -1,5 +1,5 @@
-//! The dragonfly (Kim, Dally, Scott, Abts: Technology-driven, highly-scalable dragonfly topology, ISCA
-//! 2008).
+//! The dragonfly (Kim, Dally, Scott, Abts: Technology-driven, highly-scalable dragonfly topology,
+//! ISCA 2008).
 
 use super::{check_range, check_size};
 use crate::error::FabricError;
@@ -7,17 +7,18 @@ use crate::ids::PortNumber;
 use crate::structure::{Dragonfly, Structure};
 use crate::topology::{Topology, TopologyBuilder};
 
-/// A dragonfly: `g` groups of `a` routers; each router has `p` hosts, a link to every other router of
-/// its group, and `h` ports for links to other groups.
+/// A dragonfly: `g` groups of `a` routers; each router has `p` hosts, a link to every other router
+/// of its group, and `h` ports for links to other groups.
 ///
 /// p, a and h are 1 to 1,024; g is 1 to a h + 1; at most 16,777,216 ports in total. Routers are
-/// numbered group by group, hosts router by router. Of the ports of a router the first p lead to its
-/// hosts, the next a - 1 to the routers of its group in their order, the last h to other groups.
+/// numbered group by group, hosts router by router. Of the ports of a router the first p lead to
+/// its hosts, the next a - 1 to the routers of its group in their order, the last h to other
+/// groups.
 ///
-/// Any two groups are joined by the same number of links, a h / (g - 1) rounded down; the ports left
-/// over stay free. Global port j of router i is channel c = i h + j of its group, and leads c mod (g - 1)
-/// + 1 groups further, modulo g: the relative (palm tree) arrangement of Camarero, Vallejo and Beivide
-/// (Topological characterization of Hamming and dragonfly networks, 2014).
+/// Any two groups are joined by the same number of links, a h / (g - 1) rounded down; the ports
+/// left over stay free. Global port j of router i is channel c = i h + j of its group, and leads c
+/// mod (g - 1) + 1 groups further, modulo g: the relative (palm tree) arrangement of Camarero,
+/// Vallejo and Beivide (Topological characterization of Hamming and dragonfly networks, 2014).
 ///
 /// # Errors
 /// [`FabricError::OutOfRange`], or as [`TopologyBuilder::build`].
@@ -69,7 +70,8 @@ mod tests {
 
     use super::*;
 
-    /// The figures of section 3.1 of the paper: a router has p + a + h - 1 ports, N = a p (a h + 1).
+    /// The figures of section 3.1 of the paper: a router has p + a + h - 1 ports, N = a p (a h +
+    /// 1).
     #[test]
     fn the_largest_balanced_dragonfly_has_the_sizes_of_the_paper() {
         for (p, hosts) in [(1, 6), (2, 72), (3, 342), (4, 1056)] {

@@ -98,8 +98,8 @@ pub(crate) fn recognise(
     Ok(places.relinked(|link| place_of[link.index()]))
 }
 
-/// Checks that a topology equals a generated one, up to names and the order of links. Returns its link in
-/// the place of each link of the model.
+/// Checks that a topology equals a generated one, up to names and the order of links. Returns its
+/// link in the place of each link of the model.
 ///
 /// # Errors
 /// [`FabricError::NotAGrid`] with the first difference.

@@ -10,12 +10,11 @@ use crate::topology::{Topology, TopologyBuilder};
 /// A HyperX: switches at the points of a lattice of L dimensions, each linked to all switches that
 /// differ from it in one coordinate, by `k` parallel links; `t` hosts on each switch.
 ///
-/// There are 1 to [`Sizes::DIMENSIONS_MAX`](crate::Sizes::DIMENSIONS_MAX) dimensions, each of
-/// a size from 1 to 1,024; k is 1 to 64, t 1
-/// to 1,024; at most 16,777,216 ports in total. Switch x + S1 y + ... has the coordinates (x, y, ...).
-/// Hosts are numbered switch by switch and take the lower ports; then come the links of each dimension,
-/// in the order of the coordinates that they lead to. Sizes 2x2x... make a hypercube, one size a full
-/// mesh, two sizes a flattened butterfly.
+/// There are 1 to [`Sizes::DIMENSIONS_MAX`](crate::Sizes::DIMENSIONS_MAX) dimensions, each of a
+/// size from 1 to 1,024; k is 1 to 64, t 1 to 1,024; at most 16,777,216 ports in total. Switch x +
+/// S1 y + ... has the coordinates (x, y, ...). Hosts are numbered switch by switch and take the
+/// lower ports; then come the links of each dimension, in the order of the coordinates that they
+/// lead to. Sizes 2x2x... make a hypercube, one size a full mesh, two sizes a flattened butterfly.
 ///
 /// # Errors
 /// [`FabricError::OutOfRange`], or as [`TopologyBuilder::build`].

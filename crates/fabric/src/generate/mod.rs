@@ -47,7 +47,8 @@ fn check_range(key: &'static str, value: u32, low: u32, high: u32) -> Result<(),
 /// The maximum number of ports of all switches together.
 const PORTS_MAX: u64 = 1 << 24;
 
-/// Checks the size of a fabric before it is built; an error names the parameter that makes it so large.
+/// Checks the size of a fabric before it is built; an error names the parameter that makes it so
+/// large.
 fn check_size(
     key: &'static str,
     value: impl fmt::Display,

@@ -1,5 +1,5 @@
-//! Random regular networks of switches (Jellyfish: Singla, Hong, Popa, Godfrey: Jellyfish: networking
-//! data centers randomly, NSDI 2012).
+//! Random regular networks of switches (Jellyfish: Singla, Hong, Popa, Godfrey: Jellyfish:
+//! networking data centers randomly, NSDI 2012).
 
 use rand::RngExt;
 use rand_pcg::Pcg64;
@@ -22,16 +22,16 @@ pub struct RandomRegular {
     pub seed: u64,
 }
 
-/// A random regular network: every switch is linked to `degree` others, which are drawn at random, and
-/// has equally many hosts. There are no parallel links, and the network is connected.
+/// A random regular network: every switch is linked to `degree` others, which are drawn at random,
+/// and has equally many hosts. There are no parallel links, and the network is connected.
 ///
-/// The links begin as those of a circulant graph, and are then exchanged at random: two links (a, b) and
-/// (c, d) become (a, d) and (c, b) where that makes no parallel link. Every regular graph is reached, and
-/// the distribution approaches the uniform one (Cooper, Dyer, Greenhill: Sampling regular graphs and a
-/// peer-to-peer network, 2007), which the incremental construction of Jellyfish approximates too. One
-/// pass tries ten exchanges for each link; another follows if the network is not connected, which at
-/// these degrees is rare. Hosts take the lower ports; the links of a switch are in the order of the
-/// switches that they lead to.
+/// The links begin as those of a circulant graph, and are then exchanged at random: two links (a,
+/// b) and (c, d) become (a, d) and (c, b) where that makes no parallel link. Every regular graph is
+/// reached, and the distribution approaches the uniform one (Cooper, Dyer, Greenhill: Sampling
+/// regular graphs and a peer-to-peer network, 2007), which the incremental construction of
+/// Jellyfish approximates too. One pass tries ten exchanges for each link; another follows if the
+/// network is not connected, which at these degrees is rare. Hosts take the lower ports; the links
+/// of a switch are in the order of the switches that they lead to.
 ///
 /// # Errors
 /// [`FabricError::OutOfRange`], or as [`TopologyBuilder::build`].
@@ -89,8 +89,8 @@ pub fn random_regular(parameters: RandomRegular) -> Result<Topology, FabricError
 /// The generator's random stream of a seed; other components draw from other streams.
 const LINK_STREAM: u128 = 0x7265_6775;
 
-/// Bounds the search for a connected network. A random 3-regular graph of 8 switches is disconnected with a
-/// probability of about 0.002, a larger one with a lower probability.
+/// Bounds the search for a connected network. A random 3-regular graph of 8 switches is
+/// disconnected with a probability of about 0.002, a larger one with a lower probability.
 const PASSES_MAX: u32 = 100;
 
 /// A simple regular graph.
@@ -101,8 +101,8 @@ struct Graph {
 }
 
 impl Graph {
-    /// Each switch is linked to the next `degree` / 2 on either side; where the degree is odd, also to the
-    /// opposite one.
+    /// Each switch is linked to the next `degree` / 2 on either side; where the degree is odd, also
+    /// to the opposite one.
     fn circulant(switches: u32, degree: u32) -> Self {
         let mut graph = Self { links: Vec::new(), neighbours: vec![Vec::new(); switches as usize] };
         for step in 1..=degree / 2 {
@@ -215,10 +215,11 @@ mod tests {
         distances
     }
 
-    /// The mean distance is at least that of a tree in which every switch has new neighbours (Cerf, Cowan,
-    /// Mullin, Stanton: A lower bound on the average shortest path length in regular graphs, 1974); random
-    /// graphs are near it. The diameter is at most log(n log n) / log(r - 1) and a constant for almost all
-    /// graphs (Bollobas, de la Vega: The diameter of random regular graphs, 1982).
+    /// The mean distance is at least that of a tree in which every switch has new neighbours (Cerf,
+    /// Cowan, Mullin, Stanton: A lower bound on the average shortest path length in regular graphs,
+    /// 1974); random graphs are near it. The diameter is at most log(n log n) / log(r - 1) and a
+    /// constant for almost all graphs (Bollobas, de la Vega: The diameter of random regular graphs,
+    /// 1982).
     #[test]
     fn distances_are_as_short_as_theory_has_them() {
         for (switches, degree) in [(100, 4), (200, 6), (250, 10)] {
@@ -248,8 +249,8 @@ mod tests {
         f64::from(sum) / f64::from(switches - 1)
     }
 
-    /// A random cut into halves has n r / 4 links on average; the least one has more than
-    /// n/2 (r/2 - sqrt(r ln 2)) (Bollobas: The isoperimetric number of random regular graphs, 1988).
+    /// A random cut into halves has n r / 4 links on average; the least one has more than n/2 (r/2
+    /// - sqrt(r ln 2)) (Bollobas: The isoperimetric number of random regular graphs, 1988).
     #[test]
     fn no_cut_into_halves_is_below_the_bound_of_the_bisection() {
         let (switches, degree) = (100, 10);

@@ -16,11 +16,12 @@ use crate::fabric::FabricSpec;
 /// as its datum `ports` says, else as many as its links need; a datum `rank` gives its rank. Hosts and switches are
 /// numbered in the order of their nodes, links in the order of their edges.
 ///
-/// Edges are links in both directions, or in one if the edge or the graph is directed. Ports come from `sourceport` and
-/// `targetport`, attributes or data; an edge without them takes the lowest free ones. Two opposite directed edges that claim
-/// the same ports, or none, are one link in both directions: a directed graph links its hosts like this. A datum
-/// `grid` of the graph, such as `torus:k=4,n=2`, says that the switches form a grid, and `structure`, such as
-/// `dragonfly:p=2`, that they form a dragonfly or a HyperX; this is checked.
+/// Edges are links in both directions, or in one if the edge or the graph is directed. Ports come
+/// from `sourceport` and `targetport`, attributes or data; an edge without them takes the lowest
+/// free ones. Two opposite directed edges that claim the same ports, or none, are one link in both
+/// directions: a directed graph links its hosts like this. A datum `grid` of the graph, such as
+/// `torus:k=4,n=2`, says that the switches form a grid, and `structure`, such as `dragonfly:p=2`,
+/// that they form a dragonfly or a HyperX; this is checked.
 ///
 /// Names of data are those of the `<key>` elements (`attr.name`), whose defaults apply; other data is ignored.
 ///

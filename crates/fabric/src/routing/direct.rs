@@ -8,27 +8,28 @@ use crate::topology::Topology;
 
 /// Minimal routing on a dragonfly or HyperX: one route between any two hosts.
 ///
-/// On a dragonfly a local hop to the router with a link to the other group, that link, and a local hop
-/// (Kim, Dally, Scott, Abts: Technology-driven, highly-scalable dragonfly topology, 2008). Where two
-/// groups have several links, one of those with the fewest hops; the numbers of the hosts choose among
-/// equals. Local links of the first group and global ones are taken on virtual channel 0, local links of
-/// the last group on 1, so waits follow the order local 0, global 0, local 1.
+/// On a dragonfly a local hop to the router with a link to the other group, that link, and a local
+/// hop (Kim, Dally, Scott, Abts: Technology-driven, highly-scalable dragonfly topology, 2008).
+/// Where two groups have several links, one of those with the fewest hops; the numbers of the hosts
+/// choose among equals. Local links of the first group and global ones are taken on virtual channel
+/// 0, local links of the last group on 1, so waits follow the order local 0, global 0, local 1.
 ///
-/// On a HyperX dimension order (Ahn and others: HyperX, 2009): one hop in each dimension in which the
-/// switches differ, on one virtual channel. The numbers of the hosts choose among parallel links.
+/// On a HyperX dimension order (Ahn and others: HyperX, 2009): one hop in each dimension in which
+/// the switches differ, on one virtual channel. The numbers of the hosts choose among parallel
+/// links.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Minimal {
     structure: Structure,
 }
 
-/// Routing by random intermediates (Valiant: A scheme for fast parallel communication, 1982), for each
-/// packet: always, or where that is estimated to be faster.
+/// Routing by random intermediates (Valiant: A scheme for fast parallel communication, 1982), for
+/// each packet: always, or where that is estimated to be faster.
 ///
-/// On a dragonfly a packet for another group visits a random third group, if there is one, by at most
-/// five hops; within a group routes are minimal (Kim and others, 2008). A packet takes virtual channels 0
-/// up to the third group, then 1, and 2 in the last group: waits follow the order local 0, global 0, local
-/// 1, global 1, local 2. On a HyperX a packet visits a random switch, in dimension order before it on
-/// virtual channel 0 and after it on 1.
+/// On a dragonfly a packet for another group visits a random third group, if there is one, by at
+/// most five hops; within a group routes are minimal (Kim and others, 2008). A packet takes virtual
+/// channels 0 up to the third group, then 1, and 2 in the last group: waits follow the order local
+/// 0, global 0, local 1, global 1, local 2. On a HyperX a packet visits a random switch, in
+/// dimension order before it on virtual channel 0 and after it on 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Valiant {
     structure: Structure,
@@ -67,9 +68,10 @@ impl Valiant {
         structure("valiant", topology).map(|structure| Self { structure, is_adaptive: false })
     }
 
-    /// UGAL-L routing (Singh: Load-balanced routing in interconnection networks, 2005): the switch of the
-    /// sender compares the minimal route with one random other route, by the queues of their first channels
-    /// times their hops, and chooses the lower product, the minimal one if both are equal.
+    /// UGAL-L routing (Singh: Load-balanced routing in interconnection networks, 2005): the switch
+    /// of the sender compares the minimal route with one random other route, by the queues of their
+    /// first channels times their hops, and chooses the lower product, the minimal one if both are
+    /// equal.
     ///
     /// # Errors
     /// As [`Minimal::new`].
@@ -90,7 +92,8 @@ impl Valiant {
         }
     }
 
-    /// The number of intermediates for packets from one host to another; 0 where routes are minimal.
+    /// The number of intermediates for packets from one host to another; 0 where routes are
+    /// minimal.
     pub fn intermediate_count(&self, topology: &Topology, from: HostId, to: HostId) -> u32 {
         match self.structure {
             _ if topology.switch_of(from) == topology.switch_of(to) => 0,
@@ -102,8 +105,8 @@ impl Valiant {
         }
     }
 
-    /// The channels from one host to another by one of the intermediates, from 0 to their number; without
-    /// one the minimal route.
+    /// The channels from one host to another by one of the intermediates, from 0 to their number;
+    /// without one the minimal route.
     pub fn route(
         &self,
         topology: &Topology,
@@ -194,7 +197,8 @@ impl<'a> Way<'a> {
         }
     }
 
-    /// Goes to another group by the link with the fewest hops, also those in that group to a switch of it.
+    /// Goes to another group by the link with the fewest hops, also those in that group to a switch
+    /// of it.
     fn enter(&mut self, dragonfly: Dragonfly, group: u32, towards: Option<SwitchId>, virtual_channel: u8) {
         let at = self.at.0;
         let hops = |from: u32, to: u32| {

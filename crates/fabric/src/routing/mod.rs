@@ -73,8 +73,8 @@ impl Routing {
         }
     }
 
-    /// Whether the fabric determines the route between any two hosts: dimension order and minimal routing
-    /// always do, up*/down* and shortest-path routing do if the switches form a tree.
+    /// Whether the fabric determines the route between any two hosts: dimension order and minimal
+    /// routing always do, up*/down* and shortest-path routing do if the switches form a tree.
     pub fn is_deterministic(&self, topology: &Topology) -> bool {
         match self {
             Self::UpDown(_) | Self::ShortestPath(_) => topology.is_tree(),

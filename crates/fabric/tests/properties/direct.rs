@@ -29,7 +29,8 @@ fn pairs(topology: &Topology) -> impl Iterator<Item = (HostId, HostId)> {
         .filter(|(from, to)| from != to)
 }
 
-/// Whether the channel dependency graph of these routes has a cycle (Dally and Seitz), so that packets can deadlock.
+/// Whether the channel dependency graph of these routes has a cycle (Dally and Seitz), so that
+/// packets can deadlock.
 fn may_deadlock(routes: impl Iterator<Item = Vec<Channel>>) -> bool {
     let mut graph: DiGraph<Channel, ()> = DiGraph::new();
     let mut nodes = BTreeMap::new();
@@ -49,7 +50,8 @@ fn is_on_one_channel(route: Vec<Channel>) -> Vec<Channel> {
     route.into_iter().map(|channel| Channel { virtual_channel: 0, ..channel }).collect()
 }
 
-/// The fewest links between two switches: on a HyperX any, on a dragonfly with at most one between groups.
+/// The fewest links between two switches: on a HyperX any, on a dragonfly with at most one between
+/// groups.
 fn fewest(topology: &Topology, from: SwitchId, to: SwitchId) -> u32 {
     let group = |switch: SwitchId| match topology.structure() {
         Some(Structure::Dragonfly(Dragonfly { a, .. })) => switch.0 / a,
@@ -99,7 +101,8 @@ fn the_longest_minimal_route_of_a_hyperx_has_a_hop_for_each_dimension() {
     }
 }
 
-/// Each global link of a balanced dragonfly carries a^2 p^2 minimal routes, between all hosts of two groups.
+/// Each global link of a balanced dragonfly carries a^2 p^2 minimal routes, between all hosts of
+/// two groups.
 #[test]
 fn minimal_routes_load_the_links_between_groups_equally() {
     let topology = dragonfly(Dragonfly::balanced(2)).unwrap();

@@ -28,7 +28,7 @@ pub struct PlanDocument {
     /// The fabric: the line that describes it, or its file.
     pub fabric: String,
     /// The routing of the fabric: `auto`, `up-down`, `up-down:root=3,channels=2`, `shortest-path`,
-    /// `dimension-order`, `dimension-order:channels=none`.
+    /// `dimension-order`, `dimension-order:channels=none`, `minimal`, `valiant`, `ugal`.
     pub routing: String,
     /// Which member runs on which host.
     pub placement: PlacementDocument,

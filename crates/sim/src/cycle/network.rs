@@ -272,8 +272,8 @@ impl<'a> Network<'a> {
         any
     }
 
-    /// The flits in the buffers at the end of a link, and those of the copies that have requested it in earlier
-    /// cycles.
+    /// The flits in the buffers at the end of a link, and those of the copies that have requested
+    /// it in earlier cycles.
     fn waiting_for(&self, now: Cycles, switch: SwitchId, link: LinkId) -> u64 {
         let first = link.index() * self.channels;
         let buffered: u64 =

@@ -20,9 +20,10 @@ pub enum Permutation {
     /// To the host half a ring away, less one, in each dimension of a grid; other fabrics count as
     /// one ring of all hosts.
     Tornado,
-    /// To the host in the same place of the next group of a dragonfly: all packets of a group compete for
-    /// the links between two groups (the worst case of Kim, Dally, Scott, Abts: Technology-driven,
-    /// highly-scalable dragonfly topology, 2008, with fixed hosts in place of random ones).
+    /// To the host in the same place of the next group of a dragonfly: all packets of a group
+    /// compete for the links between two groups (the worst case of Kim, Dally, Scott, Abts:
+    /// Technology-driven, highly-scalable dragonfly topology, 2008, with fixed hosts in place of
+    /// random ones).
     NextGroup,
 }
 

@@ -319,8 +319,8 @@ impl<'a> Network<'a> {
         Some(departure.left_at(missing))
     }
 
-    /// The flits in the buffers at the end of a link, and those of the copies that have requested it in earlier
-    /// cycles.
+    /// The flits in the buffers at the end of a link, and those of the copies that have requested
+    /// it in earlier cycles.
     fn waiting_for(&self, now: Cycles, link: LinkId) -> u64 {
         let first = (link.0 * self.virtual_channels) as usize;
         let buffers = &self.inputs[first..first + self.virtual_channels as usize];
