@@ -377,9 +377,10 @@ impl<'a> Router<'a> {
             (PathKind::Detour { from, to, routing, .. }, Progress::Detour { intermediate, passed }) => {
                 let route = routing.route(topology, *from, *to, intermediate);
                 let next = passed as usize + 1;
-                let progress = match next + 1 == route.len() {
-                    true => Progress::Ejecting,
-                    false => Progress::Detour { intermediate, passed: passed + 1 },
+                let progress = if next + 1 == route.len() {
+                    Progress::Ejecting
+                } else {
+                    Progress::Detour { intermediate, passed: passed + 1 }
                 };
                 copies.push(Branch { outputs: Outputs::from_slice(&route[next..=next]), progress });
             }

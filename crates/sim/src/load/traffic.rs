@@ -322,6 +322,8 @@ fn random_set(random: &mut Pcg64, hosts: u32, without: HostId, degree: u32) -> V
 
 #[cfg(test)]
 mod tests {
+    use treecast_fabric::generate::star;
+
     use super::*;
 
     fn gaps(arrivals: Arrivals, mean: f64, count: usize) -> Vec<u64> {
@@ -411,7 +413,7 @@ mod tests {
     #[test]
     fn a_host_that_is_its_own_destination_sends_nothing() {
         let sets = DestinationSets::Permutation(Permutation::Transpose);
-        let destinations = Permutation::Transpose.destinations(9, None).unwrap();
+        let destinations = Permutation::Transpose.destinations(&star(9).unwrap()).unwrap();
         let traffic = Traffic::new(9, 1, 5.0, Arrivals::Fixed, sets, &destinations, 3);
         for Arrival { source, destinations, .. } in traffic.take(100) {
             assert_ne!(source.0 % 3, source.0 / 3);
