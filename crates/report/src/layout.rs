@@ -156,8 +156,12 @@ fn heights(topology: &Topology) -> Vec<u32> {
     heights
 }
 
-/// The switches, each next to one that it is linked to where there is one.
+/// The switches, each next to one that it is linked to where there is one; those of a dragonfly or
+/// HyperX by their numbers, so that groups and rows stay together.
 fn circular_order(topology: &Topology) -> Vec<SwitchId> {
+    if topology.structure().is_some() {
+        return topology.switches().collect();
+    }
     let mut left: Vec<SwitchId> = topology.switches().collect();
     let mut order: Vec<SwitchId> = Vec::with_capacity(left.len());
     while !left.is_empty() {
