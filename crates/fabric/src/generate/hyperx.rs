@@ -1,5 +1,5 @@
-//! The HyperX (Ahn, Binkert, Davis, McLaren, Schreiber: HyperX: topology, routing, and packaging of
-//! efficient large-scale networks, SC 2009).
+//! The HyperX (Ahn and others: HyperX: topology, routing, and packaging of efficient large-scale
+//! networks, SC 2009).
 
 use super::{check_range, check_size};
 use crate::error::FabricError;
