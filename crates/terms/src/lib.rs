@@ -29,5 +29,5 @@ pub use key::{Key, Keyed, PARAMETER_MAX, Value, parameter, positive_parameter};
 pub use offload::{Offload, UnknownOffload};
 pub use quantity::{InvalidQuantity, format_count, format_size, parse_rate, parse_size, parse_time};
 #[cfg(feature = "std")]
-pub use spec::{NameAndOptions, SpecError, nearest, nearest_hint};
+pub use spec::{NameAndOptions, SpecError, nearest, nearest_hint, reworded};
 pub use units::{Bytes, Cycles, Flits, Nanoseconds, Picoseconds};

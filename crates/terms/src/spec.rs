@@ -96,6 +96,25 @@ pub fn nearest_hint<S: AsRef<str>>(given: &str, known: &[S]) -> String {
     }
 }
 
+/// A message of serde about an unknown field or variant, reworded like our messages about other unknown names; other messages
+/// on one line.
+///
+/// ```
+/// let message = "unknown field `titel`, expected one of `name`, `title`";
+/// assert_eq!(treecast_terms::reworded(message), "unknown key 'titel': did you mean title?");
+/// ```
+pub fn reworded(message: &str) -> String {
+    let mut quoted = message.split('`').skip(1).step_by(2).map(String::from);
+    let what = [("unknown field", "key"), ("unknown variant", "value")];
+    let what = what.into_iter().find(|(beginning, _)| message.starts_with(beginning));
+    match (what, quoted.next()) {
+        (Some((_, what)), Some(given)) => {
+            SpecError::UnknownName { what, given, known: quoted.collect() }.to_string()
+        }
+        _ => message.replace('\n', " "),
+    }
+}
+
 /// A parsed one-line description: a name, and keys with values in the order given. A flag is a key without a value.
 ///
 /// ```

@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 use toml::Spanned;
 use treecast_model::Model;
 use treecast_plan::PlanError;
-use treecast_terms::{SpecError, Value};
+use treecast_terms::{SpecError, Value, reworded};
 
 use crate::error::StudyError;
 use crate::measure::Measure;
@@ -372,20 +372,5 @@ impl File<'_> {
             set.map_err(|error| self.error(&value.span(), error))?;
         }
         Ok(())
-    }
-}
-
-/// The library's "unknown field `titel`, expected one of `name`, `title`", reworded like our
-/// messages about other unknown names.
-fn reworded(message: &str) -> String {
-    let mut quoted = message.split('`').skip(1).step_by(2).map(String::from);
-    match quoted.next() {
-        Some(given) if message.starts_with("unknown field") => {
-            SpecError::UnknownName { what: "key", given, known: quoted.collect() }.to_string()
-        }
-        Some(given) if message.starts_with("unknown variant") => {
-            SpecError::UnknownName { what: "value", given, known: quoted.collect() }.to_string()
-        }
-        _ => message.replace('\n', " "),
     }
 }
