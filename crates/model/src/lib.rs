@@ -11,9 +11,11 @@ pub mod kernel;
 mod keys;
 mod model;
 pub mod myrinet;
+mod network;
 pub mod sci;
 pub mod smp;
 mod task;
 
 pub use model::Model;
+pub use network::{Network, NetworkError, Prediction, Way};
 pub use task::{DELIVERIES_MAX, Measure, ModelError, Outcome, Task};
