@@ -94,8 +94,8 @@ fn checked_pieces(parameters: &Parameters, task: &Task) -> Result<Pieces, ModelE
         return Err(ModelError::Unsupported(reason));
     }
     let shorten = "take fewer destinations or a shorter message";
-    let pieces = Pieces::new(task.message, parameters);
     let destinations = task.group.destinations().len() as u64;
+    let pieces = Pieces::new(task.message, parameters, destinations);
     check_deliveries(&[destinations, pieces.units().into()], shorten)?;
     if time_max_ps(parameters, task, pieces) >= u128::from(LAST.0) {
         let reason = format!("the multicast could take more than 26 days: {shorten}, or lower the costs");

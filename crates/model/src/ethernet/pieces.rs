@@ -5,12 +5,17 @@ use treecast_terms::{Bytes, Picoseconds};
 use super::parameters::Parameters;
 
 /// The maximum number of units of a message.
-pub(super) const UNITS_MAX: u64 = 1 << 11;
+const UNITS_MAX: u64 = 1 << 11;
 
-/// A message cut into pieces, and these grouped into units, which a run moves at once: so a run is
-/// bounded, and a unit costs as much CPU time as its pieces. Messages of up to [`UNITS_MAX`] pieces
-/// have units of one piece. Of longer messages the last piece is late by up to one unit on each
-/// step of the tree.
+/// The number of units of a message to very many members.
+const UNITS_MIN: u64 = 1 << 6;
+
+/// The number of deliveries of units above which a message has fewer units.
+const DELIVERIES: u64 = 1 << 22;
+
+/// A message cut into pieces, and these grouped into units, which a run moves at once, so that a run
+/// is bounded. A unit costs as much CPU time as its pieces. Messages of few pieces have units of one
+/// piece. Of longer messages the last piece is late by up to one unit on each step of the tree.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Pieces {
     message: Bytes,
@@ -19,10 +24,11 @@ pub(super) struct Pieces {
 }
 
 impl Pieces {
-    /// The cuts of a message of at least 1 byte.
-    pub fn new(message: Bytes, parameters: &Parameters) -> Self {
+    /// The cuts of a message of at least 1 byte to a number of members.
+    pub fn new(message: Bytes, parameters: &Parameters, destinations: u64) -> Self {
         let pieces = message.0.div_ceil(parameters.piece.0);
-        Self { message, piece: parameters.piece, pieces_per_unit: pieces.div_ceil(UNITS_MAX) }
+        let units_max = (DELIVERIES / destinations.max(1)).clamp(UNITS_MIN, UNITS_MAX);
+        Self { message, piece: parameters.piece, pieces_per_unit: pieces.div_ceil(units_max) }
     }
 
     /// The number of pieces.
@@ -63,10 +69,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn units_add_up_to_the_message_and_its_pieces(message in 1..1_u64 << 40, piece in 1..=1_u64 << 20) {
+        fn units_add_up_to_the_message_and_its_pieces(
+            message in 1..1_u64 << 40, piece in 1..=1_u64 << 20, destinations in 1..1_u64 << 20,
+        ) {
             let parameters = Parameters { piece: Bytes(piece), ..Parameters::default() };
-            let pieces = Pieces::new(Bytes(message), &parameters);
+            let pieces = Pieces::new(Bytes(message), &parameters, destinations);
             prop_assert!(u64::from(pieces.units()) <= UNITS_MAX);
+            prop_assert!(u64::from(pieces.units()) * destinations <= DELIVERIES.max(UNITS_MIN * destinations));
             let one = Picoseconds(1);
             let (mut bytes, mut count) = (0, 0);
             for unit in 0..pieces.units() {

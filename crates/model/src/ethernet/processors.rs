@@ -24,7 +24,7 @@ pub(super) enum Job {
     Multicast { unit: u32 },
     /// The copies of a unit that switches make in the context of the sender.
     SwitchCopies { unit: u32 },
-    /// A unit is taken in and stored.
+    /// The next unit is taken in and stored.
     Receive { unit: u32 },
     /// The application takes the message.
     Deliver,
@@ -46,6 +46,10 @@ enum State {
 struct Thread {
     state: State,
     data: VecDeque<Job>,
+    /// The number of units that have arrived, and of those that were taken in. They are handled when
+    /// no other data is ready.
+    arrived: u32,
+    taken: u32,
     /// The number of acknowledgments, which are handled when no data is ready.
     acknowledgments: u32,
     busy: Picoseconds,
@@ -55,6 +59,10 @@ impl Thread {
     fn next(&mut self) -> Option<Job> {
         if let Some(job) = self.data.pop_front() {
             return Some(job);
+        }
+        if self.taken < self.arrived {
+            self.taken += 1;
+            return Some(Job::Receive { unit: self.taken - 1 });
         }
         self.acknowledgments = self.acknowledgments.checked_sub(1)?;
         Some(Job::Acknowledgment)
@@ -81,8 +89,14 @@ pub(super) struct Processors {
 impl Processors {
     /// The processors of a number of members, whose threads sleep.
     pub fn new(members: u32, parameters: &Parameters) -> Self {
-        let (state, data) = (State::Asleep, VecDeque::new());
-        let thread = Thread { state, data, acknowledgments: 0, busy: Picoseconds::ZERO };
+        let thread = Thread {
+            state: State::Asleep,
+            data: VecDeque::new(),
+            arrived: 0,
+            taken: 0,
+            acknowledgments: 0,
+            busy: Picoseconds::ZERO,
+        };
         let (pools, free) = match parameters.shared_processors {
             0 => (members as usize, parameters.processors),
             shared => (1, shared),
@@ -119,10 +133,11 @@ impl Processors {
     /// Adds a job. Returns whether its thread sleeps: it calls [`Processors::run`] when it is awake.
     pub fn add(&mut self, thread: ThreadId, job: Job) -> bool {
         let state = &mut self.threads[thread as usize];
-        if job == Job::Acknowledgment {
-            state.acknowledgments += 1;
-        } else {
-            state.data.push_back(job);
+        match job {
+            Job::Acknowledgment => state.acknowledgments += 1,
+            // Units arrive in order.
+            Job::Receive { .. } => state.arrived += 1,
+            _ => state.data.push_back(job),
         }
         if state.state != State::Asleep {
             return false;

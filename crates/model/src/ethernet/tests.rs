@@ -348,7 +348,7 @@ fn multicast_and_the_kernel_reach_every_member_of_larger_fabrics() {
 #[test]
 fn a_long_message_moves_in_units_and_takes_hardly_longer() {
     let long = setup(4, "serial", 64 << 20, "");
-    let pieces = Pieces::new(Bytes(long.message), &long.parameters);
+    let pieces = Pieces::new(Bytes(long.message), &long.parameters, 3);
     assert!(pieces.units() <= 2_048 && pieces.count() > 40_000);
     // A host in the middle receives and sends each piece.
     let busy = long.parameters.receive + long.parameters.send;
@@ -377,9 +377,6 @@ fn what_does_not_fit_is_refused() {
     assert_eq!(
         error(setup(4_000, "separate", 1 << 40, "send_us=1000000")),
         "the multicast could take more than 26 days: take fewer destinations or a shorter message, or lower the costs"
-    );
-    assert!(
-        error(setup(60_000, "separate", 1 << 30, "")).starts_with("a run has at most 67108864 deliveries")
     );
 }
 
