@@ -69,7 +69,7 @@ impl FromStr for Hostlist {
 }
 
 /// The number of a member, or the name of its host.
-fn member(text: &str) -> Result<String, &'static str> {
+pub fn member(text: &str) -> Result<String, &'static str> {
     let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
     let is_valid = if is_number { text.parse::<u32>().is_ok() } else { !text.starts_with('-') };
     if is_valid { Ok(text.into()) } else { Err("a whole number from 0 to 4294967295, or the name of a host") }
@@ -212,15 +212,7 @@ impl PlanArguments {
         let fabric = fabric(&fabric_text, fabric_arguments.routing)?;
         let hosts = fabric.topology().host_count();
         let placement = Placement::new(hosts, self.processes, self.placement)?;
-        let topology = fabric.topology();
-        let root = member_named(&self.root, topology, &placement)?;
-        let list = or_of_slurm(&self.dests, A_HOSTLIST)?;
-        let destinations = if self.dests == SLURM {
-            destinations_on(&list, topology, &placement, root).context(SLURM_VARIABLE)?
-        } else {
-            destinations_named(&list, topology, &placement, root, self.seed)?
-        };
-        let group = Group::new(placement, root, destinations)?;
+        let (group, list) = group(&fabric, placement, &self.root, &self.dests, self.seed)?;
         let plan = plan(&fabric, &group, scheme, &PlanOptions { order: self.order, packets })?;
         Ok(Planned {
             file: None,
@@ -233,6 +225,26 @@ impl PlanArguments {
             plan,
         })
     }
+}
+
+/// The group of a root and destinations as users name them, and the list of destinations without
+/// the word `slurm`.
+pub fn group(
+    fabric: &Fabric,
+    placement: Placement,
+    root: &str,
+    dests: &str,
+    seed: u64,
+) -> anyhow::Result<(Group, String)> {
+    let topology = fabric.topology();
+    let root = member_named(root, topology, &placement)?;
+    let list = or_of_slurm(dests, A_HOSTLIST)?;
+    let destinations = if dests == SLURM {
+        destinations_on(&list, topology, &placement, root).context(SLURM_VARIABLE)?
+    } else {
+        destinations_named(&list, topology, &placement, root, seed)?
+    };
+    Ok((Group::new(placement, root, destinations)?, list))
 }
 
 /// A plan from a file, on the fabric that the file names unless `--fabric` is given.

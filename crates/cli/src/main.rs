@@ -52,6 +52,8 @@ enum Name {
     Plan(command::plan::Arguments),
     /// Simulate one multicast, or many under load.
     Sim(command::sim::Arguments),
+    /// Predict broadcasts on a network that was measured.
+    Predict(command::predict::Arguments),
     /// Show a simulated multicast in the browser.
     Report(command::report::Arguments),
     /// List, show and run published studies.
@@ -92,6 +94,7 @@ fn main() -> ExitCode {
         Name::Fabric(arguments) => command::fabric::run(&arguments),
         Name::Plan(arguments) => command::plan::run(&arguments),
         Name::Sim(arguments) => command::sim::run(&arguments),
+        Name::Predict(arguments) => command::predict::run(&arguments),
         Name::Report(arguments) => command::report::run(&arguments),
         Name::Paper(arguments) => command::paper::run(&arguments),
         Name::Lab(arguments) => command::lab::run(&arguments),

@@ -10,6 +10,8 @@ fn commands_in_the_docs_print_the_output_shown() {
     // The commands write their files to a temporary directory.
     let place = tempfile::tempdir().unwrap();
     std::env::set_current_dir(&place).unwrap();
+    // A file that commands read.
+    std::fs::copy(Path::new(ROOT).join("docs/network.toml"), "network.toml").unwrap();
     let pages = tempfile::tempdir().unwrap();
     let cases = trycmd::TestCases::new();
     for directory in ["", "docs", "docs/guide"] {

@@ -12,6 +12,7 @@ pub mod mpi;
 pub mod node;
 pub mod paper;
 pub mod plan;
+pub mod predict;
 pub mod report;
 pub mod sim;
 pub mod status;
