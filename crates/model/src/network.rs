@@ -96,8 +96,8 @@ impl Network {
     /// Reads the text of a `network.toml`; `file` is its name for messages.
     ///
     /// # Errors
-    /// [`NetworkError`] with the line: not TOML, another format, an unknown key, a value that its key
-    /// does not take, a way that is given twice, or no way at all.
+    /// [`NetworkError`] with the line: not TOML, another format, an unknown key, a value that its
+    /// key does not take, a way that is given twice, or no way at all.
     pub fn parse(file: &str, text: &str) -> Result<Self, NetworkError> {
         let source = Source { file, text };
         let parsed: File = toml::from_str(text)
@@ -124,8 +124,8 @@ impl Network {
         Ok(Self { about: parsed.about, ways })
     }
 
-    /// The text of a `network.toml` from which [`Network::parse`] reads an equal network. `[set]` has
-    /// what is the same for all ways.
+    /// The text of a `network.toml` from which [`Network::parse`] reads an equal network. `[set]`
+    /// has what is the same for all ways.
     pub fn to_toml(&self) -> String {
         let mut out = String::new();
         // Writing to a string does not fail.
@@ -166,11 +166,12 @@ impl Network {
         Ok(())
     }
 
-    /// Runs a multicast by one of the ways: a message of `message` bytes in a group on a fabric, by a
-    /// scheme, whose tree is built on an order of members.
+    /// Runs a multicast by one of the ways: a message of `message` bytes in a group on a fabric, by
+    /// a scheme, whose tree is built on an order of members.
     ///
     /// # Errors
-    /// Those of [`ethernet::run`]; [`ModelError::Unsupported`] for a way that the network does not have.
+    /// Those of [`ethernet::run`]; [`ModelError::Unsupported`] for a way that the network does not
+    /// have.
     pub fn predict(
         &self,
         way: &Way,

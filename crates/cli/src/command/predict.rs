@@ -67,8 +67,8 @@ pub struct Arguments {
     #[arg(long, value_name = "H", default_value = "0", value_parser = member, allow_negative_numbers = true)]
     root: String,
 
-    /// The destinations: 1-31, or 3,5,9, or all, or random:15; or the names of hosts: n[1-16],login, or
-    /// slurm, the hosts of this Slurm job
+    /// The destinations: 1-31, or 3,5,9, or all, or random:15; or the names of hosts:
+    /// n[1-16],login, or slurm, the hosts of this Slurm job
     #[arg(long, value_name = "LIST", default_value = "all", allow_negative_numbers = true)]
     dests: String,
 

@@ -7,10 +7,10 @@
 //! A message is cut into pieces: packets, or reads from a stream. A host has one thread, which does
 //! one job at a time, in the order in which they came: it takes a piece in and forwards it at once,
 //! or has the message for the application. A thread without a job sleeps; what arrives wakes
-//! it, which takes a delay and CPU time. Where the kernel's packet path is the node (`wake_for`), it
-//! is a thread that does not sleep, and the application's thread is woken when the message is there
-//! and has been forwarded. Threads get processors, of their host or of all hosts, in the order in
-//! which they have become ready, and keep them while they have work.
+//! it, which takes a delay and CPU time. Where the kernel's packet path is the node (`wake_for`),
+//! it is a thread that does not sleep, and the application's thread is woken when the message is
+//! there and has been forwarded. Threads get processors, of their host or of all hosts, in the
+//! order in which they have become ready, and keep them while they have work.
 //!
 //! Who forwards:
 //! - `nic`: the node, piece by piece; then the application has the message;
@@ -75,10 +75,10 @@ const MESSAGE_MAX: Bytes = Bytes(1 << 40);
 /// Carries out one multicast.
 ///
 /// # Errors
-/// [`ModelError::Unsupported`] for several members on a host, for an empty or too long message, for worms that
-/// the offload does not send, for offload `switch` on a fabric without up*/down* routing, for too
-/// many deliveries, and for a run that could take more than 26 days of simulated time;
-/// [`ModelError::Plan`] if the scheme does not fit.
+/// [`ModelError::Unsupported`] for several members on a host, for an empty or too long message, for
+/// worms that the offload does not send, for offload `switch` on a fabric without up*/down*
+/// routing, for too many deliveries, and for a run that could take more than 26 days of simulated
+/// time; [`ModelError::Plan`] if the scheme does not fit.
 pub fn run(parameters: &Parameters, task: &Task) -> Result<Outcome, ModelError> {
     let pieces = checked_pieces(parameters, task)?;
     let plan = checked_plan(task, pieces)?;

@@ -13,9 +13,10 @@ const UNITS_MIN: u64 = 1 << 6;
 /// The number of deliveries of units above which a message has fewer units.
 const DELIVERIES: u64 = 1 << 22;
 
-/// A message cut into pieces, and these grouped into units, which a run moves at once, so that a run
-/// is bounded. A unit costs as much CPU time as its pieces. Messages of few pieces have units of one
-/// piece. Of longer messages the last piece is late by up to one unit on each step of the tree.
+/// A message cut into pieces, and these grouped into units, which a run moves at once, so that a
+/// run is bounded. A unit costs as much CPU time as its pieces. Messages of few pieces have units
+/// of one piece. Of longer messages the last piece is late by up to one unit on each step of the
+/// tree.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Pieces {
     message: Bytes,

@@ -46,8 +46,8 @@ enum State {
 struct Thread {
     state: State,
     data: VecDeque<Job>,
-    /// The number of units that have arrived, and of those that were taken in. They are handled when
-    /// no other data is ready.
+    /// The number of units that have arrived, and of those that were taken in. They are handled
+    /// when no other data is ready.
     arrived: u32,
     taken: u32,
     /// The number of acknowledgments, which are handled when no data is ready.
@@ -130,7 +130,8 @@ impl Processors {
         self.threads[first..=first + 1].iter().map(|thread| thread.busy).sum()
     }
 
-    /// Adds a job. Returns whether its thread sleeps: it calls [`Processors::run`] when it is awake.
+    /// Adds a job. Returns whether its thread sleeps and has to be woken: after the delay of a
+    /// wake-up [`Processors::run`] lets it begin.
     pub fn add(&mut self, thread: ThreadId, job: Job) -> bool {
         let state = &mut self.threads[thread as usize];
         match job {

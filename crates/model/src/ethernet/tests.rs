@@ -193,7 +193,8 @@ fn on_a_chain_pieces_follow_one_another_through_the_slowest_part() {
         let assisted = times(5, chain.parameters.ask) + times(senders * pieces, chain.parameters.send);
         assert_eq!(chain.by(Offload::Assisted).latency(), assisted);
     }
-    // A link is the bottleneck: 1,000 bytes take 100 us on each of two links, which they cross at once.
+    // A link is the bottleneck: 1,000 bytes take 100 us on each of two links, which they cross at
+    // once.
     let mut linked = chain(50);
     linked.parameters.set_all("link_mb_per_s=10 send_us=0").unwrap();
     assert_eq!(linked.latency(), times(5 + 50 - 1, Picoseconds(100_000_000)));
