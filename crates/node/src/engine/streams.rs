@@ -150,7 +150,7 @@ impl Engine {
                 }
                 Ready::Challenged { stream, group, challenge } => {
                     match self.core.protocol.attach_packet(group, challenge) {
-                        Some(packet) => self.streams.answer(stream, &packet),
+                        Some(packet) => self.streams.answer(now, stream, &packet),
                         None => self.streams.close(stream),
                     }
                 }
@@ -225,7 +225,7 @@ impl Engine {
         let end = freed + count;
         let now = clock::now();
         let mut free = FreeSlots { slots, next: &next, end };
-        streams.read(stream, &mut free, |received| {
+        streams.read(now, stream, &mut free, |received| {
             let is_right = core.take_record(now, group, parent, received);
             if let Some(expected) = core.protocol.next(group) {
                 next.set(expected);

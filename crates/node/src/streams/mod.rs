@@ -31,6 +31,7 @@ use treecast_proto::{Challenge, GroupId, MemberId, Nanoseconds, Sequence};
 use treecast_wire::HEADER_BYTES;
 
 use crate::random;
+use options::DelayedAcks;
 use port::Port;
 
 pub use incoming::{Incoming, Read, Received, Slots};
@@ -72,7 +73,7 @@ enum Role {
     /// This node connects to the parent of a group, whose challenge it has to answer.
     Dialing(GroupId),
     /// The parent of a group, whose packets are read.
-    Parent(Box<Incoming>),
+    Parent(Box<Incoming>, DelayedAcks),
 }
 
 #[derive(Debug)]
@@ -241,7 +242,7 @@ impl Streams {
         let is_open = self
             .connections
             .get(&stream)
-            .is_some_and(|connection| matches!(connection.role, Role::Parent(_)));
+            .is_some_and(|connection| matches!(connection.role, Role::Parent(..)));
         (is_open && parents.next().is_none()).then_some((stream, group))
     }
 
@@ -306,7 +307,7 @@ impl Streams {
                     }
                 }
             }
-            Role::Parent(parent) => Some(Ready::Parent { stream, group: parent.group }),
+            Role::Parent(parent, _) => Some(Ready::Parent { stream, group: parent.group }),
         }
     }
 
@@ -363,13 +364,12 @@ impl Streams {
     }
 
     /// Answers the challenge of a group's parent by this packet, and reads packets from now on.
-    pub fn answer(&mut self, stream: u64, packet: &[u8; HEADER_BYTES]) {
+    pub fn answer(&mut self, now: Nanoseconds, stream: u64, packet: &[u8; HEADER_BYTES]) {
         let Some(Connection { socket, role, .. }) = self.connections.get_mut(&stream) else { return };
         let Role::Dialing(group) = *role else { return };
         // An empty socket takes so few bytes.
-        options::tune_receiver(socket);
         if send(&*socket, packet, SendFlags::NOSIGNAL) == Ok(packet.len()) {
-            *role = Role::Parent(Box::new(Incoming::new(group)));
+            *role = Role::Parent(Box::new(Incoming::new(group)), DelayedAcks::begin(socket, now));
         } else {
             self.close(stream);
         }
@@ -435,14 +435,17 @@ impl Streams {
     /// is closed.
     pub fn read(
         &mut self,
+        now: Nanoseconds,
         stream: u64,
         slots: &mut impl Slots,
         take: impl FnMut(Received<'_>) -> bool,
     ) -> Read {
-        let Some(Connection { socket, role: Role::Parent(incoming), .. }) = self.connections.get_mut(&stream)
+        let Some(Connection { socket, role: Role::Parent(incoming, acks), .. }) =
+            self.connections.get_mut(&stream)
         else {
             return Read::Ended;
         };
+        acks.renew(socket, now);
         let read = incoming.read(socket.as_fd(), slots, take);
         if read == Read::Ended {
             self.close(stream);

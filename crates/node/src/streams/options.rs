@@ -3,6 +3,7 @@
 use std::os::fd::{AsFd, AsRawFd};
 
 use rustix::net::sockopt;
+use treecast_proto::Nanoseconds;
 
 /// Options of tcp(7) since Linux 6.15, which the libc crate does not name yet (linux/tcp.h).
 const TCP_RTO_MIN_US: libc::c_int = 45;
@@ -15,16 +16,43 @@ const RTO_MIN_US: libc::c_int = 10_000;
 /// The longest delay of an acknowledgment, shorter than the sender's shortest timeout.
 const DELACK_MAX_US: libc::c_int = 8_000;
 
+/// Half of that delay: so few acknowledgments are sent by reads.
+const RENEW_INTERVAL: Nanoseconds = Nanoseconds(DELACK_MAX_US as u64 * 1_000 / 2);
+
 /// Makes the parent's end of a stream retransmit soon.
 pub fn tune_sender(socket: &impl AsFd) {
     set(socket, TCP_RTO_MIN_US, RTO_MIN_US);
 }
 
-/// Makes the child's end of a stream delay its acknowledgments, so that a read does not send one before
-/// it returns the message. Only where the delay has a bound that the parent's timeouts allow.
-pub fn tune_receiver(socket: &impl AsFd) {
-    if set(socket, TCP_DELACK_MAX_US, DELACK_MAX_US) {
-        let _ = sockopt::set_tcp_quickack(socket, false);
+/// The delayed acknowledgments of the child's end of a stream.
+///
+/// TCP acknowledges at each read that leaves nothing to read, which takes half of the time of the
+/// read. If it takes the connection for an interactive one, in which the answer carries the
+/// acknowledgment, it does so at every second read of a short message. It ceases to take it for one when
+/// an acknowledgment has waited for the longest delay.
+#[derive(Debug, Default)]
+pub struct DelayedAcks {
+    /// When TCP was told last that the connection is interactive; none where the delay has no bound that
+    /// the parent's timeouts allow.
+    renewed_at: Option<Nanoseconds>,
+}
+
+impl DelayedAcks {
+    /// Begins to delay acknowledgments.
+    pub fn begin(socket: &impl AsFd, now: Nanoseconds) -> Self {
+        let has_bound = set(socket, TCP_DELACK_MAX_US, DELACK_MAX_US);
+        if has_bound {
+            let _ = sockopt::set_tcp_quickack(socket, false);
+        }
+        Self { renewed_at: has_bound.then_some(now) }
+    }
+
+    /// Goes on with it: to be called before a read.
+    pub fn renew(&mut self, socket: &impl AsFd, now: Nanoseconds) {
+        if let Some(renewed_at) = self.renewed_at.as_mut().filter(|at| now.since(**at) >= RENEW_INTERVAL) {
+            let _ = sockopt::set_tcp_quickack(socket, false);
+            *renewed_at = now;
+        }
     }
 }
 
@@ -41,4 +69,64 @@ fn set(socket: &impl AsFd, option: libc::c_int, value: libc::c_int) -> bool {
         )
     };
     outcome == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
+    use std::thread;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::clock;
+
+    /// The number of segments that a socket has received (`tcpi_segs_in`).
+    fn segments_received(socket: &TcpStream) -> u32 {
+        // SAFETY: all zeroes are a valid value.
+        let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
+        let mut length = size_of::<libc::tcp_info>() as libc::socklen_t;
+        // SAFETY: the value has the length that is given, and both are valid during the call.
+        let outcome = unsafe {
+            libc::getsockopt(
+                socket.as_raw_fd(),
+                libc::IPPROTO_TCP,
+                libc::TCP_INFO,
+                (&raw mut info).cast(),
+                &raw mut length,
+            )
+        };
+        assert_eq!(outcome, 0);
+        info.tcpi_segs_in
+    }
+
+    /// A pause longer than the delay precedes each burst of messages. TCP acknowledges every second one.
+    #[test]
+    fn reads_send_few_acknowledgments() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut child = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut parent, _) = listener.accept().unwrap();
+        parent.set_nodelay(true).unwrap();
+        let mut acks = DelayedAcks::begin(&child, clock::now());
+        if acks.renewed_at.is_none() {
+            println!("skipped: this kernel has no bound for the delay of TCP's acknowledgments");
+            return;
+        }
+        let mut message = [7; 64];
+        let mut exchange = |count: u32| {
+            for _ in 0..count {
+                parent.write_all(&message).unwrap();
+                acks.renew(&child, clock::now());
+                child.read_exact(&mut message).unwrap();
+            }
+            segments_received(&parent)
+        };
+        let begun = exchange(1);
+        for _ in 0..5 {
+            thread::sleep(Duration::from_micros(2 * DELACK_MAX_US as u64));
+            exchange(40);
+        }
+        let sent = exchange(0) - begun;
+        assert!(sent < 130, "{sent} acknowledgments of 200 messages");
+    }
 }
