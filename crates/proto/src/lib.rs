@@ -24,6 +24,7 @@ mod settings;
 mod state;
 mod state_size;
 mod status;
+mod timeouts;
 mod trace;
 mod turns;
 

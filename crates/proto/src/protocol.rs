@@ -9,6 +9,7 @@ use treecast_wire::{
 
 use crate::group::{Group, Way};
 use crate::hand_off::{HandOff, HandOffPacket};
+use crate::timeouts::Timeouts;
 use crate::turns::{OwnerId, Turns};
 use crate::{
     Event, GroupCounters, GroupStatus, Input, Nanoseconds, Output, Piece, Refused, Settings, StateSize,
@@ -35,8 +36,9 @@ pub struct Protocol {
     indices: BTreeMap<GroupId, usize>,
     /// Groups that may have something to send.
     ready: Turns,
-    /// The earliest timeout of all groups.
-    timeout: Option<Nanoseconds>,
+    timeouts: Timeouts,
+    /// Groups that have changed.
+    changed: Vec<(GroupId, usize)>,
     /// When this node took an input or was polled last.
     ran_at: Nanoseconds,
     /// The part of the last datagram that the caller has to store.
@@ -51,17 +53,31 @@ pub struct Protocol {
 struct Entry {
     group: Group,
     owner: OwnerId,
-    is_ready: bool,
-    /// Nothing is sent, and no timeout handled.
-    is_held: bool,
-    timeout: Option<Nanoseconds>,
+    turn: Turn,
     is_handed_off: bool,
+    /// Whether it is among those that have changed.
+    is_changed: bool,
+}
+
+/// When a group may send.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Turn {
+    /// It has nothing to send.
+    Idle,
+    /// It has a place among those that may have something to send.
+    Ready,
+    /// Nothing is sent, and no timeout handled.
+    Held,
 }
 
 /// The memory of the tables of groups, per group, in bytes: none is more than half empty, except for the first few groups. A node of a B-tree
 /// takes some words beside its entries.
-pub(crate) const ENTRY_BYTES: usize =
-    2 * (size_of::<Option<Entry>>() + 2 * size_of::<(GroupId, usize)>() + size_of::<usize>());
+pub(crate) const ENTRY_BYTES: usize = 2
+    * (size_of::<Option<Entry>>()
+        + 2 * size_of::<(GroupId, usize)>()
+        + size_of::<usize>()
+        + size_of::<(GroupId, usize)>())
+    + Timeouts::ENTRY_BYTES;
 
 /// A datagram that belongs to no group of the node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -97,7 +113,8 @@ impl Protocol {
             groups: Vec::new(),
             indices: BTreeMap::new(),
             ready: Turns::default(),
-            timeout: None,
+            timeouts: Timeouts::default(),
+            changed: Vec::new(),
             ran_at: Nanoseconds::ZERO,
             store: None,
             events: VecDeque::new(),
@@ -162,11 +179,12 @@ impl Protocol {
     /// A node that handles a timeout far too late was suspended itself, and concludes nothing from the silence of others.
     fn detect_suspend(&mut self, now: Nanoseconds) {
         let paused = now.since(std::mem::replace(&mut self.ran_at, now));
-        if self.timeout.is_some_and(|timeout| now.since(timeout) > self.settings.keepalive) {
-            self.timeout = Some(now);
-            for entry in self.groups.iter_mut().flatten() {
-                entry.group.handle_suspend(now, paused);
-                entry.timeout = Some(now);
+        if self.timeout().is_some_and(|timeout| now.since(timeout) > self.settings.keepalive) {
+            for index in 0..self.groups.len() {
+                if let Some(entry) = &mut self.groups[index] {
+                    entry.group.handle_suspend(now, paused);
+                    self.timeouts.set(index, Some(now));
+                }
             }
         }
     }
@@ -257,10 +275,9 @@ impl Protocol {
         let entry = Entry {
             group: make(&self.settings)?,
             owner: OwnerId::default(),
-            is_ready: false,
-            is_held: false,
-            timeout: None,
+            turn: Turn::Idle,
             is_handed_off: false,
+            is_changed: false,
         };
         let index = self.groups.iter().position(Option::is_none).unwrap_or_else(|| {
             self.groups.push(None);
@@ -281,20 +298,34 @@ impl Protocol {
         if let Some(entry) = &mut self.groups[index] {
             command(&mut entry.group)?;
             // A group that has ended waits for nothing: it is removed, and another one may take its number.
-            entry.is_held &= !entry.group.has_ended();
+            if entry.turn == Turn::Held && entry.group.has_ended() {
+                entry.turn = Turn::Idle;
+            }
         }
         self.make_ready(index);
         Ok(())
     }
 
     fn make_ready(&mut self, index: usize) {
+        self.mark_changed(index);
         if let Some(entry) = &mut self.groups[index]
-            && !entry.is_ready
-            && !entry.is_held
+            && entry.turn == Turn::Idle
         {
-            entry.is_ready = true;
+            entry.turn = Turn::Ready;
             self.ready.push(entry.owner, index);
         }
+    }
+
+    fn mark_changed(&mut self, index: usize) {
+        if let Some(entry) = self.groups[index].as_mut().filter(|entry| !entry.is_changed) {
+            entry.is_changed = true;
+            self.changed.push((entry.group.id(), index));
+        }
+    }
+
+    /// The earliest timeout of all groups.
+    fn timeout(&mut self) -> Option<Nanoseconds> {
+        self.timeouts.first().map(|(timeout, _)| timeout)
     }
 }
 
@@ -305,7 +336,7 @@ impl Protocol {
         let Some(&index) = self.indices.get(&group) else { return };
         let Some(entry) = &mut self.groups[index] else { return };
         entry.owner = owner;
-        if entry.is_ready {
+        if entry.turn == Turn::Ready {
             self.ready.remove(index);
             self.ready.push(owner, index);
         }
@@ -317,12 +348,14 @@ impl Protocol {
     pub fn hold(&mut self, group: GroupId, is_held: bool) {
         let Some(&index) = self.indices.get(&group) else { return };
         let Some(entry) = &mut self.groups[index] else { return };
-        entry.is_held = is_held;
         if is_held {
-            entry.is_ready = false;
-            entry.timeout = None;
+            entry.turn = Turn::Held;
+            self.timeouts.set(index, None);
             self.ready.remove(index);
         } else {
+            if entry.turn == Turn::Held {
+                entry.turn = Turn::Idle;
+            }
             // It is polled, which sets its timeout.
             self.make_ready(index);
         }
@@ -331,7 +364,7 @@ impl Protocol {
     /// Whether a group is held back.
     pub fn is_held(&self, group: GroupId) -> bool {
         let entry = self.indices.get(&group).and_then(|&index| self.groups[index].as_ref());
-        entry.is_some_and(|entry| entry.is_held)
+        entry.is_some_and(|entry| entry.turn == Turn::Held)
     }
 }
 
@@ -357,12 +390,15 @@ impl Protocol {
                 return Output::Transmit(transmit);
             }
             self.ready.pop();
-            entry.is_ready = false;
-            entry.timeout = entry.group.timeout(&self.settings);
-            if entry.group.is_over() {
+            entry.turn = Turn::Idle;
+            let (id, is_over) = (entry.group.id(), entry.group.is_over());
+            let timeout = entry.group.timeout(&self.settings).filter(|_| !is_over);
+            self.timeouts.set(index, timeout);
+            self.mark_changed(index);
+            if is_over {
                 // Another group may have its number already.
-                if self.indices.get(&entry.group.id()) == Some(&index) {
-                    self.indices.remove(&entry.group.id());
+                if self.indices.get(&id) == Some(&index) {
+                    self.indices.remove(&id);
                 }
                 self.groups[index] = None;
             }
@@ -370,8 +406,18 @@ impl Protocol {
                 return Output::Event(event);
             }
         }
-        self.timeout = self.groups.iter().flatten().filter_map(|entry| entry.timeout).min();
-        Output::Timeout(self.timeout)
+        Output::Timeout(self.timeout())
+    }
+
+    /// The groups that may have changed since the last call, each once; some have ended, and are not
+    /// at this node any more.
+    pub fn poll_changed(&mut self) -> impl Iterator<Item = GroupId> {
+        for &(_, index) in &self.changed {
+            if let Some(entry) = &mut self.groups[index] {
+                entry.is_changed = false;
+            }
+        }
+        self.changed.drain(..).map(|(group, _)| group)
     }
 
     /// The next output that is not for the network: [`Output::Store`] or [`Output::Event`].
@@ -386,15 +432,9 @@ impl Protocol {
     }
 
     fn expire_timeouts(&mut self, now: Nanoseconds) {
-        if self.timeout.is_none_or(|timeout| now < timeout) {
-            return;
-        }
-        self.timeout = None;
-        for index in 0..self.groups.len() {
-            let timeout = self.groups[index].as_ref().and_then(|entry| entry.timeout);
-            if timeout.is_some_and(|timeout| timeout <= now) {
-                self.make_ready(index);
-            }
+        while let Some((_, index)) = self.timeouts.first().filter(|&(timeout, _)| timeout <= now) {
+            self.timeouts.set(index, None);
+            self.make_ready(index);
         }
     }
 }
@@ -416,7 +456,7 @@ impl Protocol {
             return false;
         };
         // A group that is ready may have something to send.
-        entry.is_handed_off = !entry.is_ready && entry.group.hand_off(to) && give(to);
+        entry.is_handed_off = entry.turn != Turn::Ready && entry.group.hand_off(to) && give(to);
         entry.is_handed_off
     }
 
@@ -458,12 +498,11 @@ impl Protocol {
     pub fn due(&mut self, now: Nanoseconds) -> Option<GroupId> {
         // After a suspension all groups are due, those that are handed off among them.
         self.detect_suspend(now);
-        if self.timeout.is_none_or(|timeout| now < timeout) {
+        if self.timeout().is_none_or(|timeout| now < timeout) {
             return None;
         }
-        let is_due =
-            |entry: &&Entry| entry.is_handed_off && entry.timeout.is_some_and(|timeout| timeout <= now);
-        self.groups.iter().flatten().find(is_due).map(|entry| entry.group.id())
+        let mut over = self.timeouts.over(now).filter_map(|index| self.groups[index].as_ref());
+        over.find(|entry| entry.is_handed_off).map(|entry| entry.group.id())
     }
 }
 

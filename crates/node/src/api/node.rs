@@ -232,7 +232,8 @@ impl Node {
             }
         }
         let waker = self.backend.leader_followers().waker();
-        Ok(Arc::new(SharedGroup::new(settings.group, waker).at_place(place)))
+        let progress = self.backend.progress();
+        Ok(Arc::new(SharedGroup::new(settings.group, waker, progress).at_place(place)))
     }
 
     /// Closes the node, and ends its groups: a root aborts its group, another member leaves. Waits, for some seconds at most, until

@@ -441,7 +441,8 @@ impl Session {
         let accounts = (&user.account, &user.shared.kernel_memory);
         let link = ClientLink::new(&self.waker, has_root, accounts, config.key(), number, readers);
         let leader = user.shared.engine.leader_followers().waker();
-        Ok(Arc::new(SharedGroup::with_client(group, leader, link)))
+        let progress = user.shared.engine.progress();
+        Ok(Arc::new(SharedGroup::with_client(group, leader, progress, link)))
     }
 
     /// The update of one group that has changed.

@@ -13,6 +13,7 @@ use super::EngineHandle;
 use super::query::{Answer, Query};
 use super::root_socket::RootSocket;
 use crate::api::config::GroupConfig;
+use crate::memory::progress::ProgressList;
 use crate::memory::shared_group::SharedGroup;
 use crate::wait::event_count::EventCount;
 use crate::wait::leader_followers::{Lead, LeaderFollowers};
@@ -95,6 +96,12 @@ pub(crate) trait Backend: fmt::Debug + Send + Sync {
 
     /// Where threads wait.
     fn leader_followers(&self) -> &LeaderFollowers;
+
+    /// The groups whose applications have written or read, for the engine; none if it is in another
+    /// process.
+    fn progress(&self) -> Option<Arc<ProgressList>> {
+        None
+    }
 
     /// Handles the events that the leader has seen, of the sources with these tokens, a bit for each.
     fn drive(&self, ready: u64);

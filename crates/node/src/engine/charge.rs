@@ -3,6 +3,8 @@
 //! A group is charged when it is created, or when the member gets its place: the memory of its slots, and the state for its members and
 //! children. It is charged anew whenever its tree changes, and ends if that exceeds the budget.
 
+use std::collections::BTreeSet;
+
 use treecast_proto::{AbortReason, GroupId, StateSize};
 
 use super::core::Core;
@@ -30,11 +32,12 @@ impl Core {
         state_bytes(size, self.kernel.is_some()) + self.multicast.buffer_bytes(group)
     }
 
-    /// Charges the clients' groups whose trees have changed.
-    pub(super) fn charge_changed(&mut self) {
-        while let Some(group) = self.find_uncharged() {
+    /// Charges those of these groups that clients have, and whose trees have changed.
+    pub(super) fn charge_changed(&mut self, changed: &BTreeSet<GroupId>) {
+        for &group in changed {
             let (epoch, bytes) = (self.protocol.epoch(group), self.state_bytes(group));
-            let Some(entry) = self.groups.get_mut(&group) else { return };
+            let entry = self.groups.get_mut(&group).filter(|entry| entry.shared_group.client.is_some());
+            let Some(entry) = entry.filter(|entry| entry.charged_epoch != epoch) else { continue };
             entry.charged_epoch = epoch;
             let client = entry.shared_group.client.as_ref();
             let charged = client.map_or(Ok(()), |client| client.charge_state(bytes));
@@ -42,12 +45,6 @@ impl Core {
                 self.fail(group, &reason);
             }
         }
-    }
-
-    fn find_uncharged(&self) -> Option<GroupId> {
-        let mut groups = self.groups.iter().filter(|(_, entry)| entry.shared_group.client.is_some());
-        let found = groups.find(|(group, entry)| entry.charged_epoch != self.protocol.epoch(**group))?;
-        Some(*found.0)
     }
 
     /// Ends the group of a client that exceeds its user's budget, or whose memory cannot be had.

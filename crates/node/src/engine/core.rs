@@ -28,6 +28,7 @@ use crate::daemon::ClientLink;
 use crate::daemon::audit::Audit;
 use crate::datagrams::Datagrams;
 use crate::memory::RingSettings;
+use crate::memory::progress::ProgressList;
 use crate::memory::shared_group::{HostLoss, Placement, RingSide, SharedGroup};
 use crate::wait::waker::Waker;
 
@@ -37,6 +38,14 @@ pub(super) struct Core {
     pub protocol: Protocol,
     pub kernel: Option<KernelPath>,
     pub groups: BTreeMap<GroupId, GroupEntry>,
+    /// Where applications say that they have written or read.
+    progress: Arc<ProgressList>,
+    /// The groups of which they have said so, and the protocol does not know yet.
+    written_or_read: BTreeSet<GroupId>,
+    /// The groups whose applications are in other processes: these do not say so.
+    of_clients: BTreeSet<GroupId>,
+    /// The groups that have changed in the protocol, and whose applications do not know yet.
+    changed: BTreeSet<GroupId>,
     pub owners: Owners,
     pub multicast: MulticastAddresses,
     background: Background,
@@ -47,6 +56,8 @@ pub(super) struct Core {
     pub audit: Audit,
     /// The groups whose data goes on streams.
     pub by_streams: BTreeSet<GroupId>,
+    /// Those of them that have changed, so that their streams may have to be opened or closed.
+    pub untended: BTreeSet<GroupId>,
     /// Streams that are to be closed.
     pub ended_streams: Vec<EndedStream>,
 }
@@ -63,12 +74,22 @@ pub(super) enum EndedStream {
 const PIECES_PER_OWNER_MAX: u32 = 512;
 
 impl Core {
-    pub fn new(settings: &Settings, kernel: Option<KernelPath>, waker: Arc<Waker>, lanes: usize) -> Self {
+    pub fn new(
+        settings: &Settings,
+        kernel: Option<KernelPath>,
+        waker: Arc<Waker>,
+        progress: Arc<ProgressList>,
+        lanes: usize,
+    ) -> Self {
         let rings = RingMaker::new(kernel.as_ref().map(|kernel| kernel.maker().clone()));
         Self {
             protocol: Protocol::new(settings.clone()),
             kernel,
             groups: BTreeMap::new(),
+            progress,
+            written_or_read: BTreeSet::new(),
+            of_clients: BTreeSet::new(),
+            changed: BTreeSet::new(),
             owners: Owners::new(lanes),
             multicast: MulticastAddresses::default(),
             background: Background::new(rings, waker),
@@ -76,6 +97,7 @@ impl Core {
             over_budget: 0,
             audit: Audit::default(),
             by_streams: BTreeSet::new(),
+            untended: BTreeSet::new(),
             ended_streams: Vec::new(),
         }
     }
@@ -215,8 +237,11 @@ impl Core {
 
     /// Ends groups whose applications have written invalid numbers.
     pub fn end_invalid(&mut self) {
-        while let Some(entry) = self.groups.values().find(|entry| entry.has_become_invalid()) {
-            let group = entry.shared_group.group;
+        // An application of this process could write anywhere in the node's memory.
+        let has_invalid =
+            |group: &GroupId| self.groups.get(group).is_some_and(GroupEntry::has_become_invalid);
+        let invalid: Vec<GroupId> = self.of_clients.iter().copied().filter(has_invalid).collect();
+        for group in invalid {
             self.reclaim(group);
             if let Some(entry) = self.groups.get_mut(&group) {
                 self.invalid += u64::from(entry.end_if_invalid(&mut self.protocol, true));
@@ -285,6 +310,15 @@ impl Core {
                 if let Some(KernelRoot { group, socket }) = kernel {
                     self.add_to_kernel(group, &shared_group, socket);
                 }
+                if shared_group.client.is_some() {
+                    self.of_clients.insert(group);
+                } else {
+                    self.of_clients.remove(&group);
+                }
+                self.changed.insert(group);
+                if shared_group.has_progress() {
+                    self.written_or_read.insert(group);
+                }
                 let entry = GroupEntry::new(shared_group, reader.map(RingSide::Reader));
                 // An earlier group of this number has ended, and may still have notices to send.
                 if let Some(replaced) = self.groups.insert(group, entry) {
@@ -316,16 +350,27 @@ impl Core {
 
     /// Tells the protocol what applications have written or read; of each owner a bounded number of packets.
     pub fn take_progress(&mut self) -> Progress {
+        self.progress.take(&mut self.written_or_read);
+        if self.written_or_read.is_empty() && self.of_clients.is_empty() {
+            return Progress::Done;
+        }
         while let Some(group) = self.find_group_for_user_space() {
             self.reclaim(group);
         }
         let now = clock::now();
         let mut progress = Progress::Done;
-        for (&group, entry) in &mut self.groups {
+        let mut candidates = std::mem::take(&mut self.written_or_read);
+        candidates.extend(&self.of_clients);
+        for group in candidates {
+            let Some(entry) = self.groups.get_mut(&group) else { continue };
+            let GroupEntry { shared_group, side: Some(side), consumed, .. } = entry else {
+                self.written_or_read.insert(group);
+                continue;
+            };
             if self.kernel.as_ref().is_some_and(|kernel| kernel.runs(group)) {
+                self.written_or_read.insert(group);
                 continue;
             }
-            let GroupEntry { shared_group, side: Some(side), consumed, .. } = entry else { continue };
             let has_progress = shared_group.client.is_some() && side.has_progress(*consumed);
             if !shared_group.take_progress() && !has_progress {
                 continue;
@@ -369,16 +414,21 @@ impl Core {
             entry.shared_group.has_progress()
                 && entry.side.as_ref().is_some_and(|side| side.needs_user_space(owes_window_update))
         };
-        let mut handed_off = self.groups.iter().filter(|(group, _)| kernel.runs(**group));
-        handed_off.find(|(group, entry)| needs_user_space(**group, entry)).map(|(&group, _)| group)
+        let candidates = self.written_or_read.iter().chain(&self.of_clients);
+        let mut handed_off = candidates.copied().filter(|&group| kernel.runs(group));
+        handed_off.find(|&group| self.groups.get(&group).is_some_and(|entry| needs_user_space(group, entry)))
     }
 
     /// Shows received packets to the applications, and wakes none of them yet. Acknowledgments are sent after that: what the
     /// root has flushed can be received at once.
     pub fn publish(&mut self) {
-        for (group, entry) in &mut self.groups {
+        self.changed.extend(self.protocol.poll_changed());
+        self.untended.extend(self.changed.intersection(&self.by_streams));
+        for group in &self.changed {
             // The kernel's packet path does this for its groups.
-            if self.kernel.as_ref().is_none_or(|kernel| !kernel.runs(*group)) {
+            if self.kernel.as_ref().is_none_or(|kernel| !kernel.runs(*group))
+                && let Some(entry) = self.groups.get_mut(group)
+            {
                 entry.publish(&self.protocol);
             }
         }
@@ -387,7 +437,11 @@ impl Core {
     /// Passes received packets and free slots to the applications.
     pub fn give_progress(&mut self) {
         self.publish();
-        for (&group, GroupEntry { shared_group, side, is_wake_due, .. }) in &mut self.groups {
+        let changed = std::mem::take(&mut self.changed);
+        for &group in &changed {
+            let Some(GroupEntry { shared_group, side, is_wake_due, .. }) = self.groups.get_mut(&group) else {
+                continue;
+            };
             // The kernel's packet path does this for its groups.
             if self.kernel.as_ref().is_some_and(|kernel| kernel.runs(group)) {
                 continue;
@@ -411,17 +465,18 @@ impl Core {
                 None => {}
             }
         }
-        self.remove_ended();
+        self.charge_changed(&changed);
+        for &group in &changed {
+            self.remove_if_ended(group);
+        }
     }
 
-    fn remove_ended(&mut self) {
-        let has_ended = |group: &GroupId, entry: &GroupEntry| {
-            entry.shared_group.has_ended() && !self.protocol.has(*group)
-        };
-        let ended = self.groups.iter().filter(|(group, entry)| has_ended(group, entry));
-        let ended: Vec<GroupId> = ended.map(|(&group, _)| group).collect();
-        for group in ended {
+    fn remove_if_ended(&mut self, group: GroupId) {
+        let has_ended = |entry: &GroupEntry| entry.shared_group.has_ended() && !self.protocol.has(group);
+        if self.groups.get(&group).is_some_and(has_ended) {
             self.multicast.remove(group);
+            self.of_clients.remove(&group);
+            self.written_or_read.remove(&group);
             if let Some(entry) = self.groups.remove(&group) {
                 self.drop_entry(entry);
             }
@@ -568,6 +623,7 @@ impl Core {
         if let Some(entry) = self.groups.get_mut(&group) {
             entry.consumed = settings.start;
             entry.side = Some(RingSide::Writer(writer));
+            self.changed.insert(group);
         }
         let side = Mutex::new(Some(RingSide::Reader(reader)));
         shared_group.set_placement(Placement { side, member: member.0, offload: settings.offload });

@@ -19,6 +19,7 @@ use super::stop::{self, Stop};
 use super::{Engine, KernelPath, Progress, Request, enter};
 use crate::api::config::GroupConfig;
 use crate::datagrams::Datagrams;
+use crate::memory::progress::ProgressList;
 use crate::memory::shared_group::SharedGroup;
 use crate::streams::Streams;
 use crate::sync::{FairMutex, lock};
@@ -35,6 +36,7 @@ pub(crate) struct EngineHandle {
     has_requests: AtomicBool,
     /// Wakes the engine's own thread.
     waker: Arc<Waker>,
+    progress: Arc<ProgressList>,
     /// Makes rings of groups, while others have the engine.
     rings: RingMaker,
     is_stopping: AtomicBool,
@@ -162,14 +164,16 @@ impl EngineHandle {
             Ok(leader_followers)
         };
         let leader_followers = watch().map_err(system("cannot watch descriptors"))?;
-        let engine =
-            Engine::new(settings, datagrams, streams, kernel, Arc::clone(&timer), Arc::clone(&waker));
+        let progress = Arc::new(ProgressList::new());
+        let wakers = (Arc::clone(&timer), Arc::clone(&waker));
+        let engine = Engine::new(settings, datagrams, streams, kernel, wakers, Arc::clone(&progress));
         let rings = engine.rings().clone();
         Ok(Self {
             engine: FairMutex::new(engine),
             requests: Mutex::new(VecDeque::new()),
             has_requests: AtomicBool::new(false),
             waker,
+            progress,
             rings,
             is_stopping: AtomicBool::new(false),
             timer,
@@ -288,6 +292,10 @@ impl Backend for EngineHandle {
 
     fn leader_followers(&self) -> &LeaderFollowers {
         &self.leader_followers
+    }
+
+    fn progress(&self) -> Option<Arc<ProgressList>> {
+        Some(Arc::clone(&self.progress))
     }
 
     fn drive(&self, ready: u64) {

@@ -41,6 +41,7 @@ use self::core::Core;
 use crate::NodeSettings;
 use crate::clock;
 use crate::datagrams::{Datagrams, Lane, RECEIVE_BATCH};
+use crate::memory::progress::ProgressList;
 use crate::memory::ring::RingReader;
 use crate::memory::shared_group::{RingSide, SharedGroup};
 use crate::status::GroupDocument;
@@ -146,10 +147,10 @@ impl Engine {
         datagrams: Datagrams,
         streams: Streams,
         kernel: Option<KernelPath>,
-        timer: Arc<OwnedFd>,
-        waker: Arc<Waker>,
+        (timer, waker): (Arc<OwnedFd>, Arc<Waker>),
+        progress: Arc<ProgressList>,
     ) -> Self {
-        let core = Core::new(&settings.protocol, kernel, waker, datagrams.lanes());
+        let core = Core::new(&settings.protocol, kernel, waker, progress, datagrams.lanes());
         Self { core, datagrams, timer, timer_at: None, batch_data: BatchData::default(), streams }
     }
 
@@ -227,7 +228,6 @@ impl Engine {
             progress = progress.and(self.receive_streams());
         }
         self.core.give_progress();
-        self.core.charge_changed();
         self.core.hand_off();
         if self.core.can_send_delegated() { Progress::More } else { progress }
     }

@@ -44,7 +44,11 @@ impl Engine {
             return;
         }
         let now = clock::now();
-        for &group in &core.by_streams {
+        core.untended.extend(streams.due(now));
+        for group in std::mem::take(&mut core.untended) {
+            if !core.by_streams.contains(&group) {
+                continue;
+            }
             let has_ring = core.groups.get(&group).is_some_and(|entry| entry.side.is_some());
             let parent = core.protocol.stream_parent(group).filter(|_| has_ring);
             streams.dial(now, group, parent);
@@ -60,8 +64,7 @@ impl Engine {
         if core.by_streams.is_empty() && !streams.is_used() {
             return None;
         }
-        streams
-            .timeout(|group| core.by_streams.contains(&group) && core.protocol.stream_parent(group).is_some())
+        streams.timeout()
     }
 
     /// Queues a packet for a child, and writes when there is enough.

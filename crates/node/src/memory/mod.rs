@@ -1,6 +1,7 @@
 //! What an application and its node share of a group: the ring of slots, and the state of the group.
 
 pub(crate) mod places;
+pub(crate) mod progress;
 pub(crate) mod readers;
 pub(crate) mod ring;
 pub(crate) mod shared_group;

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use treecast_proto::{Ending, GroupId, MemberId, MemberLoss, Offload, OwnerId, Refused, Sequence};
 
+use super::progress::ProgressList;
 use super::ring::{RingReader, RingWriter};
 use crate::daemon::{ClientLink, MappedMemory, PlaceMessage};
 use crate::sync::lock;
@@ -19,6 +20,8 @@ pub(crate) struct SharedGroup {
     pub events: EventCount,
     /// Whether the application has written or read since the node last looked.
     has_progress: AtomicBool,
+    /// Where the node looks for groups that have progress; none at a client, whose node is elsewhere.
+    progress: Option<Arc<ProgressList>>,
     /// In a daemon: the link to the application, which is in another process.
     pub client: Option<ClientLink>,
     /// At a client: its place among the processes of its host that have the group; none if it is the only one.
@@ -101,11 +104,12 @@ pub(crate) struct GroupState {
 }
 
 impl SharedGroup {
-    pub fn new(group: GroupId, leader: Arc<Waker>) -> Self {
+    pub fn new(group: GroupId, leader: Arc<Waker>, progress: Option<Arc<ProgressList>>) -> Self {
         Self {
             group,
             events: EventCount::new(leader),
             has_progress: AtomicBool::new(false),
+            progress,
             client: None,
             place: None,
             mapped: OnceLock::new(),
@@ -121,8 +125,13 @@ impl SharedGroup {
     }
 
     /// A group of a daemon's client.
-    pub fn with_client(group: GroupId, leader: Arc<Waker>, client: ClientLink) -> Self {
-        Self { client: Some(client), ..Self::new(group, leader) }
+    pub fn with_client(
+        group: GroupId,
+        leader: Arc<Waker>,
+        progress: Option<Arc<ProgressList>>,
+        client: ClientLink,
+    ) -> Self {
+        Self { client: Some(client), ..Self::new(group, leader, progress) }
     }
 
     /// Who it belongs to: in a daemon, the client's user.
@@ -167,7 +176,11 @@ impl SharedGroup {
 
     /// The application has written or read.
     pub fn mark_progress(&self) {
-        self.has_progress.store(true, Ordering::Release);
+        if !self.has_progress.swap(true, Ordering::AcqRel)
+            && let Some(progress) = &self.progress
+        {
+            progress.add(self.group);
+        }
     }
 
     pub fn has_progress(&self) -> bool {

@@ -18,7 +18,7 @@ mod options;
 mod outgoing;
 mod port;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -53,6 +53,10 @@ pub struct Streams {
     parents: BTreeMap<GroupId, u64>,
     /// When a group may open its stream again.
     dial_at: BTreeMap<GroupId, Nanoseconds>,
+    /// The groups that have no stream to their parents, and want one.
+    undialed: BTreeSet<GroupId>,
+    /// The connections that wait for the first packet of their host.
+    guests: BTreeSet<u64>,
     /// Children with packets that are not written yet.
     unwritten: VecDeque<u64>,
 }
@@ -131,6 +135,8 @@ impl Streams {
             children: BTreeMap::new(),
             parents: BTreeMap::new(),
             dial_at: BTreeMap::new(),
+            undialed: BTreeSet::new(),
+            guests: BTreeSet::new(),
             unwritten: VecDeque::new(),
         })
     }
@@ -168,17 +174,33 @@ impl Streams {
         }
     }
 
-    /// Has the stream of a group to its parent, or none; connects if that is due.
+    /// Listens again if the port could not be had, and it is time; returns the groups whose streams may
+    /// be opened by now.
+    pub fn due(&mut self, now: Nanoseconds) -> Vec<GroupId> {
+        if self.port.is_none() && self.listen_at > Nanoseconds::ZERO {
+            self.listen(now);
+        }
+        let is_due = |group: &&GroupId| self.dial_at.get(group).is_none_or(|&at| at <= now);
+        self.undialed.iter().filter(is_due).copied().collect()
+    }
+
+    /// Has the stream of a group to its parent, or none; connects if that is due, and otherwise says so
+    /// later ([`Streams::due`]).
     pub fn dial(&mut self, now: Nanoseconds, group: GroupId, parent: Option<SocketAddr>) {
         let current = self.parents.get(&group).copied();
         let peer = current.and_then(|stream| self.connections.get(&stream)).map(|connection| connection.peer);
         if peer == parent {
+            self.undialed.remove(&group);
             return;
         }
         if let Some(stream) = current {
             self.close(stream);
         }
-        let Some(parent) = parent else { return };
+        let Some(parent) = parent else {
+            self.undialed.remove(&group);
+            return;
+        };
+        self.undialed.insert(group);
         if self.dial_at.get(&group).is_some_and(|&at| now < at) {
             return;
         }
@@ -188,6 +210,7 @@ impl Streams {
                 let flags = epoll::EventFlags::IN;
                 if let Ok(stream) = self.add(socket, parent, Role::Dialing(group), flags) {
                     self.parents.insert(group, stream);
+                    self.undialed.remove(&group);
                 }
             }
             Err(error) => tracing::debug!(%group, %parent, %error, "cannot connect to the parent"),
@@ -221,18 +244,19 @@ impl Streams {
     }
 
     /// When something is due without an event; none: never.
-    pub fn timeout(&self, is_dialing_due: impl Fn(GroupId) -> bool) -> Option<Nanoseconds> {
-        let guests = self.connections.values().filter_map(|connection| match &connection.role {
-            Role::Guest(guest) => Some(guest.until),
-            _ => None,
-        });
-        let unconnected = self
-            .dial_at
-            .iter()
-            .filter(|(group, _)| !self.parents.contains_key(group) && is_dialing_due(**group));
+    pub fn timeout(&self) -> Option<Nanoseconds> {
+        let guests = self.guests.iter().filter_map(|stream| Some(self.guest(*stream)?.until));
+        let undialed = self.undialed.iter().filter_map(|group| self.dial_at.get(group).copied());
         let is_awaited = self.port.is_none() && self.listen_at > Nanoseconds::ZERO;
         let listening = is_awaited.then_some(self.listen_at);
-        guests.chain(unconnected.map(|(_, &at)| at)).chain(listening).min()
+        guests.chain(undialed).chain(listening).min()
+    }
+
+    fn guest(&self, stream: u64) -> Option<&Guest> {
+        match &self.connections.get(&stream)?.role {
+            Role::Guest(guest) => Some(guest),
+            _ => None,
+        }
     }
 
     /// The stream to a parent, if it is the only one: data usually arrives there.
@@ -326,8 +350,7 @@ impl Streams {
 
     /// Sends the challenge to a host that has connected.
     fn welcome(&mut self, now: Nanoseconds, socket: TcpStream, peer: SocketAddr) -> io::Result<()> {
-        let is_guest = |connection: &Connection| matches!(connection.role, Role::Guest(_));
-        if self.connections.values().filter(|connection| is_guest(connection)).count() >= GUESTS_MAX {
+        if self.guests.len() >= GUESTS_MAX {
             return Err(io::Error::other("too many hosts have not said who they are"));
         }
         socket.set_nonblocking(true)?;
@@ -336,16 +359,14 @@ impl Streams {
         // An empty socket takes so few bytes.
         send(&socket, &challenge.0, SendFlags::NOSIGNAL)?;
         let guest = Guest { challenge, until: now + GUEST_TIMEOUT, packet: [0; HEADER_BYTES], received: 0 };
-        self.add(socket.into(), peer, Role::Guest(guest), epoll::EventFlags::IN).map(drop)
+        let stream = self.add(socket.into(), peer, Role::Guest(guest), epoll::EventFlags::IN)?;
+        self.guests.insert(stream);
+        Ok(())
     }
 
     fn expire_guests(&mut self, now: Nanoseconds) {
-        let is_late = |connection: &Connection| match &connection.role {
-            Role::Guest(guest) => guest.until <= now,
-            _ => false,
-        };
-        let late = self.connections.iter().filter(|(_, connection)| is_late(connection));
-        let late: Vec<u64> = late.map(|(&stream, _)| stream).collect();
+        let is_late = |stream: &&u64| self.guest(**stream).is_some_and(|guest| guest.until <= now);
+        let late: Vec<u64> = self.guests.iter().filter(is_late).copied().collect();
         for stream in late {
             self.close(stream);
         }
@@ -358,6 +379,7 @@ impl Streams {
             self.children.insert((group, child), stream);
         }
         if let Some(connection) = self.connections.get_mut(&stream) {
+            self.guests.remove(&stream);
             options::tune_sender(&connection.socket);
             connection.role = Role::Child(Box::new(Outgoing::new(group, child)));
         }
@@ -476,6 +498,7 @@ impl Streams {
     pub fn close_group(&mut self, group: GroupId) {
         self.close_parent(group);
         self.dial_at.remove(&group);
+        self.undialed.remove(&group);
         let range = (group, MemberId(0))..=(group, MemberId(u32::MAX));
         let children: Vec<u64> = self.children.range(range).map(|(_, &stream)| stream).collect();
         for stream in children {
@@ -485,9 +508,27 @@ impl Streams {
 
     /// Closes a stream. The system removes its socket from the epoll instance.
     pub fn close(&mut self, stream: u64) {
-        if self.connections.remove(&stream).is_some() {
-            self.children.retain(|_, known| *known != stream);
-            self.parents.retain(|_, known| *known != stream);
+        let Some(Connection { role, .. }) = self.connections.remove(&stream) else { return };
+        match role {
+            Role::Guest(_) => {
+                self.guests.remove(&stream);
+            }
+            Role::Child(child) => {
+                let key = (child.group, child.child);
+                if self.children.get(&key) == Some(&stream) {
+                    self.children.remove(&key);
+                }
+            }
+            Role::Dialing(group) => self.lose_parent(group, stream),
+            Role::Parent(parent, _) => self.lose_parent(parent.group, stream),
+        }
+    }
+
+    /// The stream to the parent of a group is opened again, unless the group is over.
+    fn lose_parent(&mut self, group: GroupId, stream: u64) {
+        if self.parents.get(&group) == Some(&stream) {
+            self.parents.remove(&group);
+            self.undialed.insert(group);
         }
     }
 }

@@ -1,0 +1,42 @@
+//! The groups whose applications have written or read.
+
+use std::collections::BTreeSet;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use treecast_proto::GroupId;
+
+use crate::sync::lock;
+
+/// The groups of an engine whose applications have written or read since the engine looked last: so a
+/// step does not look at each group.
+#[derive(Debug)]
+pub(crate) struct ProgressList {
+    groups: Mutex<Vec<GroupId>>,
+    is_empty: AtomicBool,
+}
+
+impl ProgressList {
+    /// No group.
+    pub fn new() -> Self {
+        Self { groups: Mutex::new(Vec::new()), is_empty: AtomicBool::new(true) }
+    }
+
+    /// Adds a group. [`super::shared_group::SharedGroup`] adds its group once until it is taken.
+    pub fn add(&self, group: GroupId) {
+        let mut groups = lock(&self.groups);
+        groups.push(group);
+        self.is_empty.store(false, Ordering::Release);
+    }
+
+    /// Moves all groups to a set.
+    pub fn take(&self, into: &mut BTreeSet<GroupId>) {
+        // Whoever adds a group wakes the engine, or takes its lock, afterwards: then this is seen.
+        if self.is_empty.load(Ordering::Acquire) {
+            return;
+        }
+        let mut groups = lock(&self.groups);
+        self.is_empty.store(true, Ordering::Release);
+        into.extend(groups.drain(..));
+    }
+}

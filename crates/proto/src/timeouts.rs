@@ -1,0 +1,93 @@
+//! The timeouts of groups.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use crate::Nanoseconds;
+
+/// The timeouts of groups, by their indices, and the earliest one.
+///
+/// The heap has all timeouts, and also some that have been changed since, which are dropped when they
+/// come first, or when they are more than the others. So a change takes O(log n) steps for n groups, on average, and
+/// allocates nothing.
+#[derive(Debug, Clone, Default)]
+pub struct Timeouts {
+    of: Vec<Option<Nanoseconds>>,
+    heap: BinaryHeap<Reverse<(Nanoseconds, usize)>>,
+}
+
+/// The heap may be as long for few groups.
+const HEAP_MIN: usize = 16;
+
+impl Timeouts {
+    /// The memory of a group's timeout in bytes: neither table is more than half empty.
+    pub const ENTRY_BYTES: usize =
+        2 * size_of::<Option<Nanoseconds>>() + 4 * size_of::<(Nanoseconds, usize)>();
+
+    /// Sets the timeout of the group with this index.
+    pub fn set(&mut self, index: usize, timeout: Option<Nanoseconds>) {
+        if self.of.len() <= index {
+            self.of.resize(index + 1, None);
+            // Later changes allocate nothing.
+            let most = self.heap_max();
+            self.heap.reserve(most - self.heap.len());
+        }
+        if std::mem::replace(&mut self.of[index], timeout) == timeout {
+            return;
+        }
+        if let Some(timeout) = timeout {
+            if self.heap.len() >= self.heap_max() {
+                let of = &self.of;
+                self.heap.retain(|&Reverse((timeout, index))| of[index] == Some(timeout));
+            }
+            self.heap.push(Reverse((timeout, index)));
+        }
+    }
+
+    /// When the heap is as long as this, half of it is dropped.
+    fn heap_max(&self) -> usize {
+        2 * self.of.len().max(HEAP_MIN)
+    }
+
+    /// The earliest timeout, and the index of its group.
+    pub fn first(&mut self) -> Option<(Nanoseconds, usize)> {
+        while let Some(&Reverse((timeout, index))) = self.heap.peek() {
+            if self.of[index] == Some(timeout) {
+                return Some((timeout, index));
+            }
+            self.heap.pop();
+        }
+        None
+    }
+
+    /// The indices of groups whose timeouts are over.
+    pub fn over(&self, now: Nanoseconds) -> impl Iterator<Item = usize> {
+        let is_over = move |timeout: &Option<Nanoseconds>| timeout.is_some_and(|timeout| timeout <= now);
+        self.of.iter().enumerate().filter(move |(_, timeout)| is_over(timeout)).map(|(index, _)| index)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn the_first_is_the_earliest(changes in prop::collection::vec((0..40_usize, prop::option::of(0..30_u64)), 0..600)) {
+            let mut timeouts = Timeouts::default();
+            let mut known = [None; 40];
+            for (index, timeout) in changes {
+                let timeout = timeout.map(Nanoseconds);
+                timeouts.set(index, timeout);
+                known[index] = timeout;
+                let earliest = known.iter().flatten().min().copied();
+                prop_assert_eq!(timeouts.first().map(|(timeout, _)| timeout), earliest);
+                let over = (0..40).filter(|&index| known[index].is_some_and(|timeout| timeout <= Nanoseconds(9)));
+                prop_assert!(timeouts.over(Nanoseconds(9)).eq(over));
+                prop_assert!(timeouts.heap.len() <= 2 * 40);
+            }
+        }
+    }
+}
