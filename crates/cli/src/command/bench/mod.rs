@@ -1,5 +1,8 @@
 //! `treecast bench`: broadcasts between real nodes, configurations side by side.
 
+mod modes;
+mod table;
+
 use std::ffi::OsStr;
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -8,23 +11,22 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::{ArgGroup, Args, ValueEnum};
-use comfy_table::{CellAlignment, Table};
-use treecast_bench::{
-    Bench, Hosts, KilledMember, Late, LateProcess, Limits, Mode, Peer, RemoteHosts, Report, Row, Skew,
-    WorkerCommand, Workload,
-};
+use treecast_bench::{Bench, Hosts, Late, Peer, RemoteHosts, Skew, WorkerCommand, Workload};
 use treecast_fabric::RoutingPolicy;
 use treecast_lab::{LabSettings, Losses, Multicast, Probability, Racks, Rate};
-use treecast_node::{Authentication, EngineChoice, Integrity, Offload, Scheme, Transport, TreeScheme};
+use treecast_node::{Authentication, EngineChoice, Integrity, Offload, Scheme, Transport};
 use treecast_remote::RemoteShell;
 use treecast_study::chart::{self, Ink};
 use treecast_study::page;
-use treecast_terms::{format_count, parse_size, parse_time};
+use treecast_terms::{parse_size, parse_time};
+
+use modes::modes;
+use table::{comparison, table};
 
 use crate::arguments::{Hostlist, command_line, fabric, whole_number};
 use crate::mpi::{Interface, directories, find_shim};
 use crate::open_files::allow_open_files;
-use crate::output::{emit, plain, progress_bar, width, write_file};
+use crate::output::{emit, progress_bar, width, write_file};
 
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("of_lab"), after_help = "Examples:
@@ -253,7 +255,7 @@ enum Format {
 }
 
 /// Parses a size in bytes.
-fn size(text: &str) -> Result<usize, &'static str> {
+pub(super) fn size(text: &str) -> Result<usize, &'static str> {
     parse_size(text).map(|bytes| bytes as usize).map_err(|error| error.expected)
 }
 
@@ -334,9 +336,9 @@ pub fn work() -> anyhow::Result<u8> {
 
 /// How long a waiting thread spins before it sleeps; none: as recent waits suggest.
 #[derive(Debug, Clone, Copy)]
-struct Spin(Option<Duration>);
+pub(super) struct Spin(pub(super) Option<Duration>);
 
-fn spin(text: &str) -> Result<Spin, &'static str> {
+pub(super) fn spin(text: &str) -> Result<Spin, &'static str> {
     if text == "auto" {
         return Ok(Spin(None));
     }
@@ -402,243 +404,10 @@ fn bench(arguments: &Arguments) -> anyhow::Result<Bench> {
     })
 }
 
-/// Every distinct configuration of engine, offload, scheme, authentication, integrity, transport
-/// and knowledge of the fabric. Host-based (software) multicast uses a binomial tree by default, as
-/// MPI libraries do.
-fn modes(arguments: &Arguments) -> Vec<Mode> {
-    let schemes: Vec<Option<Scheme>> = arguments.scheme.iter().copied().map(Some).collect();
-    let has_fabric = arguments.racks.is_some() || arguments.fabric.is_some();
-    let fabrics = if has_fabric { &[false, true][..] } else { &[false] };
-    let offloads = match (&arguments.offload[..], arguments.processes) {
-        ([], 1) => &[Offload::Host, Offload::Assisted, Offload::Nic][..],
-        ([], _) => &[Offload::Nic],
-        (given, _) => given,
-    };
-    let mut modes = Vec::new();
-    for &engine in &arguments.engine {
-        // With offload host the application forwards, and the engine makes no difference: it is measured once.
-        let is_kernel = |engine| engine == EngineChoice::Ebpf;
-        let skips = is_kernel(engine) && !arguments.engine.iter().copied().all(is_kernel);
-        let is_engines = |offload| matches!(offload, Offload::Nic | Offload::Switch);
-        for &offload in offloads.iter().filter(|&&offload| !skips || is_engines(offload)) {
-            let default = [(offload == Offload::Host).then_some(Scheme::tree(TreeScheme::Binomial))];
-            for &scheme in if schemes.is_empty() { &default[..] } else { &schemes } {
-                let default =
-                    if offload == Offload::Switch { Authentication::Payload } else { Authentication::Header };
-                let authentications =
-                    if arguments.auth.is_empty() { &[default][..] } else { &arguments.auth };
-                let guards = authentications.iter().flat_map(|&authentication| {
-                    // Where payloads have codes, members verify no CRC.
-                    let integrities = match authentication {
-                        Authentication::Header => &arguments.integrity[..],
-                        Authentication::Payload => &arguments.integrity[..1],
-                    };
-                    integrities.iter().map(move |&integrity| (authentication, integrity))
-                });
-                // Data by multicast has codes of its payloads. An impossible configuration is
-                // refused if it is the only one.
-                let is_possible = |&(authentication, _): &(Authentication, Integrity)| {
-                    offload != Offload::Switch
-                        || authentication == Authentication::Payload
-                        || arguments.auth.len() == 1
-                };
-                let guards = guards.filter(is_possible);
-                // Multicast goes in packets, and the kernel's packet path runs no streams.
-                let is_in_packets = offload == Offload::Switch || is_kernel(engine);
-                let transports = match &arguments.transport[..] {
-                    [_, _, ..] if is_in_packets => &[Transport::Packets][..],
-                    [] if is_in_packets || offload != Offload::Nic => &[Transport::Packets],
-                    [] => &[Transport::Streams],
-                    given => given,
-                };
-                for (authentication, integrity) in guards {
-                    let transports = transports
-                        .iter()
-                        .flat_map(|&transport| fabrics.iter().map(move |&on_fabric| (transport, on_fabric)));
-                    modes.extend(transports.map(|(transport, on_fabric)| Mode {
-                        engine,
-                        offload,
-                        scheme,
-                        authentication,
-                        integrity,
-                        transport,
-                        on_fabric,
-                    }));
-                }
-            }
-        }
-    }
-    modes
-}
-
-/// A column of the table: its name, whether it has text, which is aligned to the left, and its cells.
-type Column = (&'static str, bool, fn(&Row) -> String);
-
-/// The columns for which the rows have values.
-fn columns(report: &Report) -> Vec<Column> {
-    const NUMBER: bool = false;
-    const TEXT: bool = true;
-    let any = |is_in: fn(&Row) -> bool| report.rows.iter().any(is_in);
-    let mut columns: Vec<Column> = vec![("bytes", NUMBER, |row| row.bytes.to_string())];
-    if any(|row| row.processes > 1) {
-        columns.push(("processes", NUMBER, |row| row.processes.to_string()));
-    }
-    columns.extend::<[Column; 4]>([
-        ("engine", TEXT, |row| row.engine.clone()),
-        ("offload", TEXT, |row| row.offload.clone()),
-        ("scheme", TEXT, |row| row.scheme.clone()),
-        ("auth", TEXT, |row| row.auth.clone()),
-    ]);
-    if any(|row| row.integrity != Integrity::default().to_string()) {
-        columns.push(("integrity", TEXT, |row| row.integrity.clone()));
-    }
-    if any(|row| row.transport != Transport::default().to_string() && row.auth != "none") {
-        columns.push(("transport", TEXT, |row| row.transport.clone()));
-    }
-    columns.extend::<[Column; 12]>([
-        ("root p50", NUMBER, |row| decimal(row.root_us_p50)),
-        ("last delivery p50", NUMBER, |row| decimal(row.last_delivery_us_p50)),
-        ("p99", NUMBER, |row| decimal(row.last_delivery_us_p99)),
-        ("last stored p50", NUMBER, |row| row.last_stored_us_p50.map_or_else(|| "-".into(), decimal)),
-        ("call mean", NUMBER, |row| decimal(row.call_us_mean)),
-        ("call CPU", NUMBER, |row| row.call_cpu_us_mean.map_or_else(|| "-".into(), decimal)),
-        ("CPU", NUMBER, |row| decimal(row.cpu_us_per_broadcast)),
-        ("root CPU", NUMBER, |row| decimal(row.root_cpu_us_per_broadcast)),
-        ("MB/s", NUMBER, |row| decimal(row.throughput_mb_s)),
-        ("retransmitted", NUMBER, |row| decimal(row.retransmitted_per_broadcast)),
-        ("lost", NUMBER, |row| row.lost.to_string()),
-        ("duplicates", NUMBER, |row| row.duplicates.to_string()),
-    ]);
-    if any(|row| row.uplink_bytes_per_broadcast.is_some()) {
-        columns.extend::<[Column; 2]>([
-            ("uplinks", NUMBER, |row| bytes(row.uplink_bytes_per_broadcast)),
-            ("busiest uplink", NUMBER, |row| bytes(row.busiest_uplink_bytes_per_broadcast)),
-        ]);
-    }
-    if any(|row| row.on_fabric.is_some()) {
-        columns.push(("tree for", TEXT, |row| {
-            if row.on_fabric == Some(true) { "racks".into() } else { "any hosts".into() }
-        }));
-    }
-    if any(|row| row.late.is_some()) {
-        columns.extend::<[Column; 4]>([
-            ("late", NUMBER, |row| of_late(row, |late| late.delay_us)),
-            ("others p50", NUMBER, |row| of_late(row, |late| late.others_last_delivery_us_p50)),
-            ("others p99", NUMBER, |row| of_late(row, |late| late.others_last_delivery_us_p99)),
-            ("others' call", NUMBER, |row| of_late(row, |late| late.others_call_us_mean)),
-        ]);
-    }
-    columns
-}
-
-fn decimal(number: f64) -> String {
-    format!("{number:.1}")
-}
-
-fn bytes(number: Option<f64>) -> String {
-    number.map_or_else(String::new, |bytes| format_count(bytes as u64))
-}
-
-fn of_late(row: &Row, number: fn(&LateProcess) -> f64) -> String {
-    row.late.as_ref().map_or_else(String::new, |late| decimal(number(late)))
-}
-
-fn table(report: &Report) -> String {
-    let columns = columns(report);
-    let mut table = Table::new();
-    table.set_header(columns.iter().map(|(name, ..)| *name));
-    for row in &report.rows {
-        table.add_row(columns.iter().map(|(_, _, cell)| cell(row)));
-    }
-    for ((_, is_text, _), column) in columns.iter().zip(table.column_iter_mut()) {
-        if !is_text {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
-    let mut text = format!("{}\n", plain(table));
-    for lost in &report.lost_members {
-        text += &format!("{lost}\n");
-    }
-    if let Some(killed) = report.rows.iter().find_map(|row| row.killed.as_ref()) {
-        text += &killed_sentence(killed);
-    }
-    if let Some(limits) = &report.limits {
-        text += &limits_sentence(limits);
-    }
-    if report.clock_error_us > 0.0 {
-        text += &format!(
-            "Clocks were compared over the network: times of last deliveries have an error of up to {:.0} us.\n",
-            report.clock_error_us
-        );
-    }
-    text
-}
-
 /// The path of the MPI shim for the peer's program.
 fn shim() -> anyhow::Result<PathBuf> {
     let interface = Interface::OpenMpi;
     let found = find_shim(interface, &directories());
     let found = found.with_context(|| format!("there is no {}: build it by make mpi", interface.shim()))?;
     found.canonicalize().with_context(|| format!("{} could not be found", found.display()))
-}
-
-/// Each configuration beside the peer: the last delivery, or the throughput of a stream, and how many times as fast it is.
-fn comparison(report: &Report, peer: Peer, is_stream: bool) -> String {
-    let measured = |row: &Row| if is_stream { row.throughput_mb_s } else { row.last_delivery_us_p50 };
-    let ratio = |ours: f64, theirs: f64| if is_stream { ours / theirs } else { theirs / ours };
-    let transport = |row: &Row| if row.transport == "stream" { " stream" } else { "" };
-    let name = |row: &Row| format!("{} {}{}", row.engine, row.offload, transport(row));
-    let is_peer = |row: &&Row| Peer::NAMES.iter().any(|(name, _)| row.engine.split('+').next() == Some(name));
-    let theirs = report.rows.iter().filter(|row| row.engine == peer.to_string());
-    let ours: Vec<&Row> = report
-        .rows
-        .iter()
-        .filter(|row| !is_peer(row) || peer == Peer::OpenMpi && row.engine == "openmpi+shim")
-        .collect();
-    let mut names: Vec<String> = Vec::new();
-    for row in &ours {
-        if !names.contains(&name(row)) {
-            names.push(name(row));
-        }
-    }
-    let mut table = Table::new();
-    table.set_header(["bytes".into(), peer.to_string()].into_iter().chain(names.iter().cloned()));
-    for theirs in theirs {
-        let mut cells = vec![theirs.bytes.to_string(), decimal(measured(theirs))];
-        cells.extend(names.iter().map(|column| {
-            let same = ours.iter().filter(|row| row.bytes == theirs.bytes && name(row) == *column);
-            let of_all = same.map(|row| {
-                format!("{} ({:.2})", decimal(measured(row)), ratio(measured(row), measured(theirs)))
-            });
-            of_all.collect::<Vec<_>>().join(" ")
-        }));
-        table.add_row(cells);
-    }
-    table.column_iter_mut().for_each(|column| column.set_cell_alignment(CellAlignment::Right));
-    let what = if is_stream { "MB/s" } else { "Last delivery p50 in us" };
-    format!("{what}, and how many times as fast as {peer}:\n\n{}\n", plain(table))
-}
-
-fn limits_sentence(limits: &Limits) -> String {
-    let Limits { processes, futex_wake_us, yield_notice_us, udp_each_us, .. } = limits;
-    let gigabytes = |bytes_per_s: f64| bytes_per_s / 1e9;
-    format!(
-        "Limits of this machine (receivers: {processes}): a futex wakes all after {futex_wake_us:.0} us, a datagram to each over loopback after {udp_each_us:.0} us; \
-         by checking and yielding they notice after {yield_notice_us:.0} us. It copies {:.1} GB/s, and a chain of TCP connections carries {:.2} GB/s.\n",
-        gigabytes(limits.copy_bytes_per_s),
-        gigabytes(limits.tcp_chain_bytes_per_s),
-    )
-}
-
-fn killed_sentence(killed: &KilledMember) -> String {
-    let KilledMember { member, root_knew_us, survivors_complete_us } = killed;
-    let root = root_knew_us.map_or_else(
-        || "all survivors had the message before the root detected it".into(),
-        |us| format!("the root reported it {:.0} ms later", us / 1e3),
-    );
-    let survivors = survivors_complete_us.map_or_else(
-        || "there were no survivors".into(),
-        |us| format!("the last survivor had the message {:.0} ms later", us / 1e3),
-    );
-    format!("Member {member} was killed halfway through the message: {root}, and {survivors}.\n")
 }
