@@ -114,6 +114,14 @@ impl Bench {
         self.measure(progress).map_err(|error| self.hosts.name_in(error))
     }
 
+    /// The number of its runs: each case once in every round.
+    pub fn runs(&self) -> usize {
+        let with_shim = self.shim.is_some() && self.peers.contains(&Peer::OpenMpi);
+        let programs = self.peers.len() + usize::from(with_shim);
+        let cases = self.sizes.len() * (self.modes.len() * self.delays().len() + programs);
+        self.rounds.min(self.messages) as usize * cases
+    }
+
     fn measure(&self, mut progress: impl FnMut(usize, usize)) -> Result<Report, BenchError> {
         self.check()?;
         let programs = self.peer_programs()?;
@@ -145,7 +153,8 @@ impl Bench {
         cases.sort_by_key(|case| self.sizes.iter().position(|&bytes| bytes == case.bytes));
         let groups = cases.iter().filter_map(Case::group).collect::<BTreeSet<_>>();
         let rounds = self.rounds.min(self.messages);
-        let runs = rounds as usize * cases.len();
+        let runs = self.runs();
+        debug_assert_eq!(runs, rounds as usize * cases.len());
         let boards = tempfile::tempdir().map_err(BenchError::NoMeeting)?;
         let mut number_of_runs = 0;
         let mut request = |group, bytes, messages, pace| {
@@ -280,12 +289,15 @@ impl Bench {
             root_us_p99,
             last_delivery_us_p50,
             last_delivery_us_p99,
+            last_delivery_us_predicted: None,
             last_stored_us_p50: has_stored.then_some(stored.0),
             last_stored_us_p99: has_stored.then_some(stored.1),
             cpu_us_per_broadcast: statistics.cpu_us() / f64::from(self.messages),
             root_cpu_us_per_broadcast: statistics.root_cpu_us() / f64::from(self.messages),
             call_us_mean: statistics.call_us_mean(),
             call_cpu_us_mean: statistics.call_cpu_us_mean(),
+            call_cpu_us_p50: statistics.call_cpu_us_p50(),
+            root_call_cpu_us_p50: statistics.root_call_cpu_us_p50(),
             throughput_mb_s: statistics.throughput_mb_s(),
             packets_per_broadcast: statistics.packets as f64 / f64::from(self.messages),
             retransmitted_per_broadcast: statistics.retransmitted as f64 / f64::from(self.messages),

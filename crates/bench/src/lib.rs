@@ -16,7 +16,9 @@ mod limits;
 mod mode;
 mod peer;
 mod peer_program;
+mod predict;
 mod report;
+mod tune;
 mod worker;
 mod workers;
 
@@ -28,4 +30,5 @@ pub use limits::Limits;
 pub use mode::Mode;
 pub use peer::Peer;
 pub use report::{FORMAT, KilledMember, LateProcess, NodesOpened, Report, Row};
+pub use tune::Tune;
 pub use worker::work;

@@ -7,7 +7,8 @@ use crate::output::print_message;
 use anyhow::Context;
 use clap::Args;
 use treecast_fabric::{Fabric, RoutingPolicy, expand_hostlist};
-use treecast_node::{FILE_BYTES_MAX, NodeError, read_fabric};
+use treecast_model::Network;
+use treecast_node::{FILE_BYTES_MAX, NodeError, read_fabric, read_network};
 use treecast_plan::render::{PlanContext, PlanDocument};
 use treecast_plan::{
     Arrangement, Group, Order, Placement, Plan, PlanOptions, Scheme, destinations_named, destinations_on,
@@ -97,6 +98,11 @@ pub struct FabricArguments {
 pub fn read_file(path: &Path) -> anyhow::Result<String> {
     treecast_node::read_file(path, FILE_BYTES_MAX)
         .with_context(|| format!("{} could not be read", path.display()))
+}
+
+/// Reads the measured costs of a network.
+pub fn network(path: &Path) -> anyhow::Result<Network> {
+    Ok(read_network(path)?)
 }
 
 /// Generates or reads a fabric. A reader's notes are printed to standard error.

@@ -66,6 +66,8 @@ enum Name {
     Cp(command::cp::Arguments),
     /// Measure broadcasts between real nodes.
     Bench(command::bench::Arguments),
+    /// Measure what broadcasts cost between some hosts, for predictions.
+    Tune(command::tune::Arguments),
     /// Show the nodes of this host, their groups, and how far the members are.
     Status(command::status::Arguments),
     /// Start an MPI program whose broadcasts go by Treecast.
@@ -100,6 +102,7 @@ fn main() -> ExitCode {
         Name::Lab(arguments) => command::lab::run(&arguments),
         Name::Node(arguments) => command::node::run(&arguments),
         Name::Bench(arguments) => command::bench::run(&arguments),
+        Name::Tune(arguments) => command::tune::run(&arguments),
         Name::Status(arguments) => command::status::run(&arguments),
         Name::Mpi(arguments) => command::mpi::run(&arguments),
         Name::Doctor(arguments) => command::doctor::run(&arguments),

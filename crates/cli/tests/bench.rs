@@ -585,3 +585,47 @@ fn a_fabric_can_be_given() {
     let output = bench("--lab 3 --uplink 1mbit").output().unwrap();
     assert!(String::from_utf8_lossy(&output.stderr).contains("expected no rate in a lab without racks"));
 }
+
+/// What `tune` writes, `predict` and `bench` read, and groups choose their trees by it.
+#[test]
+fn a_network_is_measured_and_predicted() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("network.toml");
+    let network = file.to_str().unwrap();
+    let treecast = |arguments: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_treecast"));
+        command.args(arguments.split_ascii_whitespace());
+        command
+    };
+    let json = |mut command: Command| -> Value {
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice(&output.stdout).unwrap()
+    };
+    let tuned = treecast(&format!("tune --loopback 4 --sizes 64,16K --messages 20 --out {network}"));
+    assert!({ tuned }.status().unwrap().success());
+    let predict =
+        format!("predict --network {network} --members 8 --best --transport stream --format json --sizes 64");
+    let predicted = json(treecast(&predict));
+    let best = &predicted["rows"][0];
+    assert!(best["last_delivery_us"].as_f64().unwrap() > 1.0, "{predicted}");
+
+    let measured = report_without_loss(&format!(
+        "--loopback 8 --offload nic --scheme {} --sizes 64 --messages 10 --rounds 1 --predict {network}",
+        best["scheme"].as_str().unwrap()
+    ));
+    let row = &measured["rows"][0];
+    assert_eq!(row["last_delivery_us_predicted"], best["last_delivery_us"], "{row}");
+
+    let mut chosen =
+        bench("--loopback 8 --offload nic --sizes 64 --messages 10 --rounds 1 --format json --predict");
+    chosen.arg(network).env("TREECAST_NETWORK", network);
+    let chosen = json(chosen);
+    assert_eq!(chosen["rows"][0]["lost"], 0);
+
+    let mut unreadable = bench("--loopback 2 --messages 1 --rounds 1 --offload nic");
+    let output = unreadable.env("TREECAST_NETWORK", "/nowhere/network.toml").output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(stderr.contains("/nowhere/network.toml: could not be read"), "{stderr}");
+    assert_eq!(output.status.code(), Some(2));
+}

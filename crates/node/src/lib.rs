@@ -40,7 +40,7 @@ pub mod models {
 
 pub use api::addresses::{Member, PORT, find_here, parse_members, read_members, resolve};
 pub use api::error::{Lost, NodeError, Unanswered};
-pub use api::files::{FILE_BYTES_MAX, read_fabric, read_file, read_plan};
+pub use api::files::{FILE_BYTES_MAX, NETWORK_VARIABLE, read_fabric, read_file, read_network, read_plan};
 pub use api::group::Group;
 pub use api::node::Node;
 pub use api::offload::OffloadStatus;

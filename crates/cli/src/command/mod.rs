@@ -16,3 +16,4 @@ pub mod predict;
 pub mod report;
 pub mod sim;
 pub mod status;
+pub mod tune;

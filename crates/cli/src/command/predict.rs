@@ -13,7 +13,7 @@ use treecast_plan::{Group, Order, Placement, Scheme};
 use treecast_sim::Offload;
 use treecast_terms::{Bytes, parse_size};
 
-use crate::arguments::{FabricArguments, fabric, group, member, read_file, whole_number};
+use crate::arguments::{FabricArguments, fabric, group, member, network, whole_number};
 use crate::output::{OutArguments, emit, plain};
 
 /// The format of the JSON, with its version.
@@ -24,7 +24,7 @@ const FORMAT: &str = "treecast-prediction-1";
     override_usage = "treecast predict --network FILE [--members N | --fabric SPEC] [OPTIONS]",
     after_help = "Examples:
   treecast predict --network network.toml
-  treecast predict --network network.toml --members 1024 --scheme 'binomial;separate'
+  treecast predict --network network.toml --members 1024 --best
   treecast predict --network network.toml --engine user,ebpf --sizes 64,64K,1M
   treecast predict --network network.toml --fabric /etc/slurm/topology.conf --format json
 
@@ -58,6 +58,10 @@ pub struct Arguments {
     /// Schemes that build the tree: binomial, separate, postal:lambda=8 and so on, separated by ;
     #[arg(long, value_name = "LIST", value_delimiter = ';', default_value = "binomial")]
     scheme: Vec<Scheme>,
+
+    /// Show the best tree for each size and way, of those that groups choose from
+    #[arg(long, conflicts_with = "scheme")]
+    best: bool,
 
     /// Message sizes in bytes, such as 64,1K,16M
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "64,16K,1M", value_parser = size)]
@@ -139,8 +143,7 @@ impl Row {
 }
 
 pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
-    let path = &arguments.network;
-    let network = Network::parse(&path.display().to_string(), &read_file(path)?)?;
+    let network = network(&arguments.network)?;
     let ways = chosen(&network, arguments)?;
     let fabric_text = match &arguments.fabric.fabric {
         Some(_) => arguments.fabric.given()?.to_string(),
@@ -152,6 +155,12 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     let mut rows = Vec::new();
     for &bytes in &arguments.sizes {
         for &way in &ways {
+            if arguments.best && way.offload != Offload::Switch {
+                let best = network.best(way, &fabric, &group, arguments.order, Bytes(bytes));
+                let (scheme, prediction) = best.with_context(|| format!("{way}, {bytes} bytes"))?;
+                rows.push(Row::new(bytes, way, &scheme, &prediction));
+                continue;
+            }
             for scheme in &arguments.scheme {
                 let prediction =
                     network.predict(way, &fabric, &group, (scheme, arguments.order), Bytes(bytes));

@@ -1,17 +1,19 @@
-//! Files with fabrics and plans.
+//! Files with fabrics, plans and networks.
 
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use treecast_fabric::read::Read;
 use treecast_fabric::{Fabric, FabricError, FabricSpec, RoutingPolicy, read};
+use treecast_model::{Network, NetworkError};
 use treecast_plan::Plan;
 use treecast_plan::render::PlanDocument;
 
 use super::settings::GroupSettings;
 use crate::NodeError;
+use crate::sync::lock;
 
 /// The extensions of files that describe a fabric.
 const FABRIC_EXTENSIONS: [&str; 9] =
@@ -61,6 +63,36 @@ pub fn read_plan(path: &Path) -> Result<Plan, NodeError> {
     document.plan(&fabric).map_err(|error| in_file(&error))
 }
 
+/// The measured costs of a network, in a file that `treecast tune` has written.
+///
+/// # Errors
+/// [`NodeError::File`], with the reason.
+pub fn read_network(path: &Path) -> Result<Network, NodeError> {
+    let text = read_text(path)?;
+    Network::parse(&path.display().to_string(), &text).map_err(|NetworkError { line, reason, .. }| {
+        NodeError::in_file(path, &format!("line {line}: {reason}"))
+    })
+}
+
+/// The variable that names the file of the network, for groups whose settings have none.
+pub const NETWORK_VARIABLE: &str = "TREECAST_NETWORK";
+
+/// The network of [`NETWORK_VARIABLE`], which is read once; none if it is not set.
+///
+/// # Errors
+/// [`NodeError::File`].
+pub(crate) fn network_of_environment() -> Result<Option<Arc<Network>>, NodeError> {
+    static NETWORK: Mutex<Option<Arc<Network>>> = Mutex::new(None);
+    let Some(path) = std::env::var_os(NETWORK_VARIABLE).filter(|path| !path.is_empty()) else {
+        return Ok(None);
+    };
+    let mut network = lock(&NETWORK);
+    if network.is_none() {
+        *network = Some(Arc::new(read_network(Path::new(&path))?));
+    }
+    Ok(network.clone())
+}
+
 fn read_text(path: &Path) -> Result<String, NodeError> {
     read_file(path, FILE_BYTES_MAX)
         .map_err(|error| NodeError::in_file(path, &format!("could not be read: {error}")))
@@ -107,6 +139,24 @@ impl GroupSettings {
     /// ```
     pub fn with_plan(self, plan: Plan) -> Self {
         Self { root: plan.root().index(), plan: Some(plan.into()), ..self }
+    }
+
+    /// The same settings with the measured costs of the network, by which the scheme is chosen.
+    ///
+    /// ```
+    /// use treecast_node::{GroupSettings, read_network};
+    ///
+    /// # let directory = tempfile::tempdir()?;
+    /// # let path = directory.path().join("network.toml");
+    /// # std::fs::write(&path, "format = 'treecast-network-1'\n[[way]]\nengine = 'user'\noffload = 'nic'\ntransport = 'stream'\n")?;
+    /// let network = read_network(&path)?;
+    /// let members = ["192.0.2.1:7700", "192.0.2.2:7700"].map(|member| member.parse().unwrap());
+    /// let settings = GroupSettings::new(members.to_vec()).with_network(network);
+    /// assert!(settings.scheme.is_none() && settings.network.is_some());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn with_network(self, network: Network) -> Self {
+        Self { network: Some(network.into()), ..self }
     }
 
     /// The same settings with the fabric that joins the members, on which the root makes the plan.

@@ -12,6 +12,7 @@ use treecast_proto::{MemberId, StrayCounters};
 
 use super::addresses::find_own;
 use super::config::{GroupConfig, check_paths};
+use super::files::network_of_environment;
 use super::hosts::Hosts;
 use super::open;
 use super::sender::SenderConfig;
@@ -176,7 +177,14 @@ impl Node {
     pub(crate) fn create_group(&self, config: &GroupConfig) -> Result<Group, NodeError> {
         let settings = config.settings();
         let hosts = config.hosts();
-        let plan = tree::plan_of(hosts, settings, self.backend.has_kernel())?;
+        let of_environment = match settings.network {
+            None if settings.scheme.is_none() && settings.plan.is_none() => network_of_environment()?,
+            _ => None,
+        };
+        let by_network =
+            of_environment.map(|network| GroupSettings { network: Some(network), ..settings.clone() });
+        let has_kernel = self.backend.has_kernel();
+        let plan = tree::plan_of(hosts, by_network.as_ref().unwrap_or(settings), has_kernel)?;
         let children = tree::children(plan.as_deref(), hosts);
         let shared_group = self.shared_group(settings, hosts, Some(settings.root))?;
         let socket = self.backend.create_group(config, children, &shared_group)?;

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use treecast_fabric::Fabric;
+use treecast_model::Network;
 use treecast_plan::{Plan, Scheme};
 use treecast_proto::{Authentication, GroupId, Integrity, Offload, Transport};
 
@@ -173,6 +174,9 @@ pub struct GroupSettings {
     pub transport: Option<Transport>,
     /// The scheme of the tree; none: one for the length of messages, unless a plan is given.
     pub scheme: Option<Scheme>,
+    /// At the root, the measured costs of the network, by which the scheme is chosen where it is left open; none:
+    /// those of the file that the variable `TREECAST_NETWORK` names, or else costs seen in a lab.
+    pub network: Option<Arc<Network>>,
     /// At the root, the plan to carry out; none: one that the scheme makes. Its worms are unicasts to one member each, or stay inside a
     /// host.
     pub plan: Option<Arc<Plan>>,
@@ -212,6 +216,7 @@ impl GroupSettings {
             integrity: Integrity::default(),
             transport: None,
             scheme: None,
+            network: None,
             plan: None,
             fabric: None,
             hosts: Vec::new(),

@@ -7,15 +7,17 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use treecast_fabric::{Fabric, FabricSpec};
+use treecast_model::Way;
 use treecast_plan::shape::Lambda;
 use treecast_plan::{
     FlatScheme, Form, Group, Local, MemberId, Placement, Plan, PlanError, PlanOptions, Scheme, TorusScheme,
     TreeScheme, Worm, WormKind, plan,
 };
-use treecast_proto::Offload;
+use treecast_proto::{Offload, Transport};
+use treecast_terms::Bytes;
 
 use crate::api::hosts::Hosts;
-use crate::{GroupSettings, NodeError};
+use crate::{EngineChoice, GroupSettings, NodeError};
 
 /// Messages of at least this many packets per member use a chain: each member then sends each packet once, which keeps its link
 /// full, and the delay of the chain, a few packets per member, is small.
@@ -260,12 +262,35 @@ fn packets(settings: &GroupSettings) -> u64 {
     settings.message_bytes.div_ceil(u64::from(settings.payload_bytes_max().max(1)))
 }
 
-/// The tree for the length of messages: a chain for long ones, and else a postal tree.
+/// The tree for the length of messages: the best one by the costs of the network, if they are known, or else a
+/// chain for long ones, and a postal tree.
 fn tree_for(count: usize, settings: &GroupSettings, is_in_kernel: bool) -> TreeScheme {
+    if let Some(tree) = best_tree(count, settings, is_in_kernel) {
+        return tree;
+    }
     if packets(settings) >= CHAIN_PACKETS_PER_MEMBER * count as u64 {
         return TreeScheme::Serial;
     }
     TreeScheme::Postal { lambda: Some(lambda(settings, is_in_kernel)) }
+}
+
+/// The best tree by the costs of the network; none if they are not known for this way to send.
+fn best_tree(count: usize, settings: &GroupSettings, is_in_kernel: bool) -> Option<TreeScheme> {
+    let network = settings.network.as_ref()?;
+    let engine = if is_in_kernel { EngineChoice::Ebpf } else { EngineChoice::User }.to_string();
+    // By multicast the tree is for what is lost, and nodes forward that.
+    let offload = settings.offload.filter(|offload| *offload != Offload::Switch).unwrap_or(Offload::Nic);
+    let streams = (!is_in_kernel && offload == Offload::Nic).then_some(Transport::Streams);
+    let transport = settings.transport.or(streams).unwrap_or(Transport::Packets);
+    let way = Way { engine, offload, transport };
+    let message = Bytes(settings.message_bytes.max(1));
+    match network.best_tree(&way, count as u32, message) {
+        Ok(tree) => Some(tree),
+        Err(error) => {
+            tracing::debug!(%error, "the costs of the network say nothing about this group");
+            None
+        }
+    }
 }
 
 /// The time until a member has a message, in copies of it: the longer a message, the less the wake-up counts. The numbers come from a lab
@@ -280,6 +305,7 @@ fn lambda(settings: &GroupSettings, is_in_kernel: bool) -> Lambda {
 
 #[cfg(test)]
 mod tests {
+    use treecast_model::Network;
     use treecast_plan::{Arrangement, Label, Placement};
 
     use super::*;
@@ -312,6 +338,27 @@ mod tests {
         let settings = GroupSettings { message_bytes: 64, ..settings(16) };
         let children = [false, true].map(|is_in_kernel| children_of(&settings, is_in_kernel)[0].len());
         assert_eq!(children, [11, 15]);
+    }
+
+    #[test]
+    fn the_costs_of_the_network_choose_the_tree() {
+        let text = |engine: &str, transport: &str, costs: &str| {
+            let way = format!("[[way]]\nengine = '{engine}'\noffload = 'nic'\ntransport = '{transport}'");
+            format!("format = 'treecast-network-1'\n{way}\n[way.set]\n{costs}\n")
+        };
+        let children = |network: String, is_in_kernel| {
+            let network = Network::parse("network.toml", &network).unwrap();
+            let settings =
+                GroupSettings { network: Some(Arc::new(network)), message_bytes: 64, ..settings(16) };
+            children_of(&settings, is_in_kernel)[0].len()
+        };
+        let slow_relays = "send_us = 1\nwake_us = 500";
+        assert_eq!(children(text("user", "stream", slow_relays), false), 15);
+        let slow_copies = "send_us = 50\nwake_us = 0\nwake_cpu_us = 0\nreceive_us = 1";
+        assert_eq!(children(text("user", "stream", slow_copies), false), 4);
+        assert_eq!(children(text("ebpf", "packets", slow_copies), true), 4);
+        // Nothing is known of the other ways.
+        assert_eq!(children(text("user", "stream", slow_copies), true), 15);
     }
 
     #[test]

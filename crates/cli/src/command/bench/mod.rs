@@ -23,7 +23,7 @@ use treecast_terms::{parse_size, parse_time};
 use modes::modes;
 use table::{comparison, table};
 
-use crate::arguments::{Hostlist, command_line, fabric, whole_number};
+use crate::arguments::{Hostlist, command_line, fabric, network, whole_number};
 use crate::mpi::{Interface, directories, find_shim};
 use crate::open_files::allow_open_files;
 use crate::output::{emit, progress_bar, width, write_file};
@@ -231,6 +231,11 @@ pub struct Arguments {
     #[arg(value_parser = whole_number::<u32>(1, 249), allow_negative_numbers = true)]
     kill: Option<u32>,
 
+    /// Also show what the model of a network predicts for each last delivery: the file that
+    /// 'treecast tune' has written
+    #[arg(long, value_name = "FILE")]
+    predict: Option<PathBuf>,
+
     /// The output format
     #[arg(long, value_enum, default_value = "table")]
     format: Format,
@@ -293,14 +298,19 @@ const FILES_OF_WORKER: u64 = 2;
 
 pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     let bench = bench(arguments)?;
+    // A file that cannot be used is refused before anything is measured.
+    let network = arguments.predict.as_deref().map(network).transpose()?;
     allow_open_files(FILES_OF_WORKER * u64::from(bench.hosts.count()) * u64::from(bench.processes));
     let bar = progress_bar(None, "{msg} {wide_bar} {eta} to go");
     bar.set_message("measuring");
-    let report = bench.run(|done, runs| {
+    let mut report = bench.run(|done, runs| {
         bar.set_length(runs as u64);
         bar.set_position(done as u64);
     })?;
     bar.finish_and_clear();
+    if let Some(network) = &network {
+        report.predict(network)?;
+    }
     let figure = || treecast_bench::figure(&report, command_line());
     if let Some(path) = &arguments.chart {
         let figure = figure();

@@ -51,6 +51,14 @@ fn columns(report: &Report) -> Vec<Column> {
             ("busiest uplink", NUMBER, |row| bytes(row.busiest_uplink_bytes_per_broadcast)),
         ]);
     }
+    if any(|row| row.last_delivery_us_predicted.is_some()) {
+        columns.extend::<[Column; 2]>([
+            ("predicted", NUMBER, |row| row.last_delivery_us_predicted.map_or_else(|| "-".into(), decimal)),
+            ("error", NUMBER, |row| {
+                row.prediction_error().map_or_else(|| "-".into(), |error| format!("{:+.0} %", 100.0 * error))
+            }),
+        ]);
+    }
     if any(|row| row.on_fabric.is_some()) {
         columns.push(("tree for", TEXT, |row| {
             if row.on_fabric == Some(true) { "racks".into() } else { "any hosts".into() }
@@ -100,6 +108,9 @@ pub fn table(report: &Report) -> String {
     }
     if let Some(limits) = &report.limits {
         text += &limits_sentence(limits);
+    }
+    if let Some(error) = report.prediction_error() {
+        text += &format!("The median error of the predictions is {:.0} %.\n", 100.0 * error);
     }
     if report.clock_error_us > 0.0 {
         text += &format!(

@@ -1,0 +1,58 @@
+//! Predictions beside what was measured.
+
+use treecast_fabric::{Fabric, FabricSpec};
+use treecast_model::{ModelError, Network, Way};
+use treecast_plan::{Group, MemberId, Placement, Scheme, TreeScheme};
+use treecast_terms::Bytes;
+
+use crate::report::{Report, Row};
+
+impl Report {
+    /// Puts beside each last delivery the one that the model of a network predicts: of rows with one process on each
+    /// host, a scheme that is known, and a way that the network has.
+    ///
+    /// # Errors
+    /// Those of the model.
+    pub fn predict(&mut self, network: &Network) -> Result<(), ModelError> {
+        for row in &mut self.rows {
+            row.last_delivery_us_predicted = predicted_us(network, row)?;
+        }
+        Ok(())
+    }
+
+    /// The median of the errors of all predictions, relative to what was measured; none without a
+    /// prediction.
+    pub fn prediction_error(&self) -> Option<f64> {
+        let mut errors: Vec<f64> = self.rows.iter().filter_map(Row::prediction_error).map(f64::abs).collect();
+        errors.sort_by(f64::total_cmp);
+        let upper = errors.get(errors.len() / 2)?;
+        Some(f64::midpoint(errors[(errors.len() - 1) / 2], *upper))
+    }
+}
+
+impl Row {
+    /// By which part of what was measured the prediction is higher.
+    pub fn prediction_error(&self) -> Option<f64> {
+        let predicted = self.last_delivery_us_predicted?;
+        (self.last_delivery_us_p50 > 0.0).then(|| predicted / self.last_delivery_us_p50 - 1.0)
+    }
+}
+
+fn predicted_us(network: &Network, row: &Row) -> Result<Option<f64>, ModelError> {
+    let (Ok(offload), Ok(transport)) = (row.offload.parse(), row.transport.parse()) else {
+        return Ok(None);
+    };
+    let way = Way { engine: row.engine.clone(), offload, transport };
+    if row.processes > 1 || !network.ways.contains_key(&way) {
+        return Ok(None);
+    }
+    // By multicast the tree is only for what is lost.
+    let is_multicast = offload == treecast_node::Offload::Switch;
+    let scheme = if is_multicast { Ok(Scheme::tree(TreeScheme::Separate)) } else { row.scheme.parse() };
+    let Ok(scheme) = scheme else { return Ok(None) };
+    let fabric = Fabric::from_spec(&FabricSpec::Star(row.hosts))?;
+    let others = (1..row.hosts).map(MemberId).collect();
+    let group = Group::new(Placement::one_per_host(row.hosts), MemberId(0), others)?;
+    let prediction = network.predict(&way, &fabric, &group, (&scheme, None), Bytes(row.bytes))?;
+    Ok(Some(prediction.last_delivery.us()))
+}

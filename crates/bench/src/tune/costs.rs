@@ -1,0 +1,329 @@
+//! The costs of a way to send, from the times of broadcasts to one host and to three.
+//!
+//! Four hosts are enough, because each cost is the difference of two measurements:
+//!
+//! - the root of a star of four hosts has two more children than that of two hosts: a copy is half of
+//!   the difference of their CPU times, and the call is what remains;
+//! - a member that forwards nothing takes as much CPU time as to be woken, to take the
+//!   message in and to have it;
+//! - the last member of a chain of four hosts is two relays further away than that of two: a relay is
+//!   half of the difference of the last deliveries. It consists of a wake-up, a receipt and a copy.
+//!
+//! In a chain two hosts at most work at a time, so that a relay takes as long on two processors that
+//! all hosts share as on hosts of their own. Costs for each piece and for each KB are those that fit
+//! all sizes best. A relay of several pieces overlaps the next one, so relays of one piece only are
+//! used.
+
+use treecast_model::ethernet::{Parameters, Wake};
+use treecast_node::EngineChoice;
+use treecast_terms::Picoseconds;
+
+use super::Tune;
+use super::fit::{Sample, fit};
+
+/// What was measured of messages of one size.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Measurement {
+    /// The size in bytes.
+    pub bytes: u64,
+    /// A root with one child.
+    pub pair: Times,
+    /// A root with three children.
+    pub star: Times,
+    /// A root and three members, each with one child but the last; none where nobody relays.
+    pub chain: Option<Times>,
+}
+
+/// The times of a broadcast in microseconds: a median, and mean CPU times.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Times {
+    /// From the root's call until the last member's application had the message.
+    pub last_delivery_us: f64,
+    /// CPU time of the root.
+    pub root_us: f64,
+    /// CPU time of a member.
+    pub member_us: f64,
+}
+
+impl Times {
+    /// The mean of two measurements.
+    pub fn mean(self, other: Self) -> Self {
+        let mean = |one: f64, other: f64| f64::midpoint(one, other);
+        Self {
+            last_delivery_us: mean(self.last_delivery_us, other.last_delivery_us),
+            root_us: mean(self.root_us, other.root_us),
+            member_us: mean(self.member_us, other.member_us),
+        }
+    }
+}
+
+impl Measurement {
+    fn pieces(&self) -> f64 {
+        self.bytes.div_ceil(Tune::PIECE.0) as f64
+    }
+
+    fn kilobytes(&self) -> f64 {
+        self.bytes as f64 / 1e3
+    }
+
+    /// CPU time of the root for a further child.
+    fn copy_us(&self) -> f64 {
+        (self.star.root_us - self.pair.root_us) / 2.0
+    }
+
+    /// From one member's receipt to the next one's.
+    fn relay_us(&self) -> Option<f64> {
+        Some((self.chain?.last_delivery_us - self.pair.last_delivery_us) / 2.0)
+    }
+}
+
+/// A number of microseconds, or of microseconds for each KB, as a parameter.
+fn us(us: f64) -> Picoseconds {
+    Picoseconds((us.max(0.0) * 1e6).round() as u64)
+}
+
+/// A cost for each piece or message, and one for each KB, in microseconds.
+#[derive(Debug, Clone, Copy)]
+struct Cost {
+    us: f64,
+    per_kb_us: f64,
+}
+
+impl Cost {
+    /// The cost of the pieces that fits a value of each size best.
+    fn of_pieces(measured: &[Measurement], value: impl Fn(&Measurement) -> f64) -> Self {
+        let sample =
+            |it: &Measurement| Sample { counts: [it.pieces(), it.kilobytes()], value: value(it).max(0.0) };
+        let [us, per_kb_us] = fit(&measured.iter().map(sample).collect::<Vec<_>>());
+        Self { us, per_kb_us }
+    }
+
+    /// The cost of the message that fits a value of each size best.
+    fn of_message(measured: &[Measurement], value: impl Fn(&Measurement) -> f64) -> Self {
+        let sample = |it: &Measurement| Sample { counts: [1.0, it.kilobytes()], value: value(it).max(0.0) };
+        let [us, per_kb_us] = fit(&measured.iter().map(sample).collect::<Vec<_>>());
+        Self { us, per_kb_us }
+    }
+
+    /// For all pieces of a message.
+    fn for_pieces(self, of: &Measurement) -> f64 {
+        of.pieces() * self.us + of.kilobytes() * self.per_kb_us
+    }
+
+    /// Once for a message.
+    fn for_message(self, of: &Measurement) -> f64 {
+        self.us + of.kilobytes() * self.per_kb_us
+    }
+}
+
+/// The mean over the messages of one piece.
+fn mean_of_single(measured: &[Measurement], value: impl Fn(&Measurement) -> f64) -> f64 {
+    let single: Vec<f64> = measured.iter().filter(|it| it.pieces() <= 1.0).map(value).collect();
+    single.iter().sum::<f64>() / single.len().max(1) as f64
+}
+
+/// What a member does with a message.
+struct Member {
+    /// CPU time for each message, whatever its length: the wake-up, and to have it.
+    once_us: f64,
+    /// CPU time for each piece.
+    receive_us: f64,
+    per_kb_us: f64,
+}
+
+impl Member {
+    fn of(measured: &[Measurement]) -> Self {
+        let sample = |it: &Measurement| Sample {
+            counts: [1.0, it.pieces(), it.kilobytes()],
+            value: it.pair.member_us.max(0.0),
+        };
+        let [once_us, receive_us, per_kb_us] = fit(&measured.iter().map(sample).collect::<Vec<_>>());
+        Self { once_us, receive_us, per_kb_us }
+    }
+}
+
+/// The parameters of a way whose members' nodes forward, in a thread or in the kernel. `base` has those
+/// that are known: processors, links, pieces.
+///
+/// `copy_us_per_kb` is what a copy in memory takes: of a member's time for each KB, the part after the
+/// node has forwarded the message, in which the application gets its bytes.
+pub fn of_nodes(
+    base: &Parameters,
+    engine: EngineChoice,
+    measured: &[Measurement],
+    copy_us_per_kb: f64,
+) -> Parameters {
+    let send = Cost::of_pieces(measured, Measurement::copy_us);
+    let call = Cost::of_message(measured, |it| it.pair.root_us - send.for_pieces(it));
+    let Member { once_us, receive_us, per_kb_us } = Member::of(measured);
+    // From the first copy until the application has the message, and until the copy to the next
+    // member.
+    let arrival_us = |it: &Measurement| it.pair.last_delivery_us - call.for_message(it) - send.for_pieces(it);
+    let relay_us = |it: &Measurement| it.relay_us().map_or(0.0, |relay_us| relay_us - send.for_pieces(it));
+    let of_root = Parameters {
+        call: us(call.us),
+        call_per_kb: us(call.per_kb_us),
+        send: us(send.us),
+        send_per_kb: us(send.per_kb_us),
+        // Without a flush members acknowledge next to nothing.
+        ack: Picoseconds::ZERO,
+        ..base.clone()
+    };
+    if engine == EngineChoice::Ebpf {
+        // The program receives and forwards where a packet comes from; a member's own time is for its
+        // application.
+        let receive = Cost::of_pieces(measured, relay_us);
+        let deliver_us = once_us + receive_us;
+        let wake_us = mean_of_single(measured, |it| {
+            arrival_us(it) - receive.for_pieces(it) - deliver_us - it.kilobytes() * per_kb_us
+        });
+        return Parameters {
+            wake_for: Wake::Message,
+            wake: us(wake_us),
+            wake_cpu: Picoseconds::ZERO,
+            receive: us(receive.us),
+            receive_per_kb: us(receive.per_kb_us),
+            deliver: us(deliver_us),
+            deliver_per_kb: us(per_kb_us),
+            ..of_root
+        };
+    }
+    let deliver_per_kb_us = copy_us_per_kb.min(per_kb_us);
+    let receive_per_kb_us = per_kb_us - deliver_per_kb_us;
+    // The application has the message when the node has forwarded it.
+    let deliver_us =
+        mean_of_single(measured, |it| arrival_us(it) - relay_us(it) - it.kilobytes() * deliver_per_kb_us);
+    let deliver_us = deliver_us.clamp(0.0, once_us);
+    let wake_cpu_us = once_us - deliver_us;
+    let wake_us = mean_of_single(measured, |it| {
+        relay_us(it) - wake_cpu_us - receive_us - it.kilobytes() * receive_per_kb_us
+    });
+    Parameters {
+        wake_for: Wake::Arrival,
+        wake: us(wake_us),
+        wake_cpu: us(wake_cpu_us),
+        receive: us(receive_us),
+        receive_per_kb: us(receive_per_kb_us),
+        deliver: us(deliver_us),
+        deliver_per_kb: us(deliver_per_kb_us),
+        ..of_root
+    }
+}
+
+/// The parameters of a way whose applications ask their nodes to forward: those of the nodes, and what
+/// a relay takes longer than its steps.
+pub fn of_applications(of_nodes: &Parameters, measured: &[Measurement]) -> Parameters {
+    let steps_us = |it: &Measurement| {
+        let kb = it.kilobytes();
+        let per_kb = of_nodes.receive_per_kb.us() + of_nodes.deliver_per_kb.us() + of_nodes.send_per_kb.us();
+        let once = [of_nodes.wake, of_nodes.wake_cpu, of_nodes.receive, of_nodes.deliver, of_nodes.send];
+        once.map(Picoseconds::us).iter().sum::<f64>() + kb * per_kb
+    };
+    let ask_us = mean_of_single(measured, |it| it.relay_us().map_or(0.0, |relay_us| relay_us - steps_us(it)));
+    Parameters { ask: us(ask_us), ..of_nodes.clone() }
+}
+
+/// The parameters of a way whose messages the switches copy: where they are in this machine, in the
+/// sender's time.
+pub fn of_switches(of_nodes: &Parameters, measured: &[Measurement]) -> Parameters {
+    let switch_copy = Cost::of_pieces(measured, Measurement::copy_us);
+    let call_us = |it: &Measurement| of_nodes.call.us() + it.kilobytes() * of_nodes.call_per_kb.us();
+    let send = Cost::of_pieces(measured, |it| it.pair.root_us - switch_copy.for_pieces(it) - call_us(it));
+    Parameters {
+        send: us(send.us),
+        send_per_kb: us(send.per_kb_us),
+        switch_copy: us(switch_copy.us),
+        switch_copy_per_kb: us(switch_copy.per_kb_us),
+        ..of_nodes.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use treecast_fabric::Fabric;
+    use treecast_model::Task;
+    use treecast_model::ethernet;
+    use treecast_node::Offload;
+    use treecast_plan::{Group, MemberId, Placement};
+    use treecast_terms::{Bytes, Keyed};
+
+    use super::*;
+
+    /// What the model itself says about a broadcast.
+    fn times(costs: &Parameters, offload: Offload, hosts: u32, scheme: &str, bytes: u64) -> Times {
+        let fabric = Fabric::from_spec(&format!("star:{hosts}").parse().unwrap()).unwrap();
+        let others = (1..hosts).map(MemberId).collect();
+        let group = Group::new(Placement::one_per_host(hosts), MemberId(0), others).unwrap();
+        let scheme = scheme.parse().unwrap();
+        let message = Bytes(bytes);
+        let task =
+            Task { fabric: &fabric, group: &group, scheme: &scheme, order: None, offload, message, seed: 0 };
+        let outcome = ethernet::run(costs, &task).unwrap();
+        let measured = |name| outcome.measured.iter().find(|(known, _)| *known == name).unwrap().1;
+        Times {
+            last_delivery_us: outcome.latency.unwrap().us(),
+            root_us: measured("root_cpu_us"),
+            // In a pair, the only one that is used.
+            member_us: measured("cpu_us") - measured("root_cpu_us"),
+        }
+    }
+
+    fn measurements(costs: &Parameters, offload: Offload) -> Vec<Measurement> {
+        let measurement = |bytes| Measurement {
+            bytes,
+            pair: times(costs, offload, 2, "separate", bytes),
+            star: times(costs, offload, 4, "separate", bytes),
+            chain: (offload != Offload::Switch).then(|| times(costs, offload, 4, "serial", bytes)),
+        };
+        [64, 1_000, 16_000, 60_000, 200_000, 1_000_000].map(measurement).to_vec()
+    }
+
+    fn known(settings: &str) -> Parameters {
+        let mut costs = Parameters::default();
+        costs
+            .set_all("processors=2 shared_processors=2 link_mb_per_s=0 hop_us=0 piece_bytes=65536 ack_us=0")
+            .unwrap();
+        costs.set_all(settings).unwrap();
+        costs
+    }
+
+    /// Checks that the costs predict what they were computed from, and larger groups.
+    fn check(found: &Parameters, truth: &Parameters, offload: Offload, schemes: &[&str]) {
+        for bytes in [64, 4_000, 60_000] {
+            for (hosts, scheme) in schemes.iter().flat_map(|scheme| [(2, scheme), (4, scheme), (12, scheme)])
+            {
+                let [found, truth] = [found, truth].map(|costs| times(costs, offload, hosts, scheme, bytes));
+                let error = found.last_delivery_us / truth.last_delivery_us - 1.0;
+                assert!(error.abs() < 0.02, "{scheme} to {hosts} hosts, {bytes} bytes: {found:?}, {truth:?}");
+            }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(30))]
+
+        /// The model with these costs is measured, and the costs are found again.
+        #[test]
+        fn costs_of_the_model_are_found_again(
+            call in 1..20_u32,
+            send in 1..20_u32,
+            wake in 0..30_u32,
+            wake_cpu in 1..10_u32,
+            receive in 1..10_u32,
+            deliver in 1..10_u32,
+            per_kb in prop::array::uniform3(10..300_u32),
+        ) {
+            let [send_kb, receive_kb, deliver_kb] = per_kb;
+            let truth = known(&format!(
+                "call_us={call} call_ns_per_kb={deliver_kb} send_us={send} send_ns_per_kb={send_kb} wake_us={wake} \
+                 wake_cpu_us={wake_cpu} receive_us={receive} receive_ns_per_kb={receive_kb} deliver_us={deliver} \
+                 deliver_ns_per_kb={deliver_kb}"
+            ));
+            let measured = measurements(&truth, Offload::Nic);
+            let copy_us_per_kb = f64::from(deliver_kb) / 1e3;
+            let found = of_nodes(&known(""), EngineChoice::User, &measured, copy_us_per_kb);
+            check(&found, &truth, Offload::Nic, &["separate", "serial", "binomial"]);
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! Measures what broadcasts cost on the network at hand, as parameters of its model.
+
+mod costs;
+mod fit;
+
+use std::collections::BTreeMap;
+use std::thread;
+use std::time::Duration;
+
+use treecast_model::ethernet::Parameters;
+use treecast_model::{Network, Way};
+use treecast_node::{Authentication, EngineChoice, Integrity, Offload, Scheme, Transport, TreeScheme};
+use treecast_terms::{Bytes, Picoseconds};
+
+use crate::coordinator::{Bench, Workload};
+use crate::error::BenchError;
+use crate::hosts::{Hosts, RemoteHosts, WorkerCommand};
+use crate::mode::Mode;
+use crate::report::{Report, Row};
+use costs::{Measurement, Times};
+
+/// A measurement of what broadcasts cost between the first four of some hosts.
+#[derive(Debug, Clone)]
+pub struct Tune {
+    /// The hosts.
+    pub hosts: Hosts,
+    /// The engines.
+    pub engines: Vec<EngineChoice>,
+    /// The sizes of messages in bytes. One at least is no longer than [`Tune::PIECE`].
+    pub sizes: Vec<usize>,
+    /// The number of messages for each size, way and shape.
+    pub messages: u32,
+    /// The longest datagram, in bytes.
+    pub mtu_bytes: u16,
+    /// How long a waiting thread spins before it sleeps; none: as the node decides.
+    pub spin: Option<Duration>,
+    /// The command that runs a worker.
+    pub worker: WorkerCommand,
+}
+
+/// The rounds of each measurement, which interleave sizes, ways and shapes.
+const ROUNDS: u32 = 2;
+
+/// The time of a copy in memory for each KB, in microseconds, where the limits of the machine are not
+/// measured: 10 GB/s.
+const COPY_US_PER_KB: f64 = 0.1;
+
+/// The ways of an engine to send, those first whose costs others are computed from.
+fn ways(engine: EngineChoice) -> Vec<Way> {
+    let by = |offload, transport| Way { engine: engine.to_string(), offload, transport };
+    let packets = Transport::Packets;
+    match engine {
+        EngineChoice::Ebpf => vec![by(Offload::Nic, packets), by(Offload::Switch, packets)],
+        // Where the application forwards, the engine makes no difference.
+        EngineChoice::User | EngineChoice::Auto => vec![
+            by(Offload::Nic, Transport::Streams),
+            by(Offload::Nic, packets),
+            by(Offload::Assisted, packets),
+            by(Offload::Host, packets),
+            by(Offload::Switch, packets),
+        ],
+    }
+}
+
+fn mode(engine: EngineChoice, way: &Way, scheme: TreeScheme) -> Mode {
+    let is_multicast = way.offload == Offload::Switch;
+    Mode {
+        engine,
+        offload: way.offload,
+        scheme: Some(Scheme::tree(scheme)),
+        authentication: if is_multicast { Authentication::Payload } else { Authentication::Header },
+        integrity: Integrity::default(),
+        transport: way.transport,
+        on_fabric: false,
+    }
+}
+
+impl Tune {
+    /// What engines send, receive and forward at once: a batch of datagrams, or what is written to a
+    /// stream.
+    pub const PIECE: Bytes = Bytes(64 << 10);
+
+    /// The number of hosts that are measured.
+    pub const HOSTS: u32 = 4;
+
+    /// Measures; `progress` is called with the number of runs done and the number of all runs.
+    ///
+    /// # Errors
+    /// [`BenchError`], as for benchmarks; [`BenchError::Bounds`] for fewer than four hosts, or if all
+    /// sizes are longer than [`Tune::PIECE`].
+    pub fn run(&self, about: String, mut progress: impl FnMut(usize, usize)) -> Result<Network, BenchError> {
+        self.check()?;
+        let ways: Vec<(EngineChoice, Way)> = self
+            .engines
+            .iter()
+            .flat_map(|&engine| ways(engine).into_iter().map(move |way| (engine, way)))
+            .collect();
+        let all = ways
+            .iter()
+            .map(|(engine, way)| self.benches(*engine, way).iter().map(Bench::runs).sum::<usize>())
+            .sum();
+        let mut before = 0;
+        let mut copy_us_per_kb = None;
+        let mut network = Network { about, ways: BTreeMap::new() };
+        let mut of_nic = None;
+        for (engine, way) in ways {
+            let mut reports = Vec::new();
+            // One way after the other, so that a node has few groups, whose keepalives cost time too.
+            for mut bench in self.benches(engine, &way) {
+                bench.limits &= copy_us_per_kb.is_none();
+                reports.push(bench.run(|done, _| progress(before + done, all))?);
+                before += bench.runs();
+            }
+            let limits = reports.iter().find_map(|report| report.limits.as_ref());
+            copy_us_per_kb = copy_us_per_kb.or_else(|| Some(1e9 / limits?.copy_bytes_per_s));
+            let measurements = self.measurements(&way, &reports);
+            let base = match way.offload {
+                Offload::Nic => self.base(),
+                _ => of_nic.clone().unwrap_or_else(|| self.base()),
+            };
+            let costs = match way.offload {
+                Offload::Nic => {
+                    costs::of_nodes(&base, engine, &measurements, copy_us_per_kb.unwrap_or(COPY_US_PER_KB))
+                }
+                Offload::Assisted | Offload::Host => costs::of_applications(&base, &measurements),
+                Offload::Switch => costs::of_switches(&base, &measurements),
+            };
+            if way.offload == Offload::Nic && way.transport == Transport::Packets {
+                of_nic = Some(costs.clone());
+            }
+            network.ways.insert(way, costs);
+        }
+        Ok(network)
+    }
+
+    /// The benchmarks of a way. Pairs are measured before and after the others, so that a change of the
+    /// machine's speed is in both.
+    fn benches(&self, engine: EngineChoice, way: &Way) -> [Bench; 3] {
+        let pair = || self.bench(engine, way, 2, &[TreeScheme::Separate], self.messages.div_ceil(2));
+        let shapes = [TreeScheme::Separate, TreeScheme::Serial];
+        // Multicast makes no use of a tree while nothing is lost.
+        let shapes = if way.offload == Offload::Switch { &shapes[..1] } else { &shapes };
+        [pair(), self.bench(engine, way, Self::HOSTS, shapes, self.messages), pair()]
+    }
+
+    fn check(&self) -> Result<(), BenchError> {
+        let hosts = self.hosts.count();
+        if hosts < Self::HOSTS {
+            let (given, min) = (hosts.into(), Self::HOSTS.into());
+            return Err(BenchError::Bounds { what: "the number of hosts", given, min, max: 250 });
+        }
+        let least = self.sizes.iter().min().copied().unwrap_or_default() as u64;
+        if !(1..=Self::PIECE.0).contains(&least) {
+            let max = Self::PIECE.0;
+            return Err(BenchError::Bounds { what: "the smallest message size", given: least, min: 1, max });
+        }
+        Ok(())
+    }
+
+    /// What is known of the network before anything is measured.
+    fn base(&self) -> Parameters {
+        let processors = thread::available_parallelism().map_or(1, |count| count.get() as u32).min(1_024);
+        let are_here = !matches!(self.hosts, Hosts::Remote(_));
+        let rate = match &self.hosts {
+            Hosts::Lab(settings) => settings.rate.map_or(0, |rate| rate.bits_per_s() / 8_000_000),
+            Hosts::Loopback(_) | Hosts::Remote(_) => 0,
+        };
+        Parameters {
+            processors: 2,
+            shared_processors: if are_here { processors } else { 0 },
+            link_mb_per_s: rate,
+            hop: Picoseconds::ZERO,
+            piece: Self::PIECE,
+            ..Parameters::default()
+        }
+    }
+
+    /// Broadcasts between the first hosts.
+    fn bench(
+        &self,
+        engine: EngineChoice,
+        way: &Way,
+        hosts: u32,
+        shapes: &[TreeScheme],
+        messages: u32,
+    ) -> Bench {
+        let hosts = match &self.hosts {
+            Hosts::Lab(settings) => Hosts::Lab(treecast_lab::LabSettings { hosts, ..settings.clone() }),
+            Hosts::Loopback(_) => Hosts::Loopback(hosts),
+            Hosts::Remote(RemoteHosts { names, shell }) => {
+                let names = names.iter().take(hosts as usize).cloned().collect();
+                Hosts::Remote(RemoteHosts { names, shell: shell.clone() })
+            }
+        };
+        let limits = hosts.count() == Self::HOSTS && !matches!(hosts, Hosts::Remote(_));
+        Bench {
+            modes: shapes.iter().map(|&shape| mode(engine, way, shape)).collect(),
+            hosts,
+            processes: 1,
+            fabric: None,
+            peers: Vec::new(),
+            shim: None,
+            sizes: self.sizes.clone(),
+            workload: Workload::Latency,
+            flushes: false,
+            messages,
+            rounds: ROUNDS,
+            mtu_bytes: self.mtu_bytes,
+            bytes_per_s_max: None,
+            limits,
+            kill: None,
+            spin: self.spin,
+            worker: self.worker.clone(),
+        }
+    }
+
+    fn measurements(&self, way: &Way, reports: &[Report]) -> Vec<Measurement> {
+        let [first, four, last] = reports else { return Vec::new() };
+        let is_in_call = way.transport == Transport::Streams || way.engine == EngineChoice::Ebpf.to_string();
+        let times = |report: &Report, bytes: u64, scheme: TreeScheme| {
+            let scheme = Scheme::tree(scheme).to_string();
+            let is_of = |row: &&Row| {
+                row.bytes == bytes
+                    && row.engine == way.engine
+                    && row.offload == way.offload.to_string()
+                    && row.transport == way.transport.to_string()
+                    && row.scheme == scheme
+            };
+            let row = report.rows.iter().find(is_of)?;
+            let last_delivery_us = row.last_delivery_us_p50;
+            // With datagrams the node's own thread does a part of the work of user space.
+            if is_in_call {
+                let (root_us, member_us) = (row.root_call_cpu_us_p50?, row.call_cpu_us_p50?);
+                return Some(Times { last_delivery_us, root_us, member_us });
+            }
+            let (root_us, members) = (row.root_cpu_us_per_broadcast, f64::from(row.hosts - 1));
+            Some(Times {
+                last_delivery_us,
+                root_us,
+                member_us: (row.cpu_us_per_broadcast - root_us) / members,
+            })
+        };
+        let measurement = |&bytes: &usize| {
+            let bytes = bytes as u64;
+            let pair = |report| times(report, bytes, TreeScheme::Separate);
+            Some(Measurement {
+                bytes,
+                pair: pair(first)?.mean(pair(last)?),
+                star: times(four, bytes, TreeScheme::Separate)?,
+                chain: times(four, bytes, TreeScheme::Serial),
+            })
+        };
+        self.sizes.iter().filter_map(measurement).collect()
+    }
+}
