@@ -11,7 +11,9 @@ fn commands_in_the_docs_print_the_output_shown() {
     let place = tempfile::tempdir().unwrap();
     std::env::set_current_dir(&place).unwrap();
     // A file that commands read.
-    std::fs::copy(Path::new(ROOT).join("docs/network.toml"), "network.toml").unwrap();
+    for file in ["network.toml", "network-lab.toml"] {
+        std::fs::copy(Path::new(ROOT).join("docs").join(file), file).unwrap();
+    }
     let pages = tempfile::tempdir().unwrap();
     let cases = trycmd::TestCases::new();
     for directory in ["", "docs", "docs/guide"] {

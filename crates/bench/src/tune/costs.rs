@@ -92,15 +92,14 @@ struct Cost {
 impl Cost {
     /// The cost of the pieces that fits a value of each size best.
     fn of_pieces(measured: &[Measurement], value: impl Fn(&Measurement) -> f64) -> Self {
-        let sample =
-            |it: &Measurement| Sample { counts: [it.pieces(), it.kilobytes()], value: value(it).max(0.0) };
+        let sample = |it: &Measurement| Sample { counts: [it.pieces(), it.kilobytes()], value: value(it) };
         let [us, per_kb_us] = fit(&measured.iter().map(sample).collect::<Vec<_>>());
         Self { us, per_kb_us }
     }
 
     /// The cost of the message that fits a value of each size best.
     fn of_message(measured: &[Measurement], value: impl Fn(&Measurement) -> f64) -> Self {
-        let sample = |it: &Measurement| Sample { counts: [1.0, it.kilobytes()], value: value(it).max(0.0) };
+        let sample = |it: &Measurement| Sample { counts: [1.0, it.kilobytes()], value: value(it) };
         let [us, per_kb_us] = fit(&measured.iter().map(sample).collect::<Vec<_>>());
         Self { us, per_kb_us }
     }
@@ -135,7 +134,7 @@ impl Member {
     fn of(measured: &[Measurement]) -> Self {
         let sample = |it: &Measurement| Sample {
             counts: [1.0, it.pieces(), it.kilobytes()],
-            value: it.pair.member_us.max(0.0),
+            value: it.pair.member_us,
         };
         let [once_us, receive_us, per_kb_us] = fit(&measured.iter().map(sample).collect::<Vec<_>>());
         Self { once_us, receive_us, per_kb_us }

@@ -4,10 +4,11 @@
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sample<const N: usize> {
     pub counts: [f64; N],
+    /// In microseconds. A difference of measurements may be negative.
     pub value: f64,
 }
 
-/// The costs, none of them negative, with the least sum of squared relative errors. A cost that no
+/// The costs in microseconds, none of them negative, with the least sum of squared relative errors. A cost that no
 /// sample tells apart from others is 0.
 ///
 /// The problem has a few costs only, so each subset of them is fitted by the normal equations, and
@@ -22,9 +23,12 @@ pub fn fit<const N: usize>(samples: &[Sample<N>]) -> [f64; N] {
     best.map_or([0.0; N], |(_, _, costs)| costs)
 }
 
-/// The relative weight of a sample.
+/// Differences of measurements are no more exact than that, in microseconds.
+const NOISE_US: f64 = 10.0;
+
+/// The relative weight of a sample: small values are mostly noise, and do not outweigh others.
 fn weight<const N: usize>(sample: &Sample<N>) -> f64 {
-    1.0 / sample.value.abs().max(f64::MIN_POSITIVE.sqrt())
+    1.0 / sample.value.abs().max(NOISE_US)
 }
 
 fn error<const N: usize>(samples: &[Sample<N>], costs: &[f64; N]) -> f64 {
@@ -119,11 +123,19 @@ mod tests {
 
     #[test]
     fn a_falling_line_is_its_mean() {
-        let samples = [(0.0, 2.0), (1.0, 1.9), (2.0, 1.8)];
+        let samples = [(0.0, 20.0), (1.0, 19.0), (2.0, 18.0)];
         let samples = samples.map(|(place, value)| Sample { counts: [1.0, place], value });
         let [constant, slope] = fit(&samples);
         assert!(slope < 1e-9, "{slope}");
-        assert!((1.8..2.0).contains(&constant), "{constant}");
+        assert!((18.0..20.0).contains(&constant), "{constant}");
+    }
+
+    #[test]
+    fn a_difference_that_is_lost_in_noise_does_not_outweigh_others() {
+        let samples = [(1.0, 0.0), (10.0, 100.0), (20.0, 200.0)];
+        let samples = samples.map(|(place, value)| Sample { counts: [place], value });
+        let [cost] = fit(&samples);
+        assert!((5.0..10.0).contains(&cost), "{cost}");
     }
 
     #[test]

@@ -216,7 +216,6 @@ impl Tune {
 
     fn measurements(&self, way: &Way, reports: &[Report]) -> Vec<Measurement> {
         let [first, four, last] = reports else { return Vec::new() };
-        let is_in_call = way.transport == Transport::Streams || way.engine == EngineChoice::Ebpf.to_string();
         let times = |report: &Report, bytes: u64, scheme: TreeScheme| {
             let scheme = Scheme::tree(scheme).to_string();
             let is_of = |row: &&Row| {
@@ -226,19 +225,11 @@ impl Tune {
                     && row.transport == way.transport.to_string()
                     && row.scheme == scheme
             };
+            // CPU times are those of processes: the node's own thread has a part in the work.
             let row = report.rows.iter().find(is_of)?;
-            let last_delivery_us = row.last_delivery_us_p50;
-            // With datagrams the node's own thread does a part of the work of user space.
-            if is_in_call {
-                let (root_us, member_us) = (row.root_call_cpu_us_p50?, row.call_cpu_us_p50?);
-                return Some(Times { last_delivery_us, root_us, member_us });
-            }
             let (root_us, members) = (row.root_cpu_us_per_broadcast, f64::from(row.hosts - 1));
-            Some(Times {
-                last_delivery_us,
-                root_us,
-                member_us: (row.cpu_us_per_broadcast - root_us) / members,
-            })
+            let member_us = (row.cpu_us_per_broadcast - root_us) / members;
+            Some(Times { last_delivery_us: row.last_delivery_us_p50, root_us, member_us })
         };
         let measurement = |&bytes: &usize| {
             let bytes = bytes as u64;

@@ -1,17 +1,20 @@
 //! `treecast predict`: what broadcasts will take on a network that was measured.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 use comfy_table::{CellAlignment, Table};
 use serde::Serialize;
+use treecast_lab::Rate;
+use treecast_model::ethernet::Parameters;
 use treecast_model::{Network, Prediction, Way};
 use treecast_node::Transport;
 use treecast_plan::render::counted;
 use treecast_plan::{Group, Order, Placement, Scheme};
 use treecast_sim::Offload;
-use treecast_terms::{Bytes, parse_size};
+use treecast_terms::{Bytes, Picoseconds, parse_size, parse_time};
 
 use crate::arguments::{FabricArguments, fabric, group, member, network, whole_number};
 use crate::output::{OutArguments, emit, plain};
@@ -24,7 +27,7 @@ const FORMAT: &str = "treecast-prediction-1";
     override_usage = "treecast predict --network FILE [--members N | --fabric SPEC] [OPTIONS]",
     after_help = "Examples:
   treecast predict --network network.toml
-  treecast predict --network network.toml --members 1024 --best
+  treecast predict --network network.toml --members 1024 --best --apart --rate 10gbit --hop 1us
   treecast predict --network network.toml --engine user,ebpf --sizes 64,64K,1M
   treecast predict --network network.toml --fabric /etc/slurm/topology.conf --format json
 
@@ -58,6 +61,19 @@ pub struct Arguments {
     /// Schemes that build the tree: binomial, separate, postal:lambda=8 and so on, separated by ;
     #[arg(long, value_name = "LIST", value_delimiter = ';', default_value = "binomial")]
     scheme: Vec<Scheme>,
+
+    /// Hosts with processors of their own, and switches apart from them, on a network that was measured
+    /// between hosts on one machine
+    #[arg(long)]
+    apart: bool,
+
+    /// The rate of each link, such as 10gbit; as in the file if not given
+    #[arg(long, value_name = "RATE", allow_negative_numbers = true)]
+    rate: Option<Rate>,
+
+    /// The delay of each link with the switch at its end, such as 1us; as in the file if not given
+    #[arg(long, value_name = "TIME", value_parser = hop)]
+    hop: Option<Duration>,
 
     /// Show the best tree for each size and way, of those that groups choose from
     #[arg(long, conflicts_with = "scheme")]
@@ -143,7 +159,8 @@ impl Row {
 }
 
 pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
-    let network = network(&arguments.network)?;
+    let mut network = network(&arguments.network)?;
+    network.ways.values_mut().for_each(|costs| change(costs, arguments));
     let ways = chosen(&network, arguments)?;
     let fabric_text = match &arguments.fabric.fabric {
         Some(_) => arguments.fabric.given()?.to_string(),
@@ -186,6 +203,21 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     };
     emit(arguments.out.file.as_deref(), &text)?;
     Ok(0)
+}
+
+/// The costs on the network that the user describes.
+fn change(costs: &mut Parameters, arguments: &Arguments) {
+    if arguments.apart {
+        costs.shared_processors = 0;
+        (costs.switch_copy, costs.switch_copy_per_kb) = Default::default();
+    }
+    if let Some(rate) = arguments.rate {
+        // Slower links than 1 MB/s are not told apart.
+        costs.link_mb_per_s = (rate.bits_per_s() / 8_000_000).max(1);
+    }
+    if let Some(hop) = arguments.hop {
+        costs.hop = Picoseconds(hop.as_nanos() as u64 * 1_000);
+    }
 }
 
 /// The ways of the network that the user has chosen.
@@ -244,6 +276,12 @@ fn table(rows: &[Row]) -> String {
         }
     }
     plain(table)
+}
+
+/// Parses a delay of at most a second.
+fn hop(text: &str) -> Result<Duration, &'static str> {
+    let delay = parse_time(text).ok().filter(|delay| *delay <= Duration::from_secs(1));
+    delay.ok_or("a time up to 1s, such as 500ns or 1us")
 }
 
 fn size(text: &str) -> Result<u64, &'static str> {
