@@ -2,6 +2,7 @@
 
 use treecast_fabric::{Fabric, FabricSpec};
 use treecast_model::{ModelError, Network, Way};
+use treecast_node::Offload;
 use treecast_plan::{Group, MemberId, Placement, Scheme, TreeScheme};
 use treecast_terms::Bytes;
 
@@ -9,7 +10,7 @@ use crate::report::{Report, Row};
 
 impl Report {
     /// Puts beside each last delivery the one that the model of a network predicts: of rows with one process on each
-    /// host, a scheme that is known, and a way that the network has.
+    /// host, all hosts on one switch, a scheme that is known, and a way that the network has.
     ///
     /// # Errors
     /// Those of the model.
@@ -42,12 +43,15 @@ fn predicted_us(network: &Network, row: &Row) -> Result<Option<f64>, ModelError>
     let (Ok(offload), Ok(transport)) = (row.offload.parse(), row.transport.parse()) else {
         return Ok(None);
     };
-    let way = Way { engine: row.engine.clone(), offload, transport };
-    if row.processes > 1 || !network.ways.contains_key(&way) {
+    // Where applications ask for it, user space forwards.
+    let is_asked = matches!(offload, Offload::Host | Offload::Assisted);
+    let engine = if is_asked && row.engine == "ebpf" { "user" } else { &row.engine };
+    let way = Way { engine: engine.into(), offload, transport };
+    if row.processes > 1 || row.on_fabric.is_some() || !network.ways.contains_key(&way) {
         return Ok(None);
     }
     // By multicast the tree is only for what is lost.
-    let is_multicast = offload == treecast_node::Offload::Switch;
+    let is_multicast = offload == Offload::Switch;
     let scheme = if is_multicast { Ok(Scheme::tree(TreeScheme::Separate)) } else { row.scheme.parse() };
     let Ok(scheme) = scheme else { return Ok(None) };
     let fabric = Fabric::from_spec(&FabricSpec::Star(row.hosts))?;

@@ -410,7 +410,7 @@ impl Protocol {
     }
 
     /// The groups that may have changed since the last call, each once; some have ended, and are not
-    /// at this node any more.
+    /// at this node any more. Without calls the list grows by each group that there has been.
     pub fn poll_changed(&mut self) -> impl Iterator<Item = GroupId> {
         for &(_, index) in &self.changed {
             if let Some(entry) = &mut self.groups[index] {

@@ -7,9 +7,9 @@ use crate::Nanoseconds;
 
 /// The timeouts of groups, by their indices, and the earliest one.
 ///
-/// The heap has all timeouts, and also some that have been changed since, which are dropped when they
-/// come first, or when they are more than the others. So a change takes O(log n) steps for n groups, on average, and
-/// allocates nothing.
+/// The heap has all timeouts, and also some that have been changed since, or are there twice. These are
+/// dropped when they come first, and all of them when the heap is full. So a change takes O(log n) steps
+/// for n groups, on average, and allocates nothing.
 #[derive(Debug, Clone, Default)]
 pub struct Timeouts {
     of: Vec<Option<Nanoseconds>>,
@@ -29,22 +29,25 @@ impl Timeouts {
         if self.of.len() <= index {
             self.of.resize(index + 1, None);
             // Later changes allocate nothing.
-            let most = self.heap_max();
-            self.heap.reserve(most - self.heap.len());
+            self.heap.reserve(self.heap_max().saturating_sub(self.heap.len()));
         }
         if std::mem::replace(&mut self.of[index], timeout) == timeout {
             return;
         }
         if let Some(timeout) = timeout {
-            if self.heap.len() >= self.heap_max() {
-                let of = &self.of;
-                self.heap.retain(|&Reverse((timeout, index))| of[index] == Some(timeout));
+            if self.heap.len() < self.heap_max() {
+                self.heap.push(Reverse((timeout, index)));
+            } else {
+                self.heap.clear();
+                let present = self.of.iter().enumerate();
+                self.heap.extend(
+                    present.filter_map(|(index, timeout)| timeout.map(|timeout| Reverse((timeout, index)))),
+                );
             }
-            self.heap.push(Reverse((timeout, index)));
         }
     }
 
-    /// When the heap is as long as this, half of it is dropped.
+    /// The most entries of the heap, twice as many as there are timeouts.
     fn heap_max(&self) -> usize {
         2 * self.of.len().max(HEAP_MIN)
     }
@@ -72,6 +75,26 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    /// A timeout that goes and comes back is in the heap twice.
+    #[test]
+    fn timeouts_that_alternate_fill_no_heap() {
+        let mut timeouts = Timeouts::default();
+        timeouts.set(0, Some(Nanoseconds(1)));
+        for new in 1..8 {
+            for _ in 0..50 {
+                for index in 1..=new {
+                    for timeout in [6, 5, 6] {
+                        timeouts.set(index, Some(Nanoseconds(timeout)));
+                        assert_eq!(timeouts.first(), Some((Nanoseconds(1), 0)));
+                        assert!(timeouts.heap.len() <= timeouts.heap_max());
+                    }
+                }
+            }
+        }
+        timeouts.set(0, None);
+        assert_eq!(timeouts.first(), Some((Nanoseconds(6), 1)));
+    }
 
     proptest! {
         #[test]

@@ -161,14 +161,11 @@ impl Tune {
     fn base(&self) -> Parameters {
         let processors = thread::available_parallelism().map_or(1, |count| count.get() as u32).min(1_024);
         let are_here = !matches!(self.hosts, Hosts::Remote(_));
-        let rate = match &self.hosts {
-            Hosts::Lab(settings) => settings.rate.map_or(0, |rate| rate.bits_per_s() / 8_000_000),
-            Hosts::Loopback(_) | Hosts::Remote(_) => 0,
-        };
         Parameters {
             processors: 2,
             shared_processors: if are_here { processors } else { 0 },
-            link_mb_per_s: rate,
+            // What the links take is in the costs of a relay.
+            link_mb_per_s: 0,
             hop: Picoseconds::ZERO,
             piece: Self::PIECE,
             ..Parameters::default()

@@ -1,23 +1,24 @@
 //! `treecast tune`: measures what broadcasts cost between some hosts, for predictions.
 
+use std::io::Write;
 use std::path::PathBuf;
 
 use anyhow::Context;
 use clap::{ArgGroup, Args};
-use treecast_bench::{Hosts, RemoteHosts, Tune, WorkerCommand};
-use treecast_lab::{LabSettings, Rate};
+use treecast_bench::{Hosts, RemoteHosts, Tune};
+use treecast_lab::LabSettings;
 use treecast_node::EngineChoice;
 use treecast_remote::RemoteShell;
 
 use crate::arguments::{Hostlist, command_line, whole_number};
-use crate::command::bench::{Spin, size, spin};
-use crate::output::{emit, progress_bar};
+use crate::command::bench::{Spin, size, spin, worker};
+use crate::output::{NotWritten, OutFile, emit, progress_bar};
 
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("where").required(true), after_help = "Examples:
   treecast tune --lab 4 --out network.toml
   treecast tune --hosts n[1-4] --engine user,ebpf --out network.toml
-  treecast sim --network network.toml --fabric star:64 --sizes 64,16K,1M
+  treecast predict --network network.toml --members 64 --sizes 64,16K,1M
 
 Four hosts are measured, the first ones: a root with one child, with three children, and with a chain
 of three. docs/predictions.md says how costs are computed from that, and what they predict.")]
@@ -42,12 +43,8 @@ pub struct Arguments {
     #[arg(long, value_name = "COMMAND", default_value = "ssh", requires = "hosts")]
     shell: String,
 
-    /// Rate limit of each link of the lab, such as 200mbit
-    #[arg(long, value_name = "RATE", requires = "lab", allow_negative_numbers = true)]
-    rate: Option<Rate>,
-
     /// The packet engine: user, ebpf (the kernel's packet path, needs root), or both
-    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "user")]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "user", value_parser = engine)]
     engine: Vec<EngineChoice>,
 
     /// Message sizes in bytes
@@ -74,13 +71,15 @@ pub struct Arguments {
     out: Option<PathBuf>,
 }
 
+/// Parses an engine that has costs of its own.
+fn engine(name: &str) -> Result<EngineChoice, &'static str> {
+    let engine = name.parse().ok().filter(|engine| *engine != EngineChoice::Auto);
+    engine.ok_or("user or ebpf")
+}
+
 pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     let hosts = match (arguments.lab, &arguments.hosts, arguments.loopback) {
-        (Some(hosts), ..) => Hosts::Lab(LabSettings {
-            rate: arguments.rate,
-            mtu: arguments.mtu.into(),
-            ..LabSettings::new(hosts)
-        }),
+        (Some(hosts), ..) => Hosts::Lab(LabSettings { mtu: arguments.mtu.into(), ..LabSettings::new(hosts) }),
         (_, Some(Hostlist(names)), _) => {
             Hosts::Remote(RemoteHosts { names: names.clone(), shell: RemoteShell::new(&arguments.shell) })
         }
@@ -93,11 +92,10 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
         messages: arguments.messages,
         mtu_bytes: arguments.mtu,
         spin: arguments.spin.0,
-        worker: WorkerCommand {
-            path: std::env::current_exe().context("cannot find the path of this executable")?,
-            arguments: vec!["bench-worker".into()],
-        },
+        worker: worker()?,
     };
+    // A file that cannot be written is refused before anything is measured.
+    let out = arguments.out.as_deref().map(OutFile::create).transpose()?;
     let bar = progress_bar(None, "{msg} {wide_bar} {eta} to go");
     bar.set_message("measuring");
     let about = format!("measured by {}", command_line());
@@ -106,6 +104,12 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
         bar.set_position(done as u64);
     })?;
     bar.finish_and_clear();
-    emit(arguments.out.as_deref(), &network.to_toml())?;
+    match out {
+        Some(mut file) => {
+            let written = file.write_all(network.to_toml().as_bytes()).and_then(|()| file.keep());
+            written.with_context(|| NotWritten(arguments.out.clone().unwrap_or_default()))?;
+        }
+        None => emit(None, &network.to_toml())?,
+    }
     Ok(0)
 }

@@ -277,9 +277,11 @@ fn tree_for(count: usize, settings: &GroupSettings, is_in_kernel: bool) -> TreeS
 /// The best tree by the costs of the network; none if they are not known for this way to send.
 fn best_tree(count: usize, settings: &GroupSettings, is_in_kernel: bool) -> Option<TreeScheme> {
     let network = settings.network.as_ref()?;
-    let engine = if is_in_kernel { EngineChoice::Ebpf } else { EngineChoice::User }.to_string();
     // By multicast the tree is for what is lost, and nodes forward that.
     let offload = settings.offload.filter(|offload| *offload != Offload::Switch).unwrap_or(Offload::Nic);
+    // Where applications ask for it, user space forwards.
+    let is_in_kernel = is_in_kernel && offload == Offload::Nic;
+    let engine = if is_in_kernel { EngineChoice::Ebpf } else { EngineChoice::User }.to_string();
     let streams = (!is_in_kernel && offload == Offload::Nic).then_some(Transport::Streams);
     let transport = settings.transport.or(streams).unwrap_or(Transport::Packets);
     let way = Way { engine, offload, transport };

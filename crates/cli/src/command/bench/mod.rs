@@ -26,7 +26,7 @@ use table::{comparison, table};
 use crate::arguments::{Hostlist, command_line, fabric, network, whole_number};
 use crate::mpi::{Interface, directories, find_shim};
 use crate::open_files::allow_open_files;
-use crate::output::{emit, progress_bar, width, write_file};
+use crate::output::{emit, print_message, progress_bar, width, write_file};
 
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("of_lab"), after_help = "Examples:
@@ -308,8 +308,9 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
         bar.set_position(done as u64);
     })?;
     bar.finish_and_clear();
-    if let Some(network) = &network {
-        report.predict(network)?;
+    if let Some(Err(error)) = network.as_ref().map(|network| report.predict(network)) {
+        // What was measured is shown all the same.
+        print_message(&format!("the model predicts nothing: {error}"));
     }
     let figure = || treecast_bench::figure(&report, command_line());
     if let Some(path) = &arguments.chart {
@@ -336,6 +337,12 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     };
     emit(arguments.out.as_deref(), &text)?;
     Ok(0)
+}
+
+/// The command that runs a worker: this one.
+pub(super) fn worker() -> anyhow::Result<WorkerCommand> {
+    let path = std::env::current_exe().context("cannot find the path of this executable")?;
+    Ok(WorkerCommand { path, arguments: vec!["bench-worker".into()] })
 }
 
 /// The worker process that `bench` starts on each host.
@@ -407,10 +414,7 @@ fn bench(arguments: &Arguments) -> anyhow::Result<Bench> {
         limits: arguments.limits,
         kill: arguments.kill,
         spin: arguments.spin.0,
-        worker: WorkerCommand {
-            path: std::env::current_exe().context("cannot find the path of this executable")?,
-            arguments: vec!["bench-worker".into()],
-        },
+        worker: worker()?,
     })
 }
 
