@@ -99,8 +99,6 @@ mod tests {
             root_cpu_us_per_broadcast: 0.5,
             call_us_mean: 1.0,
             call_cpu_us_mean: None,
-            call_cpu_us_p50: None,
-            root_call_cpu_us_p50: None,
             throughput_mb_s: 1.0,
             packets_per_broadcast: 3.0,
             retransmitted_per_broadcast: 0.0,

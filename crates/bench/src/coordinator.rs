@@ -296,8 +296,6 @@ impl Bench {
             root_cpu_us_per_broadcast: statistics.root_cpu_us() / f64::from(self.messages),
             call_us_mean: statistics.call_us_mean(),
             call_cpu_us_mean: statistics.call_cpu_us_mean(),
-            call_cpu_us_p50: statistics.call_cpu_us_p50(),
-            root_call_cpu_us_p50: statistics.root_call_cpu_us_p50(),
             throughput_mb_s: statistics.throughput_mb_s(),
             packets_per_broadcast: statistics.packets as f64 / f64::from(self.messages),
             retransmitted_per_broadcast: statistics.retransmitted as f64 / f64::from(self.messages),

@@ -9,8 +9,9 @@ use treecast_terms::Bytes;
 use crate::report::{Report, Row};
 
 impl Report {
-    /// Puts beside each last delivery the one that the model of a network predicts: of rows with one process on each
-    /// host, all hosts on one switch, a scheme that is known, and a way that the network has.
+    /// Puts beside each last delivery the one that the model of a network predicts: of rows with
+    /// one process on each host, all hosts on one switch, a scheme that is known, and a way that
+    /// the network has.
     ///
     /// # Errors
     /// Those of the model.

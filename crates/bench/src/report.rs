@@ -122,12 +122,6 @@ pub struct Row {
     /// The mean CPU time of a receiver's thread in its call: what it costs a process that sleeps. `None` in a stream.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub call_cpu_us_mean: Option<f64>,
-    /// The same: median.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub call_cpu_us_p50: Option<f64>,
-    /// The CPU time of the root's thread in its call: median. `None` in a stream, and with other software.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub root_call_cpu_us_p50: Option<f64>,
     /// The throughput per member, in 10^6 bytes per second.
     pub throughput_mb_s: f64,
     /// Data packets per message, sent by all nodes, including retransmissions.
@@ -170,7 +164,6 @@ pub(crate) struct Statistics {
     pub last_stored: Times,
     call: Times,
     call_cpu: Times,
-    root_call_cpu: Times,
     /// The last delivery to the processes that are in time, and the duration of their calls; empty if all are.
     pub others_last_delivery: Times,
     others_call: Times,
@@ -243,9 +236,6 @@ impl Statistics {
         for &span in others.iter().flat_map(|other| &other.call_cpu_ns) {
             self.call_cpu.record(span);
         }
-        for &span in root.call_cpu_ns.iter().filter(|_| !is_stream) {
-            self.root_call_cpu.record(span);
-        }
         let mut end = 0;
         for (number, &start) in root.at_ns.iter().enumerate() {
             let last = last_of(others, number, |other| &other.at_ns).unwrap_or(start);
@@ -311,14 +301,6 @@ impl Statistics {
 
     pub fn call_cpu_us_mean(&self) -> Option<f64> {
         (!self.call_cpu.is_empty()).then(|| self.call_cpu.0.mean() / 1e3)
-    }
-
-    pub fn call_cpu_us_p50(&self) -> Option<f64> {
-        (!self.call_cpu.is_empty()).then(|| self.call_cpu.percentiles().0)
-    }
-
-    pub fn root_call_cpu_us_p50(&self) -> Option<f64> {
-        (!self.root_call_cpu.is_empty()).then(|| self.root_call_cpu.percentiles().0)
     }
 
     pub fn throughput_mb_s(&self) -> f64 {

@@ -157,7 +157,7 @@ fn send(group: &Group, run: &RunRequest, barrier: &mut Barrier) -> Result<Measur
             sleep_until(first_ns + u64::from(number) * period_ns);
         }
         barrier.wait(number).map_err(unreachable)?;
-        let (cpu, start) = (thread_cpu_ns(), now_ns());
+        let start = now_ns();
         group.send(&message)?;
         let is_flushed = run.flushes && !matches!(run.pace, Pace::Stream);
         if is_flushed || number + 1 == run.messages {
@@ -165,7 +165,6 @@ fn send(group: &Group, run: &RunRequest, barrier: &mut Barrier) -> Result<Measur
         }
         measured.at_ns.push(start);
         measured.span_ns.push(now_ns() - start);
-        measured.call_cpu_ns.push(thread_cpu_ns() - cpu);
     }
     Ok(measured)
 }

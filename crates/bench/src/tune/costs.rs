@@ -2,17 +2,18 @@
 //!
 //! Four hosts are enough, because each cost is the difference of two measurements:
 //!
-//! - the root of a star of four hosts has two more children than that of two hosts: a copy is half of
-//!   the difference of their CPU times, and the call is what remains;
-//! - a member that forwards nothing takes as much CPU time as to be woken, to take the
-//!   message in and to have it;
-//! - the last member of a chain of four hosts is two relays further away than that of two: a relay is
-//!   half of the difference of the last deliveries. It consists of a wake-up, a receipt and a copy.
+//! - the root of a star of four hosts has two more children than that of two hosts: a copy is half
+//!   of the difference of their CPU times, and the call is what remains;
+//! - a member that forwards nothing takes as much CPU time as to be woken, to take the message in
+//!   and to have it;
+//! - the last member of a chain of four hosts is two relays further away than that of two: a relay
+//!   is half of the difference of the last deliveries. It consists of a wake-up, a receipt and a
+//!   copy.
 //!
-//! In a chain two hosts at most work at a time, so that a relay takes as long on two processors that
-//! all hosts share as on hosts of their own. Costs for each piece and for each KB are those that fit
-//! all sizes best. A relay of several pieces overlaps the next one, so relays of one piece only are
-//! used.
+//! In a chain two hosts at most work at a time, so that a relay takes as long on two processors
+//! that all hosts share as on hosts of their own. Costs for each piece and for each KB are those
+//! that fit all sizes best. A relay of several pieces overlaps the next one, so relays of one piece
+//! only are used.
 
 use treecast_model::ethernet::{Parameters, Wake};
 use treecast_node::EngineChoice;
@@ -30,7 +31,7 @@ pub struct Measurement {
     pub pair: Times,
     /// A root with three children.
     pub star: Times,
-    /// A root and three members, each with one child but the last; none where nobody relays.
+    /// A chain of a root and three members; `None` with multicast, where members do not relay.
     pub chain: Option<Times>,
 }
 
@@ -141,11 +142,11 @@ impl Member {
     }
 }
 
-/// The parameters of a way whose members' nodes forward, in a thread or in the kernel. `base` has those
-/// that are known: processors, links, pieces.
+/// The parameters of a way whose members' nodes forward, in a thread or in the kernel. `base` has
+/// those that are known: processors, links, pieces.
 ///
-/// `copy_us_per_kb` is what a copy in memory takes: of a member's time for each KB, the part after the
-/// node has forwarded the message, in which the application gets its bytes.
+/// `copy_us_per_kb` is what a copy in memory takes: of a member's time for each KB, the part after
+/// the node has forwarded the message, in which the application gets its bytes.
 pub fn of_nodes(
     base: &Parameters,
     engine: EngineChoice,
@@ -169,9 +170,10 @@ pub fn of_nodes(
         ..base.clone()
     };
     if engine == EngineChoice::Ebpf {
-        // The program receives and forwards where a packet comes from; a member's own time is for its
-        // application.
-        let receive = Cost::of_pieces(measured, relay_us);
+        // The program receives and forwards where a packet comes from; a member's own time is for
+        // its application.
+        let single: Vec<Measurement> = measured.iter().filter(|it| it.pieces() <= 1.0).copied().collect();
+        let receive = Cost::of_pieces(&single, relay_us);
         let deliver_us = once_us + receive_us;
         let wake_us = mean_of_single(measured, |it| {
             arrival_us(it) - receive.for_pieces(it) - deliver_us - it.kilobytes() * per_kb_us
@@ -209,8 +211,8 @@ pub fn of_nodes(
     }
 }
 
-/// The parameters of a way whose applications ask their nodes to forward: those of the nodes, and what
-/// a relay takes longer than its steps.
+/// The parameters of a way whose applications ask their nodes to forward: those of the nodes, and
+/// what a relay takes longer than its steps.
 pub fn of_applications(of_nodes: &Parameters, measured: &[Measurement]) -> Parameters {
     let steps_us = |it: &Measurement| {
         let kb = it.kilobytes();
@@ -322,6 +324,40 @@ mod tests {
             let measured = measurements(&truth, Offload::Nic);
             let copy_us_per_kb = f64::from(deliver_kb) / 1e3;
             let found = of_nodes(&known(""), EngineChoice::User, &measured, copy_us_per_kb);
+            check(&found, &truth, Offload::Nic, &["separate", "serial", "binomial"]);
+            for offload in [Offload::Assisted, Offload::Host] {
+                let asked = Parameters { ask: us(f64::from(wake_cpu)), ..truth.clone() };
+                let found = of_applications(&found, &measurements(&asked, offload));
+                check(&found, &asked, offload, &["serial", "binomial"]);
+            }
+            let multicast = Parameters { switch_copy: us(f64::from(receive)), ..truth.clone() };
+            let found = of_switches(&found, &measurements(&multicast, Offload::Switch));
+            check(&found, &multicast, Offload::Switch, &["separate"]);
+        }
+
+        /// The same with the kernel's packet path, with a processor for each thread.
+        #[test]
+        fn costs_of_the_kernels_path_are_found_again(
+            call in 1..20_u32,
+            send in 1..20_u32,
+            wake in 0..30_u32,
+            receive in 1..10_u32,
+            deliver in 1..10_u32,
+            per_kb in prop::array::uniform3(10..300_u32),
+        ) {
+            let [send_kb, receive_kb, deliver_kb] = per_kb;
+            let truth = known(&format!(
+                "shared_processors=0 wake_for=message call_us={call} call_ns_per_kb={deliver_kb} send_us={send} \
+                 send_ns_per_kb={send_kb} wake_us={wake} wake_cpu_us=0 receive_us={receive} \
+                 receive_ns_per_kb={receive_kb} deliver_us={deliver} deliver_ns_per_kb={deliver_kb}"
+            ));
+            let mut measured = measurements(&truth, Offload::Nic);
+            // The time of a process has nothing of what the packet path does at its host.
+            for it in &mut measured {
+                it.pair.member_us -=
+                    it.pieces() * f64::from(receive) + it.kilobytes() * f64::from(receive_kb) / 1e3;
+            }
+            let found = of_nodes(&known("shared_processors=0"), EngineChoice::Ebpf, &measured, 0.1);
             check(&found, &truth, Offload::Nic, &["separate", "serial", "binomial"]);
         }
     }

@@ -8,8 +8,8 @@ pub struct Sample<const N: usize> {
     pub value: f64,
 }
 
-/// The costs in microseconds, none of them negative, with the least sum of squared relative errors. A cost that no
-/// sample tells apart from others is 0.
+/// The costs in microseconds, none of them negative, with the least sum of squared relative errors.
+/// A cost that no sample tells apart from others is 0.
 ///
 /// The problem has a few costs only, so each subset of them is fitted by the normal equations, and
 /// the best one without a negative cost is taken: one subset at least has none, the empty one.

@@ -26,7 +26,7 @@ pub struct Tune {
     pub hosts: Hosts,
     /// The engines.
     pub engines: Vec<EngineChoice>,
-    /// The sizes of messages in bytes. One at least is no longer than [`Tune::PIECE`].
+    /// The sizes of messages in bytes; the smallest is at most [`Tune::PIECE`].
     pub sizes: Vec<usize>,
     /// The number of messages for each size, way and shape.
     pub messages: u32,
@@ -38,11 +38,11 @@ pub struct Tune {
     pub worker: WorkerCommand,
 }
 
-/// The rounds of each measurement, which interleave sizes, ways and shapes.
+/// The rounds of each benchmark, which interleave sizes and shapes.
 const ROUNDS: u32 = 2;
 
-/// The time of a copy in memory for each KB, in microseconds, where the limits of the machine are not
-/// measured: 10 GB/s.
+/// The time of a copy in memory for each KB, in microseconds, where the limits of the machine are
+/// not measured: 10 GB/s.
 const COPY_US_PER_KB: f64 = 0.1;
 
 /// The ways of an engine to send, those first whose costs others are computed from.
@@ -76,8 +76,8 @@ fn mode(engine: EngineChoice, way: &Way, scheme: TreeScheme) -> Mode {
 }
 
 impl Tune {
-    /// What engines send, receive and forward at once: a batch of datagrams, or what is written to a
-    /// stream.
+    /// What engines send, receive and forward at once: a batch of datagrams, or what is written to
+    /// a stream.
     pub const PIECE: Bytes = Bytes(64 << 10);
 
     /// The number of hosts that are measured.
@@ -86,8 +86,8 @@ impl Tune {
     /// Measures; `progress` is called with the number of runs done and the number of all runs.
     ///
     /// # Errors
-    /// [`BenchError`], as for benchmarks; [`BenchError::Bounds`] for fewer than four hosts, or if all
-    /// sizes are longer than [`Tune::PIECE`].
+    /// [`BenchError`], as for benchmarks; [`BenchError::Bounds`] for fewer than four hosts, or if
+    /// all sizes are longer than [`Tune::PIECE`].
     pub fn run(&self, about: String, mut progress: impl FnMut(usize, usize)) -> Result<Network, BenchError> {
         self.check()?;
         let ways: Vec<(EngineChoice, Way)> = self
@@ -105,7 +105,8 @@ impl Tune {
         let mut of_nic = None;
         for (engine, way) in ways {
             let mut reports = Vec::new();
-            // One way after the other, so that a node has few groups, whose keepalives cost time too.
+            // One way after the other, so that a node has few groups, whose keepalives cost time
+            // too.
             for mut bench in self.benches(engine, &way) {
                 bench.limits &= copy_us_per_kb.is_none();
                 reports.push(bench.run(|done, _| progress(before + done, all))?);
@@ -133,8 +134,8 @@ impl Tune {
         Ok(network)
     }
 
-    /// The benchmarks of a way. Pairs are measured before and after the others, so that a change of the
-    /// machine's speed is in both.
+    /// The benchmarks of a way. Pairs are measured before and after the others, so that a change of
+    /// the machine's speed is in both.
     fn benches(&self, engine: EngineChoice, way: &Way) -> [Bench; 3] {
         let pair = || self.bench(engine, way, 2, &[TreeScheme::Separate], self.messages.div_ceil(2));
         let shapes = [TreeScheme::Separate, TreeScheme::Serial];
