@@ -238,8 +238,9 @@ impl Network {
 
     /// The tree that is best between hosts that are equally far from each other.
     ///
-    /// So that it is found within milliseconds, the message is no longer than a number of pieces which falls with the number
-    /// of members: by then the pieces follow one another without a pause, and more of them change nothing.
+    /// Long messages are cut to a few pieces for each member, so that the search takes
+    /// milliseconds: the pipeline is full by then, and more pieces do not change which tree is
+    /// best.
     ///
     /// # Errors
     /// Those of [`Network::best`].

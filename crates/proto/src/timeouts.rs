@@ -7,9 +7,9 @@ use crate::Nanoseconds;
 
 /// The timeouts of groups, by their indices, and the earliest one.
 ///
-/// The heap has all timeouts, and also some that have been changed since, or are there twice. These are
-/// dropped when they come first, and all of them when the heap is full. So a change takes O(log n) steps
-/// for n groups, on average, and allocates nothing.
+/// The heap has all timeouts, and also some that have been changed since, or are there twice. These
+/// are dropped when they come first, and all of them when the heap is full. So a change takes O(log
+/// n) steps for n groups, on average, and allocates nothing.
 #[derive(Debug, Clone, Default)]
 pub struct Timeouts {
     of: Vec<Option<Nanoseconds>>,

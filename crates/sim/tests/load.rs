@@ -310,8 +310,7 @@ fn carried(routing: &str) -> f64 {
     carried_on("torus:k=8,n=2", routing, DestinationSets::Random, (20_000, 5_000))
 }
 
-/// What a fabric carries under overload of short packets in so many cycles, the first of which are
-/// not measured.
+/// The accepted load of an overloaded fabric with short packets, measured after the warm-up.
 fn carried_on(spec: &str, routing: &str, sets: DestinationSets, (cycles, warmup): (u64, u64)) -> f64 {
     let fabric = fabric(spec, routing);
     let parameters = "host_overhead=0,nic_overhead=0,bus_mb_per_s=0,packet_flits=16,buffer_flits=64,headers=free,\

@@ -62,23 +62,23 @@ pub struct Arguments {
     #[arg(long, value_name = "LIST", value_delimiter = ';', default_value = "binomial")]
     scheme: Vec<Scheme>,
 
-    /// Hosts with processors of their own, and switches apart from them, on a network that was measured
-    /// between hosts on one machine
+    /// Hosts with processors of their own, and switches apart from them, on a network that was
+    /// measured between hosts on one machine
     #[arg(long)]
     apart: bool,
 
-    /// The rate of each link, such as 10gbit, for a file measured on one machine; as in the file if not
-    /// given
+    /// The rate of each link, such as 10gbit, for a file measured on one machine; as in the file if
+    /// not given
     #[arg(long, value_name = "RATE", allow_negative_numbers = true)]
     rate: Option<Rate>,
 
-    /// The delay of each link with the switch at its end, such as 1us, for a file measured on one machine;
-    /// as in the file if not given
+    /// The delay of each link with the switch at its end, such as 1us, for a file measured on one
+    /// machine; as in the file if not given
     #[arg(long, value_name = "TIME", value_parser = hop)]
     hop: Option<Duration>,
 
-    /// Show the best tree for each size and way, of those that groups choose from; multicast has none to
-    /// choose
+    /// Show the best tree for each size and way, of those that groups choose from; multicast has
+    /// none to choose
     #[arg(long, conflicts_with = "scheme")]
     best: bool,
 

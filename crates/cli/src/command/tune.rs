@@ -34,8 +34,8 @@ pub struct Arguments {
     #[arg(value_parser = whole_number::<u32>(Tune::HOSTS.into(), 250))]
     loopback: Option<u32>,
 
-    /// Separate machines, the root first, where a remote shell can start this command: a hostlist, such
-    /// as n[1-16],login, or slurm, the hosts of this Slurm job
+    /// Separate machines, the root first, where a remote shell can start this command: a hostlist,
+    /// such as n[1-16],login, or slurm, the hosts of this Slurm job
     #[arg(long, value_name = "HOSTLIST", group = "where")]
     hosts: Option<Hostlist>,
 
@@ -62,7 +62,8 @@ pub struct Arguments {
     #[arg(value_parser = whole_number::<u16>(604, 65_535), allow_negative_numbers = true)]
     mtu: u16,
 
-    /// How long a waiting thread spins before it sleeps, such as 50us, or auto: as recent waits suggest
+    /// How long a waiting thread spins before it sleeps, such as 50us, or auto: as recent waits
+    /// suggest
     #[arg(long, value_name = "TIME", value_parser = spin, default_value = "0us")]
     spin: Spin,
 

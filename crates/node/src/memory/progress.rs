@@ -8,8 +8,8 @@ use treecast_proto::GroupId;
 
 use crate::sync::lock;
 
-/// The groups of an engine whose applications have written or read since the engine looked last: so a
-/// step does not look at each group.
+/// The groups of an engine whose applications have written or read since the engine looked last: so
+/// a step does not look at each group.
 #[derive(Debug)]
 pub(crate) struct ProgressList {
     groups: Mutex<Vec<GroupId>>,
@@ -31,7 +31,8 @@ impl ProgressList {
 
     /// Moves all groups to a set.
     pub fn take(&self, into: &mut BTreeSet<GroupId>) {
-        // Whoever adds a group wakes the engine, or takes its lock, afterwards: then this is seen.
+        // After adding a group a thread wakes the engine or takes its lock, so the next step sees
+        // it.
         if self.is_empty.load(Ordering::Acquire) {
             return;
         }

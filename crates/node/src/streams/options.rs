@@ -1,4 +1,5 @@
-//! The options of TCP with which streams are faster than with its defaults, where the system has them.
+//! The options of TCP with which streams are faster than with its defaults, where the system has
+//! them.
 
 use std::os::fd::{AsFd, AsRawFd};
 
@@ -9,8 +10,8 @@ use treecast_proto::Nanoseconds;
 const TCP_RTO_MIN_US: libc::c_int = 45;
 const TCP_DELACK_MAX_US: libc::c_int = 46;
 
-/// The shortest time after which TCP retransmits; its default of 200 ms holds up all members behind a
-/// relay that waits for a lost segment. The kernel refuses times below two of its ticks.
+/// The shortest time after which TCP retransmits; its default of 200 ms holds up all members behind
+/// a relay that waits for a lost segment. The kernel refuses times below two of its ticks.
 const RTO_MIN_US: libc::c_int = 10_000;
 
 /// The longest delay of an acknowledgment, shorter than the sender's shortest timeout.
@@ -28,12 +29,12 @@ pub fn tune_sender(socket: &impl AsFd) {
 ///
 /// TCP acknowledges at each read that leaves nothing to read, which takes half of the time of the
 /// read. If it takes the connection for an interactive one, in which the answer carries the
-/// acknowledgment, it does so at every second read of a short message. It ceases to take it for one when
-/// an acknowledgment has waited for the longest delay.
+/// acknowledgment, it does so at every second read of a short message. It ceases to take it for one
+/// when an acknowledgment has waited for the longest delay.
 #[derive(Debug, Default)]
 pub struct DelayedAcks {
-    /// When TCP was told last that the connection is interactive; none where the delay has no bound that
-    /// the parent's timeouts allow.
+    /// When TCP was told last that the connection is interactive; none where the delay has no bound
+    /// that the parent's timeouts allow.
     renewed_at: Option<Nanoseconds>,
 }
 
@@ -100,7 +101,8 @@ mod tests {
         info.tcpi_segs_in
     }
 
-    /// A pause longer than the delay precedes each burst of messages. TCP acknowledges every second one.
+    /// A pause longer than the delay precedes each burst of messages. TCP acknowledges every second
+    /// one.
     #[test]
     fn reads_send_few_acknowledgments() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
