@@ -379,7 +379,8 @@ impl Oracle {
         ))
     }
 
-    /// Whether a root has reported a host as lost: under the number that it has, or without a place under any that it had.
+    /// Whether a root has reported a host as lost: under the number that it has, or without a place under
+    /// any that it had, or that no host has taken: a root loses a late member that its table does not reach.
     fn is_lost(&self, scenario: &Scenario, id: ReaderId) -> bool {
         let ReaderId { group, host, .. } = id;
         if let Some((session, member)) = self.readers.get(&id).and_then(|reader| reader.place) {
@@ -388,7 +389,7 @@ impl Oracle {
         self.lost.iter().any(|key| {
             let &(of, _, member) = key;
             let initial = scenario.groups[group as usize].hosts.get(member.index());
-            of == group && initial.or_else(|| self.hosts.get(key)) == Some(&host)
+            of == group && initial.or_else(|| self.hosts.get(key)).is_none_or(|&of_member| of_member == host)
         })
     }
 

@@ -208,14 +208,24 @@ impl Chain {
 
     /// Sends a line, which both members receive.
     pub fn exchange(&mut self, after: &str) {
+        self.try_exchange(after).unwrap_or_else(|why| panic!("{why}"));
+    }
+
+    /// Sends a line.
+    ///
+    /// # Errors
+    ///
+    /// A member does not receive it; how the group has ended at each member.
+    pub fn try_exchange(&mut self, after: &str) -> Result<(), String> {
         self.send();
         for place in 0..self.members.len() {
             let line = self.members[place].received.recv_timeout(FOREVER);
             if line.as_ref() != Ok(self.sent.last().unwrap()) {
                 let outcomes = self.finish_here();
-                panic!("after {after} member {} received {line:?}: {outcomes:?}", place + 1);
+                return Err(format!("after {after} member {} received {line:?}: {outcomes:?}", place + 1));
             }
         }
+        Ok(())
     }
 
     /// How many packets a member's node has dropped.
