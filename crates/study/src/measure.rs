@@ -28,7 +28,8 @@ pub enum Measure {
     AcceptedLoad,
     /// The highest sustained effective load, found by a search.
     Saturation,
-    /// The series with the lowest latency: a map over x and y.
+    /// The latency of every series, in a map over x and y whose cells are shown in the colour of the
+    /// series with the lowest one. A series that saturates in more than one run in ten has none.
     Winner,
     /// A measure of a model besides the latency.
     Of(treecast_model::Measure),
