@@ -257,8 +257,9 @@ const KEYS: [Key<Parameters>; 41] = [
     },
     count_key!("minimum_broadcasts", minimum_broadcasts, 0, 1_000_000, "broadcasts before the policy begins"),
     count_key!("lazy_broadcasts", lazy_broadcasts, 0, 1_000_000, "broadcasts before a process detaches"),
-    choice_key!("counted", counted, "which broadcasts the policy counts, by the packet that waits for the leader",
-        ["not_waiting" => Counted::NotWaiting, "waiting" => Counted::Waiting, "all" => Counted::All]),
+    choice_key!("counted", counted,
+        "which broadcasts the policy counts: those whose packet and process waited for the leader, or all",
+        ["waiting" => Counted::Waiting, "all" => Counted::All]),
 ];
 
 impl Keyed for Parameters {

@@ -1,20 +1,19 @@
 //! The dynamic attach policy: when a process that waits for its leader too long attaches itself.
 //!
 //! *Published* (Mamidala, Chai, Jin, Panda, 2006): a process that is not the leader keeps its
-//! average wait, counted only for broadcasts in which no packet was waiting yet when the leader
-//! entered. When its average exceeds the leader's by more than a threshold, the process attaches;
-//! when it falls below, the process detaches, lazily, after further broadcasts. Decisions begin
-//! after a minimum number of broadcasts.
+//! average wait, counted only for broadcasts in which the packet and the process were there and the
+//! leader was not (the study's case b): the leader sets a flag in shared memory when it comes and
+//! finds the packet waiting. When the average exceeds the one that the leader publishes by more than
+//! a threshold, the process attaches; when it falls below, the process detaches, lazily, after
+//! further broadcasts. Decisions begin after a minimum number of broadcasts.
 
 use treecast_terms::Picoseconds;
 
 /// Which broadcasts count for the averages.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Counted {
-    /// Those in which no packet was waiting yet when the leader entered. *Published.*
+    /// Those in which the packet and the process waited for the leader. *Published.*
     #[default]
-    NotWaiting,
-    /// Those in which the packet waited for the leader: the leader was late. *Ours.*
     Waiting,
     /// All. *Ours.*
     All,
@@ -34,10 +33,9 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// Whether a broadcast counts, in which the packet waited for the leader or not.
+    /// Whether a broadcast counts, in which packet and process waited for the leader or not.
     pub fn counts(&self, waiting: bool) -> bool {
         match self.counted {
-            Counted::NotWaiting => !waiting,
             Counted::Waiting => waiting,
             Counted::All => true,
         }
@@ -94,8 +92,8 @@ impl Attachment {
         self.attached
     }
 
-    /// A broadcast is over for it: how long it waited, whether the packet waited for the leader, and the average that the
-    /// leader has published.
+    /// A broadcast is over for it: how long it waited, whether it and the packet waited for the leader,
+    /// and the average that the leader has published.
     pub fn after(
         &mut self,
         policy: &Policy,
@@ -143,7 +141,7 @@ mod tests {
         threshold: Picoseconds(500_000_000),
         minimum_broadcasts: 1,
         lazy_broadcasts: 2,
-        counted: Counted::NotWaiting,
+        counted: Counted::Waiting,
     };
 
     fn decisions(policy: Policy, waits: &[(u64, bool, u64)]) -> Vec<Decision> {
@@ -157,38 +155,36 @@ mod tests {
     #[test]
     fn it_attaches_above_the_threshold_and_not_at_it() {
         assert_eq!(
-            decisions(POLICY, &[(500, false, 0), (500, false, 0), (503, false, 0)]),
+            decisions(POLICY, &[(500, true, 0), (500, true, 0), (503, true, 0)]),
             [Stay, Stay, Attach]
         );
     }
 
     #[test]
     fn the_wait_of_the_leader_is_subtracted() {
-        assert_eq!(decisions(POLICY, &[(900, false, 400), (900, false, 399)]), [Stay, Attach]);
+        assert_eq!(decisions(POLICY, &[(900, true, 400), (900, true, 399)]), [Stay, Attach]);
     }
 
     #[test]
-    fn a_broadcast_whose_packet_waited_for_the_leader_does_not_count() {
+    fn a_broadcast_in_which_nobody_waited_for_the_leader_does_not_count() {
         assert_eq!(
-            decisions(POLICY, &[(9_000, true, 0), (9_000, true, 0), (501, false, 0)]),
+            decisions(POLICY, &[(9_000, false, 0), (9_000, false, 0), (501, true, 0)]),
             [Stay, Stay, Attach]
         );
-        let late = Policy { counted: Counted::Waiting, ..POLICY };
-        assert_eq!(decisions(late, &[(9_000, false, 0), (9_000, true, 0)]), [Stay, Attach]);
         let all = Policy { counted: Counted::All, ..POLICY };
-        assert_eq!(decisions(all, &[(9_000, true, 0)]), [Attach]);
+        assert_eq!(decisions(all, &[(9_000, false, 0)]), [Attach]);
     }
 
     #[test]
     fn nothing_is_decided_before_the_minimum_of_broadcasts() {
         let patient = Policy { minimum_broadcasts: 3, ..POLICY };
-        assert_eq!(decisions(patient, &[(900, false, 0); 3]), [Stay, Stay, Attach]);
+        assert_eq!(decisions(patient, &[(900, true, 0); 3]), [Stay, Stay, Attach]);
     }
 
     #[test]
     fn it_detaches_lazily() {
         // 600, then averages of 300, 200, 150: below, for the third broadcast in a row.
-        let waits = [(600, false, 0), (0, false, 0), (0, false, 0), (0, false, 0), (0, false, 0)];
+        let waits = [(600, true, 0), (0, true, 0), (0, true, 0), (0, true, 0), (0, true, 0)];
         assert_eq!(decisions(POLICY, &waits), [Attach, Stay, Stay, Detach, Stay]);
         let eager = Policy { lazy_broadcasts: 0, ..POLICY };
         assert_eq!(decisions(eager, &waits[..2]), [Attach, Detach]);
@@ -197,9 +193,9 @@ mod tests {
     #[test]
     fn being_above_once_more_keeps_it_attached() {
         // Averages 600, 300, 267 less the leader's; then 1,200, and below again.
-        let waits = [(600, false, 0), (0, false, 0), (200, false, 0), (4_000, false, 0), (0, false, 900)];
+        let waits = [(600, true, 0), (0, true, 0), (200, true, 0), (4_000, true, 0), (0, true, 900)];
         assert_eq!(decisions(POLICY, &waits), [Attach, Stay, Stay, Stay, Stay]);
-        let next = [waits.as_slice(), &[(0, false, 900), (0, false, 900)]].concat();
+        let next = [waits.as_slice(), &[(0, true, 900), (0, true, 900)]].concat();
         assert_eq!(decisions(POLICY, &next)[5..], [Stay, Detach]);
     }
 
@@ -207,7 +203,7 @@ mod tests {
     fn a_process_that_has_detached_may_attach_again() {
         let eager = Policy { lazy_broadcasts: 0, ..POLICY };
         assert_eq!(
-            decisions(eager, &[(600, false, 0), (0, false, 0), (9_000, false, 0)]),
+            decisions(eager, &[(600, true, 0), (0, true, 0), (9_000, true, 0)]),
             [Attach, Detach, Attach]
         );
     }

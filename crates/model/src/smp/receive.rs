@@ -88,6 +88,7 @@ impl Simulation<'_> {
             let is_leader = node.leader == id;
             let state = node.broadcast_state(broadcast);
             state.first.get_or_insert(id);
+            member.is_before_leader = state.found_waiting.is_none();
             if is_leader {
                 state.found_waiting = Some(is_waiting);
             }
@@ -245,6 +246,7 @@ impl Simulation<'_> {
             return;
         }
         let member = &mut self.members[id.index()];
+        let waiting = waiting && member.is_before_leader;
         match member.attachment.after(&policy, wait, waiting, leader_wait) {
             super::policy::Decision::Stay => {}
             super::policy::Decision::Attach => member.script.push_front(Step::Attach),

@@ -76,6 +76,8 @@ pub(super) struct Member {
     pub received: Vec<bool>,
     pub received_count: u32,
     pub entered_at: Picoseconds,
+    /// Whether it entered that broadcast before its leader.
+    pub is_before_leader: bool,
     pub completed_at: Picoseconds,
     /// The number of broadcasts that its script has been filled with.
     scheduled: u32,
@@ -157,6 +159,7 @@ impl<'a> Simulation<'a> {
             received: Vec::new(),
             received_count: 0,
             entered_at: Picoseconds::ZERO,
+            is_before_leader: false,
             completed_at: Picoseconds::ZERO,
             scheduled: 0,
             inboxes: BTreeMap::new(),
