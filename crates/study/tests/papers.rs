@@ -12,7 +12,7 @@ macro_rules! files {
 
 fn icpp98() -> Study {
     let files = files!(
-        "icpp98": "fig10.toml", "fig11.toml", "fig6.toml", "fig7.toml", "fig8.toml", "fig9.toml", "host-overhead-load.toml", "host-overhead.toml", "ours-fabrics.toml", "ours-k.toml", "ours-links.toml", "ours-nic-and-switch-load.toml", "ours-nic-and-switch.toml", "ours-nic-processors.toml", "ours-order.toml", "ours-path-share.toml", "ours-replication.toml", "ours-unicast-links.toml", "ours-winners-without-tree.toml", "ours-winners.toml", "packet-length-load.toml", "packet-length.toml", "study.toml", "system-size-load.toml", "system-size.toml", "unicast.toml"
+        "icpp98": "fig10.toml", "fig11.toml", "fig6.toml", "fig7.toml", "fig8.toml", "fig9.toml", "host-overhead-load.toml", "host-overhead.toml", "ours-fabrics.toml", "ours-k-best.toml", "ours-k.toml", "ours-links.toml", "ours-nic-and-switch-load.toml", "ours-nic-and-switch.toml", "ours-nic-processors.toml", "ours-order.toml", "ours-path-share.toml", "ours-replication.toml", "ours-unicast-links.toml", "ours-winners-without-tree.toml", "ours-winners.toml", "packet-length-load.toml", "packet-length.toml", "study.toml", "system-size-load.toml", "system-size.toml", "unicast.toml"
     );
     Study::parse(&files).unwrap()
 }
