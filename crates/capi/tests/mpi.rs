@@ -28,12 +28,12 @@ impl Mpi {
     }
 
     /// The launcher's command for this number of ranks on each of these hosts, as a line of a shell on the first of them. `environment` is what
-    /// the ranks have of the environment beside the shim.
-    fn launcher(self, hosts: u32, ranks: u32, shim: &Path, environment: &[(&str, &str)]) -> String {
+    /// the ranks have of the environment beside the preloaded libraries.
+    fn launcher(self, hosts: u32, ranks: u32, preloaded: &str, environment: &[(&str, &str)]) -> String {
         let list: Vec<String> = (0..hosts).map(|host| format!("n{host}:{ranks}")).collect();
         let list = list.join(",");
-        let shim = [("LD_PRELOAD", shim.to_str().unwrap())];
-        let variables = shim.iter().chain(environment);
+        let preloaded = [("LD_PRELOAD", preloaded)];
+        let variables = preloaded.iter().chain(environment);
         match self {
             Self::OpenMpi => {
                 let variables: Vec<String> =
@@ -115,7 +115,20 @@ impl Built {
                     .arg(source));
             }
         }
+        let source = repository().join("crates/capi/tests/patient.c");
+        let mut compile = Command::new("cc");
+        compile.args(["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared", "-o"]);
+        run(compile.arg(directory.path().join("patient.so")).arg(source));
         Self { directory }
+    }
+
+    /// What programs of this MPI have in `LD_PRELOAD`.
+    fn preloaded(&self, mpi: Mpi) -> String {
+        let shim = self.shim(mpi).display().to_string();
+        match mpi {
+            Mpi::OpenMpi => shim,
+            Mpi::Mpich => format!("{shim}:{}", self.directory.path().join("patient.so").display()),
+        }
     }
 
     fn shim(&self, mpi: Mpi) -> PathBuf {
@@ -166,7 +179,7 @@ fn broadcast_in(lab: &Lab, mpi: Mpi, ranks: u32, environment: &[(&str, &str)], p
     let mut all = vec![("TREECAST_MPI_REPORT", "1"), ("TREECAST_MPI_CHOICE", "always")];
     all.retain(|(name, _)| environment.iter().all(|(given, _)| given != name));
     all.extend(environment);
-    let line = mpi.launcher(lab.hosts().len() as u32, ranks, &built.shim(mpi), &all);
+    let line = mpi.launcher(lab.hosts().len() as u32, ranks, &built.preloaded(mpi), &all);
     let mut command = lab.command(0, "timeout").unwrap();
     command.args([TIMEOUT_S, "sh", "-c", &line, "sh"]).arg(built.program(mpi)).args(parts);
     let output = {
