@@ -39,13 +39,14 @@ fn batches() -> impl Strategy<Value = Act> {
     )
 }
 
-fn acts_with_batches() -> impl Strategy<Value = Act> {
+fn acts_with_batches() -> BoxedStrategy<Act> {
     prop_oneof![
         6 => batches(),
         4 => Just(Act::AllAcknowledge),
         2 => any::<u8>().prop_map(|packets| Act::Read { packets, is_invalid: false }),
         6 => acts(),
     ]
+    .boxed()
 }
 
 const SETTING: Setting = Setting {
@@ -127,7 +128,7 @@ fn a_node_handles_a_batch_by_multicast_like_its_segments_one_by_one() {
     check_batches(with_multicast(settings(2..=10)));
 }
 
-fn check_batches(settings: impl Strategy<Value = Setting>) {
+fn check_batches(settings: BoxedStrategy<Setting>) {
     let Some(lab) = Lab::for_batches() else { return };
     let counts = run(lab, 150, settings, acts_with_batches());
     println!("batches: {counts:?}");
@@ -143,7 +144,7 @@ fn batches_of_an_application_s_socket_are_forwarded_correctly() {
         lab.use_datagrams(Ipv4Addr::new(10, 1, 0, 1), checksums_by_interface)
             .expect("the interface takes an address");
         let roots = settings(2..=10).prop_map(|setting| Setting { is_root: true, is_v6: false, ..setting });
-        let counts = run(lab, 50, roots, acts_with_batches());
+        let counts = run(lab, 50, roots.boxed(), acts_with_batches());
         println!("batches of sockets, checksums by the interface {checksums_by_interface}: {counts:?}");
         assert!(counts.batches_handled * 4 > counts.batches, "the program handles many batches: {counts:?}");
     }

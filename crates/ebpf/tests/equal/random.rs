@@ -12,15 +12,15 @@ use super::lab::Lab;
 use super::pair::Counts;
 use super::stage::{Act, Defect, Setting, Stage};
 
-pub fn settings(slots_log2: RangeInclusive<u32>) -> impl Strategy<Value = Setting> {
+pub fn settings(slots_log2: RangeInclusive<u32>) -> BoxedStrategy<Setting> {
     let few = prop_oneof![4 => 0..4_u32, 1 => 0..=64_u32];
     let start = prop_oneof![any::<u32>(), (0..100_u32).prop_map(|back| u32::MAX - back)];
     let authentication = prop_oneof![Just(Authentication::Header), Just(Authentication::Payload)];
     let integrity = prop_oneof![Just(Integrity::Crc32c), Just(Integrity::Network)];
     let guards = (authentication, integrity);
     let flags = any::<(bool, bool, bool, bool, bool, bool)>();
-    (flags, guards, slots_log2, 512..=1_388_u16, few, start).prop_map(
-        |(flags, (authentication, integrity), slots_log2, payload_bytes_max, children, start)| {
+    (flags, guards, slots_log2, 512..=1_388_u16, few, start)
+        .prop_map(|(flags, (authentication, integrity), slots_log2, payload_bytes_max, children, start)| {
             let (is_root, is_v6, is_below_root, has_checksum, reads_silently, sleeps) = flags;
             // UDP over IPv6 always has a checksum (RFC 8200, section 8.1).
             let has_checksum = has_checksum || is_v6;
@@ -39,25 +39,27 @@ pub fn settings(slots_log2: RangeInclusive<u32>) -> impl Strategy<Value = Settin
                 reads_silently,
                 sleeps,
             }
-        },
-    )
+        })
+        .boxed()
 }
 
 /// Members to which data comes by multicast, and some roots that send it.
-pub fn with_multicast(settings: impl Strategy<Value = Setting>) -> impl Strategy<Value = Setting> {
-    (settings, prop::bool::weighted(0.1)).prop_map(|(setting, is_root)| Setting {
-        is_root,
-        is_multicast: true,
-        authentication: Authentication::Payload,
-        ..setting
-    })
+pub fn with_multicast(settings: BoxedStrategy<Setting>) -> BoxedStrategy<Setting> {
+    (settings, prop::bool::weighted(0.1))
+        .prop_map(|(setting, is_root)| Setting {
+            is_root,
+            is_multicast: true,
+            authentication: Authentication::Payload,
+            ..setting
+        })
+        .boxed()
 }
 
-fn any_defects() -> impl Strategy<Value = Defect> {
-    prop_oneof![5 => Just(Defect::None), 1 => defects()]
+fn any_defects() -> BoxedStrategy<Defect> {
+    prop_oneof![5 => Just(Defect::None), 1 => defects()].boxed()
 }
 
-pub fn defects() -> impl Strategy<Value = Defect> {
+pub fn defects() -> BoxedStrategy<Defect> {
     prop_oneof![
         1 => any::<u16>().prop_map(Defect::BitFlip),
         1 => Just(Defect::WrongCode),
@@ -72,9 +74,10 @@ pub fn defects() -> impl Strategy<Value = Defect> {
         1 => any::<u8>().prop_map(Defect::Extended),
         1 => (any::<u8>(), prop_oneof![0..100_u32, any::<u32>()]).prop_map(|(word, value)| Defect::Body { word, value }),
     ]
+    .boxed()
 }
 
-pub fn acts() -> impl Strategy<Value = Act> {
+pub fn acts() -> BoxedStrategy<Act> {
     let ahead = prop_oneof![30 => Just(0_i8), 1 => -3..=3_i8, 1 => any::<i8>()];
     let bytes = prop_oneof![1 => Just(0_u16), 2 => 1..20_u16, 8 => any::<u16>()];
     let missing = || prop_oneof![6 => Just(0_u8), 3 => 0..4_u8, 1 => any::<u8>()];
@@ -100,15 +103,11 @@ pub fn acts() -> impl Strategy<Value = Act> {
             .prop_map(|(packets, is_invalid)| Act::Read { packets, is_invalid }),
         8 => prop_oneof![10 => 0..60_u32, 4 => 0..2_000_u32, 1 => 0..150_000_u32].prop_map(|us| Act::Pass { us }),
     ]
+    .boxed()
 }
 
-/// Runs random nodes with random inputs.
-pub fn run(
-    lab: Lab,
-    cases: u32,
-    settings: impl Strategy<Value = Setting>,
-    acts: impl Strategy<Value = Act>,
-) -> Counts {
+/// Runs random nodes with random inputs. Strategies are boxed, so that the runner is compiled once.
+pub fn run(lab: Lab, cases: u32, settings: BoxedStrategy<Setting>, acts: BoxedStrategy<Act>) -> Counts {
     let lab = RefCell::new(lab);
     let counts = RefCell::new(Counts::default());
     let mut runner = TestRunner::new(Config { cases, failure_persistence: None, ..Config::default() });
@@ -154,7 +153,7 @@ fn packets_of_an_application_s_socket_are_forwarded_correctly() {
         lab.use_datagrams(Ipv4Addr::new(10, 1, 0, 1), checksums_by_interface)
             .expect("the interface takes an address");
         let roots = settings(2..=6).prop_map(|setting| Setting { is_root: true, is_v6: false, ..setting });
-        let counts = run(lab, 50, roots, acts());
+        let counts = run(lab, 50, roots.boxed(), acts());
         println!("sockets, checksums by the interface {checksums_by_interface}: {counts:?}");
         assert!(counts.forwarded * 3 > counts.queued, "the program forwards many packets: {counts:?}");
     }
