@@ -2,11 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use std::{process, thread};
 
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
 use treecast_fabric::{Fabric, RoutingPolicy, read};
 use treecast_node::{EngineChoice, Group, GroupId, GroupSettings, Node, NodeError, NodeSettings};
 
@@ -27,11 +31,34 @@ const TIMEOUT: Duration = Duration::from_mins(1);
 /// Those of standard input and output. Errors of nodes are sent to the coordinator.
 pub fn work() -> io::Result<()> {
     let mut worker = Worker::default();
+    let is_idle = Arc::new(AtomicBool::new(true));
+    thread::spawn({
+        let is_idle = Arc::clone(&is_idle);
+        move || end_with_coordinator(&is_idle)
+    });
     while let Some(request) = read_request()? {
+        is_idle.store(false, Ordering::SeqCst);
         let response = worker.execute(request);
         write_response(&response.unwrap_or_else(|error| Response::Failed { why: error.to_string() }))?;
+        is_idle.store(true, Ordering::SeqCst);
     }
     Ok(())
+}
+
+/// How long a request may go on after the coordinator has ended.
+const END_TIMEOUT: Duration = Duration::from_millis(200);
+
+/// Ends this process if the coordinator ends while a request is executed. It would otherwise wait for
+/// workers that have ended.
+fn end_with_coordinator(is_idle: &AtomicBool) {
+    let input = io::stdin();
+    // The end of a pipe is reported without being asked for, that of a socket is not.
+    let mut polled = [PollFd::new(&input, PollFlags::RDHUP)];
+    while let Ok(0) | Err(Errno::INTR) = poll(&mut polled, None) {}
+    thread::sleep(END_TIMEOUT);
+    if !is_idle.load(Ordering::SeqCst) {
+        process::exit(1);
+    }
 }
 
 #[derive(Debug, Default)]

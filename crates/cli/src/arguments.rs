@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use crate::output::print_message;
+use crate::output::print_note;
 use anyhow::Context;
 use clap::Args;
 use treecast_fabric::{Fabric, RoutingPolicy, expand_hostlist};
@@ -109,7 +109,7 @@ pub fn network(path: &Path) -> anyhow::Result<Network> {
 pub fn fabric(text: &str, routing: RoutingPolicy) -> anyhow::Result<Fabric> {
     let (fabric, notes) = read_fabric(text, routing)?;
     for note in &notes {
-        print_message(&format!("note: {note}"));
+        print_note(&format!("note: {note}"));
     }
     Ok(fabric)
 }

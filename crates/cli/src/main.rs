@@ -7,7 +7,9 @@
 mod arguments;
 mod command;
 mod doctor;
+mod interrupt;
 mod journal_file;
+mod log;
 mod metrics;
 mod mpi;
 mod open_files;
@@ -19,6 +21,7 @@ mod version;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use tracing_subscriber::filter::LevelFilter;
 
 /// Multicast for clusters: plan, analyse, simulate and run it.
 #[derive(Debug, Parser)]
@@ -40,6 +43,9 @@ of a simulation 3 saturated, 4 deadlocked, 5 incomplete; of a node and of a copy
 incomplete; of a lab that of the first command that failed."
 )]
 struct Command {
+    #[command(flatten)]
+    log: log::LogArguments,
+
     #[command(subcommand)]
     name: Name,
 }
@@ -87,11 +93,22 @@ enum Name {
     CopyReceiver(command::cp::ReceiverArguments),
 }
 
+impl Name {
+    /// The level from which events are logged without options. A daemon's log is its only output.
+    fn usual_level(&self) -> LevelFilter {
+        match self {
+            Self::Node(arguments) if !arguments.has_group() => LevelFilter::INFO,
+            _ => LevelFilter::WARN,
+        }
+    }
+}
+
 fn main() -> ExitCode {
     let command = match parse() {
         Ok(command) => command,
         Err(error) => return not_run(&error),
     };
+    command.log.start(command.name.usual_level());
     let result = match command.name {
         Name::Fabric(arguments) => command::fabric::run(&arguments),
         Name::Plan(arguments) => command::plan::run(&arguments),
@@ -101,8 +118,8 @@ fn main() -> ExitCode {
         Name::Paper(arguments) => command::paper::run(&arguments),
         Name::Lab(arguments) => command::lab::run(&arguments),
         Name::Node(arguments) => command::node::run(&arguments),
-        Name::Bench(arguments) => command::bench::run(&arguments),
-        Name::Tune(arguments) => command::tune::run(&arguments),
+        Name::Bench(arguments) => command::bench::run(&arguments, &command.log),
+        Name::Tune(arguments) => command::tune::run(&arguments, &command.log),
         Name::Status(arguments) => command::status::run(&arguments),
         Name::Mpi(arguments) => command::mpi::run(&arguments),
         Name::Doctor(arguments) => command::doctor::run(&arguments),

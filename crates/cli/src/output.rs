@@ -3,10 +3,15 @@
 use std::fs::File;
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
+use std::sync::{LazyLock, OnceLock};
 use std::time::Duration;
 
 use anyhow::Context;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressFinish, ProgressStyle};
+use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressFinish, ProgressStyle};
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
+
+use crate::interrupt;
 
 #[derive(Debug, clap::Args)]
 pub struct OutArguments {
@@ -58,7 +63,11 @@ impl OutFile {
             Ok(metadata) if metadata.is_dir() => Err(io::Error::other("it is a directory")),
             Ok(metadata) if !metadata.is_file() => Ok(Self::Direct(File::options().write(true).open(path)?)),
             Err(_) if !directory.is_dir() => Err(io::Error::other("no such directory")),
-            _ => Ok(Self::Temporary(temporary(directory)?, path.into())),
+            _ => {
+                let file = temporary(directory)?;
+                interrupt::remove_on_signal(file.path());
+                Ok(Self::Temporary(file, path.into()))
+            }
         }
     }
 
@@ -121,8 +130,44 @@ pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }
 
-/// Prints one line to standard error. Control characters, which input may contain, are escaped.
+/// How much is printed to standard error besides errors, and in which form.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Messages {
+    pub is_quiet: bool,
+    pub is_verbose: bool,
+    pub is_json: bool,
+}
+
+/// The choice of messages, which is made once, when the command starts.
+static MESSAGES: OnceLock<Messages> = OnceLock::new();
+
+/// Chooses how messages are printed. The first call counts.
+pub fn set_messages(messages: Messages) {
+    // The command parses its options once.
+    let _ = MESSAGES.set(messages);
+}
+
+/// The choice of messages.
+pub fn messages() -> Messages {
+    MESSAGES.get().copied().unwrap_or_default()
+}
+
+/// Prints an error in one line to standard error. Control characters, which input may contain, are escaped.
 pub fn print_message(sentence: &str) {
+    print_line("ERROR", sentence);
+}
+
+/// Prints what is not an error in one line to standard error, unless `--quiet` is given.
+pub fn print_note(sentence: &str) {
+    if !messages().is_quiet {
+        print_line("INFO", sentence);
+    }
+}
+
+fn print_line(level: &str, sentence: &str) {
+    if messages().is_json {
+        return write_line(json_line(level, sentence).as_bytes());
+    }
     let mut escaped = String::new();
     for character in sentence.chars() {
         if character.is_control() {
@@ -131,8 +176,25 @@ pub fn print_message(sentence: &str) {
             escaped.push(character);
         }
     }
+    write_line(format!("treecast: {escaped}\n").as_bytes());
+}
+
+/// A message of the command as a line of the log in JSON.
+fn json_line(level: &str, message: &str) -> String {
+    let mut timestamp = String::new();
+    // If the time cannot be written, the message still is.
+    let _ = SystemTime.format_time(&mut Writer::new(&mut timestamp));
+    let object = serde_json::json!({
+        "timestamp": timestamp, "level": level, "message": message, "target": "treecast",
+    });
+    format!("{object}\n")
+}
+
+/// Writes one line to standard error, above the progress bar.
+pub fn write_line(line: &[u8]) {
     // One write per line, so that lines of several processes do not mix. If standard error is closed, the message is lost.
-    let _ = io::stderr().write_all(format!("treecast: {escaped}\n").as_bytes());
+    let write = || drop(io::stderr().write_all(line));
+    if BARS.is_hidden() { write() } else { BARS.suspend(write) }
 }
 
 /// A table without borders and trailing blanks.
@@ -150,18 +212,23 @@ pub fn width() -> u16 {
 /// How long an operation runs before its progress bar appears.
 const PROGRESS_BAR_DELAY: Duration = Duration::from_secs(2);
 
+/// What draws the progress bar, so that lines can be written above it.
+static BARS: LazyLock<MultiProgress> =
+    LazyLock::new(|| MultiProgress::with_draw_target(ProgressDrawTarget::hidden()));
+
 /// A progress bar, on a terminal only, which appears after a delay; without a length where the amount of work is unknown.
+/// With `--quiet` and where standard error is JSON, it does not appear.
 pub fn progress_bar(length: Option<u64>, template: &str) -> ProgressBar {
     let style = ProgressStyle::with_template(template).expect("the template is well-formed");
     let bar = ProgressBar::with_draw_target(length, ProgressDrawTarget::hidden());
     let bar = bar.with_style(style).with_finish(ProgressFinish::AndClear);
-    if io::stderr().is_terminal() {
+    if io::stderr().is_terminal() && !messages().is_quiet && !messages().is_json {
         let late = bar.downgrade();
         std::thread::spawn(move || {
             std::thread::sleep(PROGRESS_BAR_DELAY);
             if let Some(bar) = late.upgrade() {
-                bar.set_draw_target(ProgressDrawTarget::stderr());
-                bar.enable_steady_tick(Duration::from_millis(200));
+                BARS.set_draw_target(ProgressDrawTarget::stderr());
+                BARS.add(bar.clone()).enable_steady_tick(Duration::from_millis(200));
             }
         });
     }

@@ -9,7 +9,7 @@ use treecast_study::journal::Journal;
 use treecast_study::{Row, RunSpec, run_all};
 
 use crate::journal_file::JournalFile;
-use crate::output::{NotWritten, print_message, progress_bar};
+use crate::output::{NotWritten, print_note, progress_bar};
 
 /// Figures that are run one after the other, with results in one directory.
 pub struct Sweep {
@@ -49,7 +49,7 @@ impl Sweep {
         let all = runs.len();
         let taken = all - journal.recall(runs).left().len();
         if taken > 0 {
-            self.aside(|| print_message(&format!("took {taken} of {all} runs from {}", path.display())));
+            self.aside(|| print_note(&format!("took {taken} of {all} runs from {}", path.display())));
         }
         journal.extend(&self.known);
         let recalled = journal.recall(runs);

@@ -20,7 +20,7 @@ use treecast_terms::{Keyed, parse_rate};
 
 use crate::arguments::{Hostlist, SLURM, read_file, whole_number};
 use crate::open_files::allow_open_files;
-use crate::output::{emit, print_message, progress_bar};
+use crate::output::{emit, messages, print_message, print_note, progress_bar};
 
 #[derive(Debug, Args)]
 #[command(
@@ -47,6 +47,8 @@ missing. A relative path begins where the remote shell does, in the home directo
 ~user are home directories on the host.
 A file has another name until it is complete and its BLAKE3 hash is right:
 .NAME.ID.treecast-part in the same directory, with an ID that no other copy has.
+
+With -v progress shows how far each host is, with -q only failures are printed.
 
 Hosts that fail delay the others no longer than it takes to notice; they are named at the
 end with the reason. Exit status: 0 if everything is on all hosts, 5 if it is not, 2 for
@@ -170,14 +172,6 @@ pub struct Arguments {
     /// Print a report for programs, in JSON
     #[arg(long)]
     json: bool,
-
-    /// Show how far each host is
-    #[arg(short, long)]
-    verbose: bool,
-
-    /// Print failures only
-    #[arg(short, long, conflicts_with = "verbose")]
-    quiet: bool,
 }
 
 #[derive(Debug, Args)]
@@ -260,7 +254,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     allow_open_files(4 * settings.hosts.len() as u64);
     let stopper = Stopper::default();
     end_on_signals(&stopper, arguments.resume)?;
-    let mut display = Display::new(arguments, sources.bytes);
+    let mut display = Display::new(sources.bytes);
     let mut tell = |progress: &Progress<'_>| display.show(progress);
     let copied = copy_and_retry(&sources, settings, &stopper, arguments.retry, &mut tell);
     display.end();
@@ -274,9 +268,9 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
         emit(None, &plan(&report))?;
     }
     let is_any = report.hosts.iter().any(|host| !matches!(host.outcome, Outcome::Failed(_)));
-    if !arguments.quiet && is_any {
+    if is_any {
         let summary = if arguments.dry_run { summary_of_plan(&report) } else { summary(&report) };
-        print_message(&summary);
+        print_note(&summary);
     }
     if arguments.json {
         emit(None, &(serde_json::to_string_pretty(&in_json(&report))? + "\n"))?;
@@ -306,7 +300,7 @@ fn copy_and_retry(
             break;
         }
         print_failures(&report);
-        print_message(&format!("trying {} again ({number} of {retries})", hosts.join(", ")));
+        print_note(&format!("trying {} again ({number} of {retries})", hosts.join(", ")));
         thread::sleep(RETRY_DELAY);
         settings = CopySettings { hosts, into: Some(report.into), ..settings };
         report.update(copy(sources, &settings, stopper, tell)?);
@@ -397,8 +391,6 @@ const AWAITED_NAMES_MAX: usize = 5;
 
 /// The display while files are copied.
 struct Display {
-    is_quiet: bool,
-    is_verbose: bool,
     bar: ProgressBar,
     line_at: Instant,
     /// When the awaited hosts are named.
@@ -406,19 +398,12 @@ struct Display {
 }
 
 impl Display {
-    fn new(arguments: &Arguments, total: u64) -> Self {
+    fn new(total: u64) -> Self {
         let template =
             "{decimal_bytes} of {decimal_total_bytes} {wide_bar} {decimal_bytes_per_sec}, ETA {eta}{msg}";
-        let is_shown = !arguments.quiet && io::stderr().is_terminal();
-        let bar = if is_shown { progress_bar(Some(total), template) } else { ProgressBar::hidden() };
+        let bar = progress_bar(Some(total), template);
         bar.set_message("; starting receivers");
-        Self {
-            is_quiet: arguments.quiet,
-            is_verbose: arguments.verbose,
-            bar,
-            line_at: Instant::now() + LINE_INTERVAL,
-            awaited_at: Instant::now() + AWAITED_DELAY,
-        }
+        Self { bar, line_at: Instant::now() + LINE_INTERVAL, awaited_at: Instant::now() + AWAITED_DELAY }
     }
 
     fn show(&mut self, progress: &Progress<'_>) {
@@ -438,17 +423,17 @@ impl Display {
         if progress.failed > 0 {
             message += &format!("; {} failed", progress.failed);
         }
-        if self.is_verbose {
+        if messages().is_verbose {
             for (host, bytes) in &progress.hosts {
                 let percent = bytes * 100 / progress.total.max(1);
                 message += &format!("\n  {host}: {} ({percent} %)", DecimalBytes(*bytes));
             }
         }
-        if !io::stderr().is_terminal() && !self.is_quiet && Instant::now() >= self.line_at {
+        if !io::stderr().is_terminal() && Instant::now() >= self.line_at {
             self.line_at = Instant::now() + LINE_INTERVAL;
             let (sent, total) = (DecimalBytes(progress.sent), DecimalBytes(progress.total));
             message.split('\n').enumerate().for_each(|(number, line)| {
-                print_message(&if number == 0 { format!("{sent} of {total}{line}") } else { line.into() });
+                print_note(&if number == 0 { format!("{sent} of {total}{line}") } else { line.into() });
             });
         }
         self.bar.set_message(message);
@@ -460,9 +445,9 @@ impl Display {
         let others = if others > 0 { format!(" and {others} others") } else { String::new() };
         let message = format!("waiting for {names}{others} to start");
         self.bar.set_message(format!("; {message}"));
-        if self.bar.is_hidden() && !self.is_quiet && Instant::now() >= self.awaited_at {
+        if self.bar.is_hidden() && Instant::now() >= self.awaited_at {
             self.awaited_at = Instant::now() + LINE_INTERVAL;
-            print_message(&message);
+            print_note(&message);
         }
     }
 

@@ -1,6 +1,5 @@
 //! `treecast node` as a daemon: a node for the processes of its host.
 
-use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process;
@@ -9,11 +8,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::Context;
 use treecast_node::{Daemon, DaemonCounters, NodeSettings, Policy, socket_path};
 
-use crate::output::print_message;
+use crate::output::print_note;
 
 /// Serves clients until SIGINT or SIGTERM.
 pub fn run(settings: &NodeSettings, policy: Option<&Path>) -> anyhow::Result<u8> {
-    log_to_stderr();
     let policy = policy.map(Policy::read).transpose()?.unwrap_or_default();
     let path = socket_path(settings.socket.clone());
     let daemon = Daemon::open(settings, &path, policy)?;
@@ -28,20 +26,13 @@ pub fn run(settings: &NodeSettings, policy: Option<&Path>) -> anyhow::Result<u8>
     };
     ctrlc::set_handler(on_signal).context("cannot install signal handlers")?;
     let (address, path): (SocketAddr, _) = (daemon.address(), path.display());
-    print_message(&format!("the daemon serves clients at {path}; its node listens at {address}"));
+    print_note(&format!("the daemon serves clients at {path}; its node listens at {address}"));
     let DaemonCounters { clients, rejected, disconnected, refused_groups, invalid, strays, .. } =
         daemon.serve()?;
     let strays: Vec<String> = strays.values().map(|(name, count)| format!("{name} {count}")).collect();
-    print_message(&format!(
+    print_note(&format!(
         "the daemon has ended; clients served: {clients}, rejected: {rejected}, disconnected for invalid messages: {disconnected}; groups refused: {refused_groups}, aborted for invalid shared memory: {invalid}; datagrams of no group: {}",
         strays.join(", ")
     ));
     Ok(0)
-}
-
-/// Writes the log of the libraries to standard error, as the command's own messages.
-fn log_to_stderr() {
-    let log = tracing_subscriber::fmt().with_writer(io::stderr).with_target(false).without_time();
-    // Fails if a subscriber is installed already, which then gets the log.
-    let _ = log.with_ansi(false).try_init();
 }

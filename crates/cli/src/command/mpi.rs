@@ -11,7 +11,7 @@ use treecast_lab::LabSettings;
 
 use crate::arguments::whole_number;
 use crate::mpi::{Found, Interface, LabHosts, Launcher, directories, find, find_launcher, find_shim};
-use crate::output::print_message;
+use crate::output::print_note;
 
 #[derive(Debug, Args)]
 #[command(
@@ -88,7 +88,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     }
     command.args(words).envs(variables.clone());
     if arguments.show {
-        print_message(&format!("the MPI is {interface}: {why}"));
+        print_note(&format!("the MPI is {interface}: {why}"));
         let variables =
             variables.iter().map(|(name, value)| format!("{}={}", name.display(), value.display()));
         let words = std::iter::once(program.as_os_str())

@@ -17,6 +17,7 @@ use treecast_sim::Offload;
 use treecast_terms::{Bytes, Picoseconds, parse_size, parse_time};
 
 use crate::arguments::{FabricArguments, fabric, group, member, network, whole_number};
+use crate::interrupt::clean_up_on_signals;
 use crate::output::{OutArguments, emit, plain};
 
 /// The format of the JSON, with its version.
@@ -162,6 +163,7 @@ impl Row {
 }
 
 pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
+    clean_up_on_signals()?;
     let mut network = network(&arguments.network)?;
     network.ways.values_mut().for_each(|costs| change(costs, arguments));
     let ways = chosen(&network, arguments)?;

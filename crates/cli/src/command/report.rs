@@ -7,7 +7,8 @@ use treecast_report::Report;
 use treecast_sim::{Offload, Run};
 
 use crate::arguments::{FabricArguments, PlanArguments, RunArguments, command_line};
-use crate::output::{print_message, write_file};
+use crate::interrupt::clean_up_on_signals;
+use crate::output::{print_note, write_file};
 
 #[derive(Debug, Args)]
 #[command(
@@ -45,6 +46,7 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
+    clean_up_on_signals()?;
     let parameters = arguments.run.parameters()?;
     let packets = arguments.run.packets(&parameters)?;
     let planned = arguments.plan.planned(&arguments.fabric, packets)?;
@@ -64,6 +66,6 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
         status = status.max(report.add(&run)?.status.exit_status());
     }
     write_file(&arguments.file, report.html().as_bytes())?;
-    print_message(&format!("{} is written: open it in a browser", arguments.file.display()));
+    print_note(&format!("{} is written: open it in a browser", arguments.file.display()));
     Ok(status)
 }

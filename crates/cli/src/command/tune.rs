@@ -12,6 +12,8 @@ use treecast_remote::RemoteShell;
 
 use crate::arguments::{Hostlist, command_line, whole_number};
 use crate::command::bench::{Spin, size, spin, worker};
+use crate::interrupt::temporary_files;
+use crate::log::LogArguments;
 use crate::output::{NotWritten, OutFile, emit, progress_bar};
 
 #[derive(Debug, Args)]
@@ -78,7 +80,8 @@ fn engine(name: &str) -> Result<EngineChoice, &'static str> {
     engine.ok_or("user or ebpf")
 }
 
-pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
+pub fn run(arguments: &Arguments, log: &LogArguments) -> anyhow::Result<u8> {
+    let _temporary_files = temporary_files()?;
     let hosts = match (arguments.lab, &arguments.hosts, arguments.loopback) {
         (Some(hosts), ..) => Hosts::Lab(LabSettings { mtu: arguments.mtu.into(), ..LabSettings::new(hosts) }),
         (_, Some(Hostlist(names)), _) => {
@@ -93,7 +96,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
         messages: arguments.messages,
         mtu_bytes: arguments.mtu,
         spin: arguments.spin.0,
-        worker: worker()?,
+        worker: worker(log)?,
     };
     // A file that cannot be written is refused before anything is measured.
     let out = arguments.out.as_deref().map(OutFile::create).transpose()?;

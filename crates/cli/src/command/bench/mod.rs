@@ -24,6 +24,8 @@ use modes::modes;
 use table::{comparison, table};
 
 use crate::arguments::{Hostlist, command_line, fabric, network, whole_number};
+use crate::interrupt::temporary_files;
+use crate::log::LogArguments;
 use crate::mpi::{Interface, directories, find_shim};
 use crate::open_files::allow_open_files;
 use crate::output::{emit, print_message, progress_bar, width, write_file};
@@ -296,8 +298,9 @@ fn picture_file(name: &str) -> Result<PathBuf, String> {
 /// The files that this process has open for a worker: its input and its output.
 const FILES_OF_WORKER: u64 = 2;
 
-pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
-    let bench = bench(arguments)?;
+pub fn run(arguments: &Arguments, log: &LogArguments) -> anyhow::Result<u8> {
+    let _temporary_files = temporary_files()?;
+    let bench = bench(arguments, log)?;
     // A file that cannot be used is refused before anything is measured.
     let network = arguments.predict.as_deref().map(network).transpose()?;
     allow_open_files(FILES_OF_WORKER * u64::from(bench.hosts.count()) * u64::from(bench.processes));
@@ -340,9 +343,10 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
 }
 
 /// The command that runs a worker: this one.
-pub(super) fn worker() -> anyhow::Result<WorkerCommand> {
+pub(super) fn worker(log: &LogArguments) -> anyhow::Result<WorkerCommand> {
     let path = std::env::current_exe().context("cannot find the path of this executable")?;
-    Ok(WorkerCommand { path, arguments: vec!["bench-worker".into()] })
+    let arguments = std::iter::once("bench-worker".into()).chain(log.to_words()).collect();
+    Ok(WorkerCommand { path, arguments })
 }
 
 /// The worker process that `bench` starts on each host.
@@ -362,7 +366,7 @@ pub(super) fn spin(text: &str) -> Result<Spin, &'static str> {
     time(text).map(|time| Spin(Some(time))).map_err(|_| "auto, or a time up to 60s, such as 400us or 2ms")
 }
 
-fn bench(arguments: &Arguments) -> anyhow::Result<Bench> {
+fn bench(arguments: &Arguments, log: &LogArguments) -> anyhow::Result<Bench> {
     let lab = arguments.racks.map(LabSettings::in_racks).or_else(|| arguments.lab.map(LabSettings::new));
     let hosts = match lab {
         Some(shape) => Hosts::Lab(LabSettings {
@@ -414,7 +418,7 @@ fn bench(arguments: &Arguments) -> anyhow::Result<Bench> {
         limits: arguments.limits,
         kill: arguments.kill,
         spin: arguments.spin.0,
-        worker: worker()?,
+        worker: worker(log)?,
     })
 }
 

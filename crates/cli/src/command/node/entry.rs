@@ -19,7 +19,7 @@ use treecast_terms::Keyed;
 use super::Arguments;
 use super::transfer::{Input, MESSAGE_BYTES_MAX};
 use crate::arguments::{SLURM, SLURM_VARIABLE, fabric, or_of_slurm};
-use crate::output::print_message;
+use crate::output::print_note;
 
 /// The variable with the token.
 pub(in crate::command) const TOKEN_VARIABLE: &str = "TREECAST_TOKEN";
@@ -43,7 +43,7 @@ pub fn enter(arguments: &Arguments, input: Option<&Input>) -> anyhow::Result<(No
         let node = open(arguments, unspecified(options.root))?;
         let group = node.join_while(&options, &mut |news| {
             if let Some(news) = news {
-                print_message(news);
+                print_note(news);
             }
             true
         })?;
@@ -80,16 +80,16 @@ pub fn enter(arguments: &Arguments, input: Option<&Input>) -> anyhow::Result<(No
         let mut listener = Listener::bind(listen, count)?;
         listener.timeout = timeout;
         listener.name = arguments.name.clone().unwrap_or(listener.name);
-        print_message(&format!("waiting for members at {}", listener.address()));
+        print_note(&format!("waiting for members at {}", listener.address()));
         if needs_token {
-            print_message(&format!(
+            print_note(&format!(
                 "no token was given, so one was drawn: set TREECAST_TOKEN={} at the other members",
                 settings.token
             ));
         }
         let group = node.listen_while(listener, &settings, &mut |status| {
             if let Some(status) = status {
-                print_message(&status.to_string());
+                print_note(&status.to_string());
             }
             true
         })?;

@@ -168,9 +168,15 @@ docs/node.md says more.",
 /// The exit status if members or messages are missing, which has been reported.
 const INCOMPLETE: u8 = 5;
 
+impl Arguments {
+    /// Whether this is a member of a group, not a daemon.
+    pub fn has_group(&self) -> bool {
+        self.listen.is_some() || self.join.is_some() || self.members.is_some()
+    }
+}
+
 pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
-    let has_group = arguments.listen.is_some() || arguments.join.is_some() || arguments.members.is_some();
-    if has_group {
+    if arguments.has_group() {
         return take_part(arguments);
     }
     if arguments.engine.is_none() && arguments.socket.is_none() && arguments.policy.is_none() {

@@ -11,7 +11,7 @@ use treecast_node::{AbortReason, Ending, Group, GroupCounters, Lost, NodeError};
 use treecast_terms::Offload;
 
 use super::INCOMPLETE;
-use crate::output::{NotWritten, OutFile, print_message};
+use crate::output::{NotWritten, OutFile, print_message, print_note};
 
 /// The maximum size of a message, in bytes.
 pub const MESSAGE_BYTES_MAX: usize = 256 * 1024;
@@ -106,7 +106,7 @@ pub fn send(
     }
     let lost = group.close(None)?;
     report_lost(&lost[reported_count..]);
-    print_message(&format!("sent {messages} messages, {bytes} bytes"));
+    print_note(&format!("sent {messages} messages, {bytes} bytes"));
     Ok(if lost.is_empty() { 0 } else { INCOMPLETE })
 }
 
@@ -131,7 +131,7 @@ pub fn receive(group: &Group, out: &mut Out) -> anyhow::Result<u8> {
         messages += 1;
         bytes += length;
     }
-    print_message(&format!("received {messages} messages, {bytes} bytes; the group is closed"));
+    print_note(&format!("received {messages} messages, {bytes} bytes; the group is closed"));
     Ok(0)
 }
 
@@ -150,7 +150,7 @@ fn report_ready(group: &Group) {
     let transport = settings.transport.filter(|_| group.is_root());
     let transport = transport.map(|transport| format!("; transport {transport}"));
     let role = role + &mtu.unwrap_or_default() + &transport.unwrap_or_default();
-    print_message(&format!("ready: member {member} of {}; {role}", settings.members.len()));
+    print_note(&format!("ready: member {member} of {}; {role}", settings.members.len()));
 }
 
 /// How long the root waits until it knows whom multicast reaches: the time of several of the first heartbeats.
@@ -164,7 +164,7 @@ fn report_offload(group: &Group) {
         let is_by_switch = status.offload == Offload::Switch;
         if !is_by_switch || status.reached == status.children || Instant::now() >= until {
             if is_by_switch || status.reason.is_some() {
-                print_message(&status.to_string());
+                print_note(&status.to_string());
             }
             return;
         }
@@ -181,10 +181,10 @@ fn report_lost(all: &[Lost]) {
 /// Prints the counters of a group and its node, as far as the node has them.
 pub fn report_counters(counters: Option<GroupCounters>, strays: Option<u64>) {
     if let Some(GroupCounters { accepted, sent, retransmitted, .. }) = counters {
-        print_message(&format!("packets: {accepted} received, {sent} sent, {retransmitted} retransmitted"));
+        print_note(&format!("packets: {accepted} received, {sent} sent, {retransmitted} retransmitted"));
     }
     if let Some(strays @ 1..) = strays {
-        print_message(&format!("{strays} datagrams belonged to no group"));
+        print_note(&format!("{strays} datagrams belonged to no group"));
     }
 }
 

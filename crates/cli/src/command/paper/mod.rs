@@ -16,6 +16,7 @@ use treecast_study::{FigureSpec, Row, Study, StudyError, builtin, rows};
 use treecast_terms::nearest_hint;
 
 use crate::arguments::{read_file, whole_number};
+use crate::interrupt::clean_up_on_signals;
 use crate::output::{emit, make_directory, print_message, width, write_file};
 use crate::sweep::Sweep;
 
@@ -84,6 +85,7 @@ struct RunArguments {
 }
 
 pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
+    clean_up_on_signals()?;
     match &arguments.action {
         Action::List => list(),
         Action::Show { study, figure } => {

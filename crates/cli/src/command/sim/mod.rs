@@ -10,7 +10,8 @@ use treecast_sim::{Offload, Parameters, Trace};
 use treecast_terms::Keyed as _;
 
 use crate::arguments::{FabricArguments, PlanArguments, RunArguments};
-use crate::output::{OutArguments, print_message, write_file};
+use crate::interrupt::clean_up_on_signals;
+use crate::output::{OutArguments, print_note, write_file};
 
 #[derive(Debug, Args)]
 #[command(
@@ -89,6 +90,7 @@ Exit status: 0 complete, 3 saturated, 4 deadlocked, 5 incomplete.";
 }
 
 pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
+    clean_up_on_signals()?;
     let parameters = arguments.run.parameters()?;
     if arguments.load.is_given()? {
         load::run(arguments, &parameters)
@@ -102,7 +104,7 @@ fn write_trace(arguments: &Arguments, trace: Option<Trace>) -> anyhow::Result<()
     let (Some(path), Some(trace)) = (&arguments.trace, trace) else { return Ok(()) };
     let dropped = trace.dropped();
     if dropped > 0 {
-        print_message(&format!("note: the trace is full; its last {dropped} slices are missing"));
+        print_note(&format!("note: the trace is full; its last {dropped} slices are missing"));
     }
     write_file(path, &trace.finish())
 }
