@@ -52,6 +52,8 @@ DEBUGDIR ?=
 # The command that is installed, and one that runs on this machine, which writes its manual pages and completions.
 COMMAND ?= $(BUILT)/treecast
 RUNS ?= $(COMMAND)
+# The static treecast-receiver, if there is one: treecast cp sends it to hosts without treecast, instead of the command.
+RECEIVER ?=
 STRIP ?= strip
 OBJCOPY ?= objcopy
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
@@ -66,6 +68,7 @@ install:
 	ln -sf libtreecast.so.$(ABI) $(DESTDIR)$(LIBDIR)/libtreecast.so
 	install -m 644 $(BUILT)/libtreecast.a $(DESTDIR)$(LIBDIR)
 	for shim in $(wildcard $(BUILT)/libtreecast_mpi_*.so); do install -m 755 $$shim $(DESTDIR)$(LIBDIR) || exit 1; done
+	if [ -n "$(RECEIVER)" ]; then install -D -m 755 $(RECEIVER) $(DESTDIR)$(PREFIX)/lib/treecast/treecast-receiver; fi
 	$(STRIP) --strip-debug $(DESTDIR)$(LIBDIR)/libtreecast.a
 	for file in $(DESTDIR)$(BINDIR)/treecast $(DESTDIR)$(LIBDIR)/libtreecast.so.$(VERSION) $(DESTDIR)$(LIBDIR)/libtreecast_mpi_*.so; do \
 		test -e $$file || continue; \
@@ -104,7 +107,7 @@ HOST_MUSL := $(shell uname -m)-unknown-linux-musl
 PACKAGES ?= out/packages
 PACKAGING := target/packaging
 ZIGBUILD = PATH="$(CURDIR)/$(PACKAGING)/bin:$$PATH" cargo zigbuild --profile dist
-IN_PACKAGES = BUILT=target/$(GNU)/dist STATIC=target/$(MUSL)/dist/treecast RUNS=target/$(HOST_MUSL)/dist/treecast \
+IN_PACKAGES = BUILT=target/$(GNU)/dist STATIC=target/$(MUSL)/dist/treecast RECEIVER=$(CURDIR)/target/$(MUSL)/dist/treecast-receiver RUNS=target/$(HOST_MUSL)/dist/treecast \
 	MACHINE=$(MACHINE) GLIBC=$(GLIBC)
 packages: packages-build
 	$(IN_PACKAGES) dist/make-packages $(PACKAGES)

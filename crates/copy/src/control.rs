@@ -86,7 +86,10 @@ pub(crate) enum Response {
     /// The first line.
     Hello(String),
     /// There is no such version of the command here: a copy of it is to follow.
-    Missing,
+    Missing {
+        /// Whether the host has gzip, so that the copy may be compressed.
+        has_gzip: bool,
+    },
     Opened {
         address: SocketAddr,
         /// The kind of the destination; none if it does not exist.

@@ -100,7 +100,7 @@ impl Listener {
         loop {
             let next = match responses.receive() {
                 Ok(Some(response)) => Ok(response),
-                Ok(None) => Err("its remote shell has ended".into()),
+                Ok(None) => Err("its receiver or its remote shell has ended too early: it was killed, or the connection broke; --retry copies to it again".into()),
                 Err(why) => Err(why.to_string()),
             };
             let is_last = next.is_err();

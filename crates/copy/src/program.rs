@@ -3,9 +3,12 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
+use crate::Upload;
 use crate::control::HELLO;
 
 /// The command's argument for a receiver, and the option by which it only says [`HELLO`].
@@ -21,20 +24,63 @@ const WAIT_INTERVAL: Duration = Duration::from_secs(1);
 /// The command on this host.
 #[derive(Debug)]
 pub(crate) struct Program {
-    pub path: PathBuf,
+    /// Where this host has the command, and others may have it.
+    path: PathBuf,
+    /// The receiver that is sent to hosts that do not have the command.
+    sent: PathBuf,
     length: u64,
     /// The name under which hosts keep it; none if they do not.
     kept: Option<String>,
+    plain: Form,
+    compressed: Form,
     uploads: Uploads,
 }
 
+/// The bytes that are sent, once they are needed; none if there is no such form of them.
+type Form = OnceLock<Option<Arc<[u8]>>>;
+
 impl Program {
+    /// The command at `path`, of which hosts that lack it are sent `sent`: the command, or only its receiver.
+    ///
     /// # Errors
-    /// The command cannot be read.
-    pub fn new(path: &Path, is_kept: bool) -> io::Result<Self> {
-        let length = path.metadata()?.len();
-        let kept = if is_kept { Some(hash(path)?) } else { None };
-        Ok(Self { path: path.to_path_buf(), length, kept, uploads: Uploads::default() })
+    /// What is sent cannot be read.
+    pub fn new(path: &Path, sent: &Path, is_kept: bool) -> io::Result<Self> {
+        let length = sent.metadata()?.len();
+        let kept = if is_kept { Some(hash(sent)?) } else { None };
+        Ok(Self {
+            path: path.to_path_buf(),
+            sent: sent.to_path_buf(),
+            length,
+            kept,
+            plain: Form::new(),
+            compressed: Form::new(),
+            uploads: Uploads::default(),
+        })
+    }
+
+    /// What is sent to a host that does not have the command, compressed if this host and that one have gzip.
+    ///
+    /// # Errors
+    /// The program cannot be read any more.
+    pub fn bytes(&self, has_gzip: bool) -> io::Result<(Arc<[u8]>, Packing)> {
+        let compressed = || self.compressed.get_or_init(|| gzipped(&self.sent).map(Into::into));
+        if let Some(bytes) = has_gzip.then(compressed).and_then(Option::as_ref) {
+            return Ok((Arc::clone(bytes), Packing::Gzip));
+        }
+        match self.plain.get_or_init(|| fs::read(&self.sent).ok().map(Into::into)) {
+            Some(bytes) => Ok((Arc::clone(bytes), Packing::Plain)),
+            None => Err(io::Error::other(format!("{} cannot be read any more", self.sent.display()))),
+        }
+    }
+
+    /// How far the uploads are; none before the first one.
+    pub fn upload(&self) -> Option<Upload> {
+        self.uploads.progress()
+    }
+
+    /// Counts bytes of an upload.
+    pub fn note_sent(&self, bytes: usize) {
+        self.uploads.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
     /// Waits until few other hosts are sent the command. `wait` is called meanwhile.
@@ -69,19 +115,26 @@ impl Program {
     }
 }
 
-/// Without single quotes. `runs PROGRAM`: whether it is a receiver of this version.
+/// Without single quotes. The program comes after a line with its packing and its length as it is sent: the shell reads no byte beyond
+/// that line. `runs PROGRAM`: whether it is a receiver of this version.
 const SCRIPT: &str = r#"
     runs() { [ "$("$1" RECEIVER ASK 2>/dev/null)" = "HELLO" ]; };
     kept="KEPT"; directory="${kept%/*}";
     for program in HERE treecast "$kept"; do
       if runs "$program"; then exec "$program" RECEIVER; fi;
     done;
-    temporary() { copy=$(mktemp "${TMPDIR:-/tmp}/treecast.XXXXXX") || exit; };
+    fail() { echo "$1: ${copy%/*} has no room for the receiver, or no programs run there: set TMPDIR there, or install treecast" >&2; exit 1; };
+    temporary() { copy="${TMPDIR:-/tmp}/treecast.XXXXXX"; made=$(mktemp "$copy" 2>&1) || fail "$made"; copy="$made"; };
     if [ -n "$kept" ] && mkdir -p "$directory" 2>/dev/null && copy=$(mktemp "$directory/upload.XXXXXX" 2>/dev/null); then :;
     else kept=""; temporary; fi;
     trap "rm -f \"\$copy\"" EXIT; trap "exit 1" HUP INT TERM;
-    echo "\"Missing\"";
-    head -c LENGTH > "$copy" && [ "$(wc -c < "$copy")" -eq LENGTH ] && chmod 700 "$copy" || exit;
+    gzip=false; unpack=cat;
+    if [ "$(echo works | gzip -c 2>/dev/null | gzip -dc 2>/dev/null)" = works ]; then gzip=true; fi;
+    echo "{\"Missing\":{\"has_gzip\":$gzip}}";
+    read -r packing length || exit;
+    if [ "$packing" = gzip ]; then unpack="gzip -dc"; fi;
+    why=$( { head -c "$length" | $unpack > "$copy"; } 2>&1 );
+    [ "$(wc -c < "$copy")" -eq LENGTH ] && chmod 700 "$copy" || fail "${why:-the receiver did not come whole}";
     if [ -n "$kept" ]; then
       if runs "$copy"; then
         find "$directory" -name "receiver-*" -mtime +30 -exec rm -f {} + 2>/dev/null;
@@ -89,6 +142,7 @@ const SCRIPT: &str = r#"
       fi;
       upload="$copy"; temporary; cp "$upload" "$copy"; rm -f "$upload"; chmod 700 "$copy" || exit;
     fi;
+    runs "$copy" || fail "the receiver does not run";
     "$copy" RECEIVER
 "#;
 
@@ -97,11 +151,47 @@ fn hash(path: &Path) -> io::Result<String> {
     Ok(blake3::hash(&fs::read(path)?).to_hex()[..16].to_string())
 }
 
+/// A file compressed by this host's gzip; none if there is none, or if it fails.
+fn gzipped(path: &Path) -> Option<Vec<u8>> {
+    let mut gzip = Command::new("gzip");
+    // The fastest level: this host does it while others wait, and the link is rarely slower.
+    gzip.args(["-1", "-c"]).stdin(fs::File::open(path).ok()?).stderr(Stdio::null());
+    let output = gzip.output().ok()?;
+    output.status.success().then_some(output.stdout)
+}
+
+/// How the program is sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Packing {
+    Plain,
+    Gzip,
+}
+
+impl Packing {
+    /// The line before the bytes.
+    pub fn line(self, length: usize) -> String {
+        match self {
+            Self::Plain => format!("plain {length}\n"),
+            Self::Gzip => format!("gzip {length}\n"),
+        }
+    }
+}
+
 /// Counts the hosts that are sent the command.
 #[derive(Debug, Default)]
 struct Uploads {
-    count: Mutex<usize>,
+    counts: Mutex<Counts>,
     ended: Condvar,
+    /// The bytes that were sent.
+    bytes: AtomicU64,
+}
+
+/// Hosts that lack the command.
+#[derive(Debug, Default, Clone, Copy)]
+struct Counts {
+    waiting: usize,
+    receiving: usize,
+    ended: usize,
 }
 
 /// A host's turn, until it is dropped.
@@ -109,20 +199,38 @@ pub(crate) struct Turn<'a>(&'a Uploads);
 
 impl Uploads {
     fn turn(&self, mut wait: impl FnMut()) -> Turn<'_> {
-        let mut count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
-        while *count >= UPLOADS_MAX {
-            let waited = self.ended.wait_timeout(count, WAIT_INTERVAL);
-            count = waited.unwrap_or_else(PoisonError::into_inner).0;
+        let mut counts = self.lock();
+        counts.waiting += 1;
+        while counts.receiving >= UPLOADS_MAX {
+            let waited = self.ended.wait_timeout(counts, WAIT_INTERVAL);
+            counts = waited.unwrap_or_else(PoisonError::into_inner).0;
             wait();
         }
-        *count += 1;
+        counts.waiting -= 1;
+        counts.receiving += 1;
         Turn(self)
+    }
+
+    fn progress(&self) -> Option<Upload> {
+        let Counts { waiting, receiving, ended } = *self.lock();
+        (waiting + receiving + ended > 0).then(|| Upload {
+            waiting,
+            receiving,
+            ended,
+            bytes: self.bytes.load(Ordering::Relaxed),
+        })
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Counts> {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        *self.0.count.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+        let mut counts = self.0.lock();
+        counts.receiving -= 1;
+        counts.ended += 1;
         self.0.ended.notify_one();
     }
 }
@@ -137,7 +245,9 @@ mod tests {
     #[test]
     fn the_script_has_no_quote_that_would_end_it() {
         for is_kept in [true, false] {
-            let script = Program::new(Path::new("/proc/self/exe"), is_kept).unwrap().script();
+            let script = Program::new(Path::new("/usr/bin/treecast"), Path::new("/proc/self/exe"), is_kept)
+                .unwrap()
+                .script();
             assert_eq!(script.matches('\'').count(), 2, "{script}");
             assert!(script.ends_with('\'') && !script.contains('\n'));
         }
@@ -160,5 +270,18 @@ mod tests {
         });
         assert_eq!(all.into_inner(), 20);
         assert!(most.into_inner() <= UPLOADS_MAX);
+        assert_eq!(uploads.progress(), Some(Upload { waiting: 0, receiving: 0, ended: 20, bytes: 0 }));
+    }
+
+    #[test]
+    fn the_program_is_compressed_where_both_hosts_have_gzip() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(file.path(), vec![7; 100_000]).unwrap();
+        let program = Program::new(Path::new("treecast"), file.path(), false).unwrap();
+        let (plain, packing) = program.bytes(false).unwrap();
+        assert_eq!((plain.len(), packing.line(plain.len())), (100_000, "plain 100000\n".into()));
+        let (bytes, packing) = program.bytes(true).unwrap();
+        // This host may have no gzip.
+        assert!(packing == Packing::Plain && bytes == plain || bytes.len() < 1_000, "{packing:?}");
     }
 }

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use treecast_node::{Group, GroupId, GroupSettings, Node};
+use treecast_node::{Ending, Group, GroupId, GroupSettings, Node, NodeError};
 
 use crate::control::{HELLO, Request, Response, Writing, node_settings};
 use crate::destination::path_here;
@@ -190,7 +190,8 @@ fn pass_on(
             }
             message.extend_from_slice(part);
         };
-        if group.receive_with(None, RECEIVED_BYTES_MAX, append).map_err(text)?.is_none() {
+        if group.receive_with(None, RECEIVED_BYTES_MAX, append).map_err(|error| group_text(&error))?.is_none()
+        {
             return Ok(stream);
         }
         let digest = authentic.check(&message).inspect_err(|_| group.abort())?;
@@ -199,6 +200,16 @@ fn pass_on(
             group.abort();
             return Ok(stream);
         }
+    }
+}
+
+/// Why a group has failed here, and what helps.
+fn group_text(error: &NodeError) -> String {
+    match error {
+        NodeError::Ended(Ending::RootSilent(time)) => format!(
+            "no UDP came from the host that copies for {time}: a firewall may be in between (--ports says which ports it is to let pass), or another network (--bind)"
+        ),
+        error => error.to_string(),
     }
 }
 
@@ -233,8 +244,15 @@ const SSH_CONNECTION: &str = "SSH_CONNECTION";
 /// This host's address towards the host that copies.
 fn address_towards(root: Option<IpAddr>) -> Result<IpAddr, String> {
     let client = || std::env::var(SSH_CONNECTION).ok()?.split(' ').next()?.parse().ok();
-    let root = root.or_else(client).ok_or("no address of the host that copies is known here")?;
-    local_address(root).map_err(|error| format!("no way to {root}: {}", described(&error)))
+    let root = root
+        .or_else(client)
+        .ok_or("no address of the host that copies is known here: give one with --bind")?;
+    local_address(root).map_err(|error| {
+        format!(
+            "no route from there to {root}, the host that copies: {}; --bind gives another address",
+            described(&error)
+        )
+    })
 }
 
 /// The address of this host that packets to another one have.

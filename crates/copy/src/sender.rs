@@ -8,6 +8,7 @@ use rustix::fs::{Advice, SeekFrom, fadvise, seek};
 
 use crate::chunks::{COMPARED_BYTES_MIN, Chunks, Compared, Lacking, Placed, hash_of};
 use crate::compression::Compressor;
+use crate::file_hash::{ContentHash, SentHash};
 use crate::sources::{Source, changed, described};
 use crate::stopper::Stopper;
 use crate::stream::{DATA_BYTES_MAX, Hash, MESSAGE_BYTES_MAX, Question, Record, append};
@@ -21,49 +22,6 @@ const RECORD_BYTES_MIN: usize = 64;
 
 /// Chunks in one record.
 const CHUNKS_MAX: usize = 2_000;
-
-/// The bytes of a hole that are hashed at a time.
-static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
-
-/// A hash of a file that grows from its beginning, holes as zeros.
-#[derive(Default)]
-pub(crate) struct FileHash {
-    hasher: blake3::Hasher,
-    /// The bytes that are hashed.
-    position: u64,
-}
-
-impl FileHash {
-    /// Adds the bytes at an offset; false, if it is before what has been added.
-    pub fn add(&mut self, offset: u64, bytes: &[u8]) -> bool {
-        if offset < self.position {
-            return false;
-        }
-        self.add_zeros(offset);
-        self.hasher.update(bytes);
-        self.position += bytes.len() as u64;
-        true
-    }
-
-    /// The end of the bytes that were added.
-    pub const fn position(&self) -> u64 {
-        self.position
-    }
-
-    fn add_zeros(&mut self, until: u64) {
-        while self.position < until {
-            let length = (until - self.position).min(ZEROS.len() as u64);
-            self.hasher.update(&ZEROS[..length as usize]);
-            self.position += length;
-        }
-    }
-
-    /// The length of a file in bytes, and its hash.
-    pub fn finish(mut self, length: u64) -> Hash {
-        self.add_zeros(length);
-        self.hasher.finalize().into()
-    }
-}
 
 /// The stream of all sources, in messages.
 pub(crate) struct Sender<'a> {
@@ -194,7 +152,7 @@ impl<'a> Sender<'a> {
     /// Sends a file until its end, which is not where its length says for files of /proc and /sys.
     fn send_file(&mut self, number: u32, source: &Source, is_sparse: bool) -> Result<(), Stopped> {
         self.add(&Record::Entry(source.entry.clone()))?;
-        let mut hash = FileHash::default();
+        let (mut hash, mut sent) = (ContentHash::default(), SentHash::default());
         let read = source.open().and_then(|file| {
             let _ = fadvise(&file, 0, None, Advice::Sequential);
             let mut position = 0;
@@ -205,6 +163,9 @@ impl<'a> Sender<'a> {
                         Ok(0) => break 'file,
                         Ok(read) => {
                             hash.add(position, &self.read[..read]);
+                            if is_sparse {
+                                sent.add(position, &self.read[..read]);
+                            }
                             position += read as u64;
                         }
                         Err(Stopped) => return Ok(Err(Stopped)),
@@ -214,8 +175,12 @@ impl<'a> Sender<'a> {
             source.check_unchanged(&file)?;
             Ok(Ok(if is_sparse { source.entry.length() } else { position }))
         });
-        let with_hash = |length: u64| (length, hash.finish(length));
-        self.end_file(number, source, read.map(|length| length.map(with_hash)))
+        let with_hashes = |length: u64| {
+            let content = hash.finish(length);
+            // Without holes they are the same.
+            (length, content, if is_sparse { sent.finish(length) } else { content })
+        };
+        self.end_file(number, source, read.map(|length| length.map(with_hashes)))
     }
 
     /// Sends the chunks of a file that hosts lack. What is read has to be what was hashed before.
@@ -249,21 +214,22 @@ impl<'a> Sender<'a> {
             Ok(Ok(()))
         });
         let &Chunks { length, hash, .. } = chunks;
-        self.end_file(number, source, read.map(|sent| sent.map(|()| (length, hash))))
+        self.end_file(number, source, read.map(|sent| sent.map(|()| (length, hash, hash))))
     }
 
-    /// Adds the record that ends a file: its length and hash, or that it could not be read as it was found.
+    /// Adds the record that ends a file: its length, and the hash of what was sent of it, or that it could not be read as it was found. The
+    /// hash between them is of the file's content.
     fn end_file(
         &mut self,
         number: u32,
         source: &Source,
-        read: io::Result<Result<(u64, Hash), Stopped>>,
+        read: io::Result<Result<(u64, Hash, Hash), Stopped>>,
     ) -> Result<(), Stopped> {
         let record = match read {
             Ok(sent) => {
-                let (length, hash) = sent?;
+                let (length, hash, sent_hash) = sent?;
                 self.files.push(CopiedFile { source: source.path.clone(), length, hash });
-                Record::End { entry: number, length, hash }
+                Record::End { entry: number, length, hash: sent_hash }
             }
             Err(error) => {
                 let why = format!("could not be copied: {}", described(&error));

@@ -71,7 +71,7 @@ pub(crate) fn start_all(
         let now = Instant::now();
         for (number, late) in awaited.extract_if(.., |_, host| host.until <= now) {
             late.killer.kill();
-            all[number] = Some(Err(format!("it has not started within {} s", starts.timeout.as_secs())));
+            all[number] = Some(Err(late_text(&hosts[number], starts)));
         }
         let numbers: Vec<usize> = awaited.keys().chain(&queue).copied().collect();
         tell(&numbers, all.iter().filter(|host| matches!(host, Some(Err(_)))).count());
@@ -81,6 +81,14 @@ pub(crate) fn start_all(
     }
     let stopped = || Err("the copy was stopped before it had started".into());
     all.into_iter().map(|host| host.unwrap_or_else(stopped)).collect()
+}
+
+/// Why a host was given up, and what helps.
+fn late_text(host: &str, starts: &Starts<'_>) -> String {
+    let (shell, seconds) = (starts.shell, starts.timeout.as_secs());
+    format!(
+        "it has not started within {seconds} s: it is down, or its shell hangs or asks for something; does '{shell} {host} true' work? --connect-timeout waits longer"
+    )
 }
 
 /// Starts one receiver. A thread, which may outlive the copy where something keeps the pipes of a shell open that was killed, waits for it.

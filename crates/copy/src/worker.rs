@@ -24,12 +24,16 @@ const SAID_TIMEOUT: Duration = Duration::from_millis(500);
 /// Bytes of the command that are sent at a time to a host that does not have it.
 const PROGRAM_PART_BYTES: usize = 64 << 10;
 
+/// How often a host that waits until the command is compressed says so.
+const PACKING_INTERVAL: Duration = Duration::from_millis(20);
+
 /// A remote shell that starts a receiver.
 pub(crate) struct Starting {
     process: Process,
     said: Said,
-    /// The name of the shell in errors.
+    /// The shell and the host in errors.
     shell: String,
+    host: String,
 }
 
 impl Starting {
@@ -37,9 +41,10 @@ impl Starting {
     pub fn new(host: &str, shell: &RemoteShell, program: &Program) -> Result<Self, String> {
         let mut command = shell.command(host);
         command.arg(program.script()).stderr(Stdio::piped());
-        let mut process = Process::start(&mut command).map_err(|why| of_shell(shell, &why))?;
+        let mut process = Process::start(&mut command)
+            .map_err(|why| format!("{}; --shell gives another one", of_shell(shell, &why)))?;
         let said = Said::of(process.take_errors());
-        Ok(Self { process, said, shell: shell.to_string() })
+        Ok(Self { process, said, shell: shell.to_string(), host: host.into() })
     }
 
     /// Kills the shell from another thread.
@@ -61,7 +66,11 @@ impl Starting {
                 Ok(Worker { requests, process, address, is_directory, said: self.said })
             }
             Err(OpenError::Told(why)) => Err(why),
-            Err(OpenError::Broken(why)) => Err(of_shell(&self.shell, &self.said.explain(why))),
+            Err(OpenError::Broken(why)) => {
+                let (shell, host) = (&self.shell, &self.host);
+                let why = of_shell(shell, &self.said.explain(why));
+                Err(format!("{why}; does '{shell} {host} true' work, and print nothing?"))
+            }
         }
     }
 
@@ -73,18 +82,33 @@ impl Starting {
     ) -> Result<(SocketAddr, Option<bool>), OpenError> {
         let process = &mut self.process;
         let mut hello = process.receive()?;
-        if matches!(hello, Response::Missing) {
+        if let Response::Missing { has_gzip } = hello {
             let _turn = program.turn(&mut advance);
-            for part in std::fs::read(&program.path)?.chunks(PROGRAM_PART_BYTES) {
+            // To compress it takes a while, in which the host is not to be given up.
+            let (bytes, packing) = thread::scope(|scope| {
+                let packing = scope.spawn(|| program.bytes(has_gzip));
+                while !packing.is_finished() {
+                    advance();
+                    thread::sleep(PACKING_INTERVAL);
+                }
+                packing.join().unwrap_or_else(|_| Err(io::Error::other("compressing it has panicked")))
+            })?;
+            process.send_bytes(packing.line(bytes.len()).as_bytes())?;
+            for part in bytes.chunks(PROGRAM_PART_BYTES) {
                 advance();
                 process.send_bytes(part)?;
+                program.note_sent(part.len());
             }
             hello = process.receive()?;
         }
         advance();
         match hello {
             Response::Hello(hello) if hello == HELLO => {}
-            Response::Hello(hello) => return Err(OpenError::Told(format!("it is another version: {hello}"))),
+            Response::Hello(hello) => {
+                return Err(OpenError::Told(format!(
+                    "it has another version, {hello}: install {HELLO} there"
+                )));
+            }
             _ => return Err(OpenError::Told("it does not say which version it is".into())),
         }
         process.send(open)?;
@@ -130,7 +154,9 @@ impl Worker {
     /// The receiver does not read its requests. One that has ended is reported by the end of its responses.
     pub fn post(&self, line: &Arc<[u8]>) -> Result<(), &'static str> {
         match self.requests.as_ref().map(|requests| requests.try_send(Arc::clone(line))) {
-            Some(Err(TrySendError::Full(_))) => Err("it does not read its input"),
+            Some(Err(TrySendError::Full(_))) => Err(
+                "its receiver does not read its input: it is stopped, or its remote shell hangs; --retry copies to it again",
+            ),
             _ => Ok(()),
         }
     }

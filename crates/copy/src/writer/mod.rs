@@ -35,7 +35,7 @@ const FAILURES_MAX: usize = 20;
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
     /// The whole file system is full, read-only or broken.
-    #[error("{}: {}", path.display(), described(why))]
+    #[error("{}: {}{}", path.display(), described(why), remedy(why))]
     Host {
         /// The path that could not be written.
         path: PathBuf,
@@ -48,6 +48,21 @@ pub enum WriteError {
     /// A message does not parse as records.
     #[error(transparent)]
     NoRecords(#[from] stream::NoRecords),
+}
+
+/// What helps if a whole host cannot be written, for the end of a message.
+fn remedy(why: &io::Error) -> &'static str {
+    match why.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::NOSPC) => ": make room there, or choose another destination",
+        Some(Errno::DQUOT) => ": the quota of the user there is used up",
+        Some(Errno::ROFS) => ": choose another destination, or mount this one for writing",
+        Some(Errno::IO) => ": the disk may be broken, see the log of the kernel there",
+        Some(Errno::NOENT) => {
+            ": the directory that it is in is missing; a destination that ends with / is created with all directories above it"
+        }
+        Some(Errno::ACCESS | Errno::PERM) => ": the user there may not write to it",
+        _ => "",
+    }
 }
 
 /// Writes entries below a destination: what a receiver does with the messages of the stream.
@@ -366,251 +381,4 @@ impl Writer {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::ffi::{OsStr, OsString};
-    use std::fs::{self, DirBuilder};
-    use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt, symlink};
-    use std::sync::atomic::{AtomicBool, Ordering};
-
-    use rustix::fs::{CWD, RenameFlags, renameat_with};
-
-    use super::*;
-    use crate::entry::Attribute;
-
-    fn entry(path: &str) -> Entry {
-        Entry {
-            path: path.into(),
-            kind: Kind::File { length: 3, is_sparse: false },
-            mode: 0o640,
-            owner: (0, 0),
-            modified: (1_000_000_000, 7),
-            attributes: Vec::new(),
-        }
-    }
-
-    fn written(records: &[Record<'_>]) -> (tempfile::TempDir, Writer, Result<(), WriteError>) {
-        let directory = tempfile::tempdir().unwrap();
-        let mut writer = Writer::new(directory.path().into(), true, Writing::default()).unwrap();
-        let mut message = Vec::new();
-        for record in records {
-            stream::append(&mut message, record);
-        }
-        let taken = writer.take(&message);
-        (directory, writer, taken)
-    }
-
-    fn names(directory: &tempfile::TempDir) -> Vec<OsString> {
-        fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name()).collect()
-    }
-
-    fn is_part(name: &OsStr) -> bool {
-        name.to_string_lossy().ends_with(".treecast-part")
-    }
-
-    fn end(entry: u32) -> Record<'static> {
-        Record::End { entry, length: 3, hash: blake3::hash(b"abc").into() }
-    }
-
-    const DATA: Record<'static> = Record::Data { entry: 0, offset: 0, bytes: b"abc" };
-
-    #[test]
-    fn a_file_has_its_name_when_it_is_complete() {
-        let (directory, mut writer, taken) = written(&[Record::Entry(entry("file")), DATA]);
-        taken.unwrap();
-        assert!(is_part(&names(&directory)[0]));
-        let mut rest = Vec::new();
-        stream::append(&mut rest, &end(0));
-        stream::append(&mut rest, &Record::Complete { entries: 1 });
-        writer.take(&rest).unwrap();
-        assert!(writer.finish() && writer.files == 1);
-        assert_eq!(names(&directory), ["file"]);
-    }
-
-    #[test]
-    fn a_file_with_another_hash_does_not_get_its_name() {
-        let other = Record::Data { entry: 0, offset: 0, bytes: b"abd" };
-        let (directory, writer, taken) = written(&[Record::Entry(entry("file")), other, end(0)]);
-        taken.unwrap();
-        assert!(writer.failures[0].ends_with("the hashes differ"), "{:?}", writer.failures);
-        assert!(names(&directory).is_empty());
-    }
-
-    #[test]
-    fn nothing_is_written_beside_the_destination() {
-        for path in ["../file", "/tmp/file", "a/../../file"] {
-            let (_directory, _writer, taken) = written(&[Record::Entry(entry(path)), DATA, end(0)]);
-            assert!(matches!(taken, Err(WriteError::Stream(_))), "{path}");
-        }
-    }
-
-    fn directory_entry(path: &str) -> Entry {
-        Entry { kind: Kind::Directory, mode: 0o755, ..entry(path) }
-    }
-
-    /// A directory and a link to another one change places all the time: all files are in the
-    /// first one, or are reported.
-    #[test]
-    fn nothing_is_written_through_a_link_that_comes_and_goes() {
-        let directory = tempfile::tempdir().unwrap();
-        let [there, victim] = ["there", "victim"].map(|name| directory.path().join(name));
-        fs::create_dir_all(there.join("sub")).unwrap();
-        fs::create_dir(&victim).unwrap();
-        symlink(&victim, there.join("link")).unwrap();
-        let mode = |path: &Path| fs::metadata(path).unwrap().permissions();
-        let before = mode(&victim);
-        let (sub, link) = (there.join("sub"), there.join("link"));
-        let is_done = AtomicBool::new(false);
-        let (files, failures) = std::thread::scope(|scope| {
-            scope.spawn(|| {
-                while !is_done.load(Ordering::Relaxed) {
-                    renameat_with(CWD, &sub, CWD, &link, RenameFlags::EXCHANGE).unwrap();
-                }
-            });
-            let mut counts = (0, 0);
-            for _ in 0..300 {
-                let preserves = Writing { preserves: true, ..Writing::default() };
-                let mut writer = Writer::new(there.clone(), true, preserves).unwrap();
-                let deep = Entry { mode: 0o777, ..directory_entry("sub") };
-                let mut message = Vec::new();
-                for record in [
-                    Record::Entry(deep),
-                    Record::Entry(entry("sub/file")),
-                    Record::Data { entry: 1, offset: 0, bytes: b"abc" },
-                    end(1),
-                    Record::Complete { entries: 2 },
-                ] {
-                    stream::append(&mut message, &record);
-                }
-                writer.take(&message).unwrap();
-                writer.finish();
-                counts = (counts.0 + writer.files, counts.1 + writer.failure_count);
-            }
-            is_done.store(true, Ordering::Relaxed);
-            counts
-        });
-        assert!(files > 0 && failures > 0, "{files} files, {failures} failures");
-        assert_eq!((fs::read_dir(&victim).unwrap().count(), mode(&victim)), (0, before));
-    }
-
-    #[test]
-    fn a_directory_that_was_replaced_gets_no_attributes() {
-        let (directory, mut writer, taken) = written(&[Record::Entry(directory_entry("made"))]);
-        taken.unwrap();
-        let made = directory.path().join("made");
-        fs::rename(&made, directory.path().join("moved")).unwrap();
-        DirBuilder::new().mode(0o700).create(&made).unwrap();
-        writer.finish();
-        assert!(writer.failures[0].ends_with("another directory has been put in its place"));
-        assert_eq!(fs::metadata(&made).unwrap().permissions().mode() & 0o777, 0o700);
-    }
-
-    #[test]
-    fn the_attributes_of_links_are_their_own() {
-        let directory = tempfile::tempdir().unwrap();
-        fs::write(directory.path().join("to"), "").unwrap();
-        let preserves = Writing { preserves: true, ..Writing::default() };
-        let mut writer = Writer::new(directory.path().into(), true, preserves).unwrap();
-        let link = Entry { kind: Kind::Link("to".into()), ..entry("link") };
-        let mut message = Vec::new();
-        stream::append(&mut message, &Record::Entry(link));
-        writer.take(&message).unwrap();
-        assert_eq!((writer.files, &writer.failures), (1, &Vec::new()));
-        let modified = |name| fs::symlink_metadata(directory.path().join(name)).unwrap().mtime();
-        assert_eq!(modified("link"), 1_000_000_000);
-        assert_ne!(modified("to"), 1_000_000_000);
-    }
-
-    /// The device is made for this test: no device of this machine is touched.
-    #[test]
-    fn a_device_is_not_replaced() {
-        let directory = tempfile::tempdir().unwrap();
-        let node = directory.path().join("null");
-        let made = std::process::Command::new("mknod").arg(&node).args(["c", "1", "3"]).output();
-        if !made.is_ok_and(|made| made.status.success()) {
-            return;
-        }
-        let mut writer = Writer::new(node.clone(), false, Writing::default()).unwrap();
-        let mut message = Vec::new();
-        for record in [Record::Entry(entry("file")), DATA, end(0), Record::Complete { entries: 1 }] {
-            stream::append(&mut message, &record);
-        }
-        writer.take(&message).unwrap();
-        assert!(writer.finish() && writer.failures[0].ends_with("which is not replaced"));
-        assert!(fs::symlink_metadata(&node).unwrap().file_type().is_char_device());
-    }
-
-    #[test]
-    fn records_out_of_place_are_errors_and_leave_nothing() {
-        let first = || Record::Entry(entry("file"));
-        let chunks = Record::Chunks { entry: 0, of: entry("file"), chunks: Vec::new() };
-        let cases: [Vec<Record<'_>>; 7] = [
-            vec![DATA],
-            vec![first(), first()],
-            vec![first(), Record::Data { entry: 1, offset: 0, bytes: b"" }],
-            vec![first(), DATA, DATA],
-            vec![first(), Record::Complete { entries: 1 }],
-            vec![first(), DATA, end(0), Record::Complete { entries: 2 }],
-            vec![first(), DATA, end(0), chunks],
-        ];
-        for (number, records) in cases.iter().enumerate() {
-            let (directory, writer, taken) = written(records);
-            assert!(matches!(taken, Err(WriteError::Stream(_))), "case {number}");
-            drop(writer);
-            assert!(!names(&directory).iter().any(|name| is_part(name)), "case {number}");
-        }
-    }
-
-    #[test]
-    fn extended_attributes_are_set_as_far_as_they_can_be() {
-        let mut entry = entry("file");
-        let attribute = |name: &[u8]| Attribute { name: name.into(), value: b"value".into() };
-        entry.attributes = vec![attribute(b"unknown.name"), attribute(b"user.comment")];
-        let (directory, writer, taken) = written(&[Record::Entry(entry), DATA, end(0)]);
-        taken.unwrap();
-        assert!(writer.failures[0].contains("extended attribute unknown.name: "), "{:?}", writer.failures);
-        assert_eq!(names(&directory), ["file"]);
-        let mut value = [0; 16];
-        // Not all file systems have attributes of users.
-        if let Ok(length) = rustix::fs::getxattr(directory.path().join("file"), "user.comment", &mut value) {
-            assert_eq!(&value[..length], b"value");
-        }
-    }
-
-    #[test]
-    fn a_compressed_message_is_taken_for_what_it_says_and_once() {
-        let compressed = |message: &[u8]| {
-            let frame = zstd::bulk::compress(message, 1).unwrap();
-            let mut compressed = Vec::new();
-            stream::append(
-                &mut compressed,
-                &Record::Compressed { length: message.len() as u32, bytes: &frame },
-            );
-            compressed
-        };
-        let mut message = Vec::new();
-        for record in [Record::Entry(entry("file")), DATA, end(0), Record::Complete { entries: 1 }] {
-            stream::append(&mut message, &record);
-        }
-        let writer = |directory: &tempfile::TempDir| {
-            Writer::new(directory.path().into(), true, Writing::default()).unwrap()
-        };
-        let directory = tempfile::tempdir().unwrap();
-        let mut taken = writer(&directory);
-        taken.take(&compressed(&message)).unwrap();
-        assert!(taken.finish() && names(&directory) == ["file"]);
-        let directory = tempfile::tempdir().unwrap();
-        let (twice, followed) = (compressed(&compressed(&message)), [compressed(&message), message].concat());
-        for wrong in [twice, followed] {
-            assert!(matches!(writer(&directory).take(&wrong), Err(WriteError::Stream(_))));
-        }
-        assert!(names(&directory).is_empty());
-    }
-
-    #[test]
-    fn a_long_name_has_a_part() {
-        let name = "n".repeat(255);
-        let (directory, writer, taken) = written(&[Record::Entry(entry(&name)), DATA, end(0)]);
-        taken.unwrap();
-        assert_eq!((writer.files, names(&directory)), (1, vec![name.into()]));
-    }
-}
+mod tests;

@@ -13,7 +13,7 @@ use super::comparison::{COPIED_BYTES, FoundChunks};
 use super::parts;
 use super::place::Place;
 use super::write_behind::{WINDOW_BYTES, WriteBehind};
-use crate::sender::FileHash;
+use crate::file_hash::SentHash;
 use crate::stream::Hash;
 use crate::{Entry, Kind};
 
@@ -26,7 +26,7 @@ pub(super) struct PartFile {
     part: OsString,
     pub place: Place,
     entry: Entry,
-    hash: FileHash,
+    hash: SentHash,
     /// For a file that is longer than a window.
     behind: Option<WriteBehind>,
     /// Whether chunks were copied into it that were here already.
@@ -58,12 +58,13 @@ impl PartFile {
             file,
             part,
             place,
-            entry,
-            hash: FileHash::default(),
+            hash: SentHash::default(),
             behind: None,
-            has_chunks: !found.is_empty(),
+            // A file with holes is not compared: its holes would be read.
+            has_chunks: !found.is_empty() && !matches!(entry.kind, Kind::File { is_sparse: true, .. }),
             is_kept,
             is_complete: false,
+            entry,
         };
         if file.entry.length() > WINDOW_BYTES {
             file.behind = Some(WriteBehind::new(&file.file)?);
@@ -75,8 +76,14 @@ impl PartFile {
         Ok(file)
     }
 
-    /// A full disk is known before the data comes, and the file system can lay the file out in one piece.
+    /// A full disk is known before the data comes, and the file system can lay the file out in one piece. So is a file with holes that is
+    /// longer than files can be there.
     fn allocate(&self) -> io::Result<()> {
+        if let Kind::File { length, is_sparse: true } = self.entry.kind
+            && length > ALLOCATED_BYTES_MIN
+        {
+            return self.file.set_len(length);
+        }
         if let Kind::File { length, is_sparse: false } = self.entry.kind
             && length > ALLOCATED_BYTES_MIN
         {
@@ -96,8 +103,9 @@ impl PartFile {
     /// Writes the next part.
     pub fn write(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         self.hash_until(offset)?;
-        self.hash.add(offset, bytes);
+        // The first, as the system refuses offsets that no file has.
         self.file.write_all_at(bytes, offset)?;
+        self.hash.add(offset, bytes);
         match &mut self.behind {
             // What is read again is not to be dropped yet.
             Some(behind) if !self.has_chunks => behind.note(bytes.len() as u64),
@@ -105,7 +113,7 @@ impl PartFile {
         }
     }
 
-    /// Hashes what does not come: holes, or chunks that were here already.
+    /// Hashes chunks that do not come, since they were here already.
     fn hash_until(&mut self, end: u64) -> io::Result<()> {
         let mut bytes = vec![0; if self.has_chunks { COPIED_BYTES } else { 0 }];
         while self.has_chunks && self.hash.position() < end {

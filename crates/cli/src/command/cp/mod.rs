@@ -1,18 +1,20 @@
 //! `treecast cp`: files to many hosts at once.
 
-use std::io::{self, BufReader, IsTerminal};
+mod display;
+mod outcome;
+mod receiver;
+
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use clap::Args;
-use indicatif::{DecimalBytes, ProgressBar};
-use serde_json::json;
 use treecast_copy::{
-    CopyError, CopySettings, Destination, Existing, HELLO, HostReport, Outcome, Planned, Progress, Report,
-    SourceSettings, Sources, Stopper, Writing, copy,
+    CopyError, CopySettings, Destination, Existing, HELLO, Outcome, Progress, Report, SourceSettings,
+    Sources, Stopper, Writing, copy,
 };
 use treecast_node::{GroupSettings, PortRange, Transport};
 use treecast_remote::RemoteShell;
@@ -20,7 +22,11 @@ use treecast_terms::{Keyed, parse_rate};
 
 use crate::arguments::{Hostlist, SLURM, read_file, whole_number};
 use crate::open_files::allow_open_files;
-use crate::output::{emit, messages, print_message, print_note, progress_bar};
+use crate::output::{emit, print_message, print_note};
+
+use self::display::Display;
+use self::outcome::{in_json, plan, print_failures, summary, summary_of_plan};
+pub use self::receiver::{ReceiverArguments, receive};
 
 #[derive(Debug, Args)]
 #[command(
@@ -174,13 +180,6 @@ pub struct Arguments {
     json: bool,
 }
 
-#[derive(Debug, Args)]
-pub struct ReceiverArguments {
-    /// Print the version of what a receiver speaks, and exit
-    #[arg(long)]
-    hello: bool,
-}
-
 fn existing(text: &str) -> Result<Existing, &'static str> {
     match text {
         "changed" => Ok(Existing::Changed),
@@ -193,23 +192,6 @@ fn existing(text: &str) -> Result<Existing, &'static str> {
 
 /// The exit status if not everything is on all hosts, which has been reported.
 const INCOMPLETE: u8 = 5;
-
-/// The receiver that a remote shell starts.
-pub fn receive(arguments: &ReceiverArguments) -> anyhow::Result<u8> {
-    if arguments.hello {
-        emit(None, &format!("{HELLO}\n"))?;
-        return Ok(0);
-    }
-    let stopper = Stopper::default();
-    stop_on_signals(&stopper)?;
-    let is_complete = treecast_copy::receive(BufReader::new(io::stdin()), io::stdout(), &stopper)?;
-    Ok(if is_complete { 0 } else { INCOMPLETE })
-}
-
-fn stop_on_signals(stopper: &Stopper) -> anyhow::Result<()> {
-    let stopper = stopper.clone();
-    ctrlc::set_handler(move || stopper.stop()).context("cannot install signal handlers")
-}
 
 /// How long a copy that was stopped may take to end: it also waits for the disk and the kernel, which may not answer.
 const STOP_TIMEOUT: Duration = Duration::from_millis(1_700);
@@ -282,6 +264,9 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     Ok(if report.is_complete() { 0 } else { INCOMPLETE })
 }
 
+/// How often a copy that waits looks whether it was stopped.
+const STOP_INTERVAL: Duration = Duration::from_millis(20);
+
 /// How long a host has to recover before it is tried again.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
@@ -301,7 +286,10 @@ fn copy_and_retry(
         }
         print_failures(&report);
         print_note(&format!("trying {} again ({number} of {retries})", hosts.join(", ")));
-        thread::sleep(RETRY_DELAY);
+        let until = Instant::now() + RETRY_DELAY;
+        while Instant::now() < until && !stopper.is_stopped() {
+            thread::sleep(STOP_INTERVAL);
+        }
         settings = CopySettings { hosts, into: Some(report.into), ..settings };
         report.update(copy(sources, &settings, stopper, tell)?);
     }
@@ -335,6 +323,7 @@ fn settings(arguments: &Arguments, to: Destination) -> anyhow::Result<CopySettin
     if let Some(bits) = arguments.rate {
         group.bytes_per_s_max = Some((bits / 8).max(1));
     }
+    let program = std::env::current_exe().context("this command has no path")?;
     Ok(CopySettings {
         hosts,
         to,
@@ -351,7 +340,8 @@ fn settings(arguments: &Arguments, to: Destination) -> anyhow::Result<CopySettin
         compression: arguments.compress,
         shell: RemoteShell::new(&arguments.shell),
         start_timeout: Duration::from_secs(arguments.connect_timeout.into()),
-        program: std::env::current_exe().context("this command has no path")?,
+        receiver: receiver_beside(&program),
+        program,
         keeps_program: !arguments.no_cache,
         bind: arguments.bind,
         ports: arguments.ports,
@@ -380,192 +370,14 @@ fn hosts(arguments: &Arguments, to: &Destination) -> anyhow::Result<Vec<String>>
     Ok(all)
 }
 
-/// The interval of progress lines where there is no terminal.
-const LINE_INTERVAL: Duration = Duration::from_secs(5);
+/// Where packages have the static receiver, seen from the directory of the command.
+const RECEIVER: &str = "../lib/treecast/treecast-receiver";
 
-/// How long hosts may take to start before a line names them.
-const AWAITED_DELAY: Duration = Duration::from_secs(1);
-
-/// The maximum number of hosts that this line names.
-const AWAITED_NAMES_MAX: usize = 5;
-
-/// The display while files are copied.
-struct Display {
-    bar: ProgressBar,
-    line_at: Instant,
-    /// When the awaited hosts are named.
-    awaited_at: Instant,
-}
-
-impl Display {
-    fn new(total: u64) -> Self {
-        let template =
-            "{decimal_bytes} of {decimal_total_bytes} {wide_bar} {decimal_bytes_per_sec}, ETA {eta}{msg}";
-        let bar = progress_bar(Some(total), template);
-        bar.set_message("; starting receivers");
-        Self { bar, line_at: Instant::now() + LINE_INTERVAL, awaited_at: Instant::now() + AWAITED_DELAY }
-    }
-
-    fn show(&mut self, progress: &Progress<'_>) {
-        if !progress.awaited.is_empty() {
-            self.show_awaited(&progress.awaited);
-            return;
-        }
-        // The length of standard input is not known.
-        self.bar.set_length(progress.total.max(progress.sent));
-        self.bar.set_position(progress.sent);
-        let mut message = match progress.slowest() {
-            Some((host, bytes)) if bytes < progress.total => {
-                format!("; slowest {host}: {}", DecimalBytes(bytes))
-            }
-            _ => String::new(),
-        };
-        if progress.failed > 0 {
-            message += &format!("; {} failed", progress.failed);
-        }
-        if messages().is_verbose {
-            for (host, bytes) in &progress.hosts {
-                let percent = bytes * 100 / progress.total.max(1);
-                message += &format!("\n  {host}: {} ({percent} %)", DecimalBytes(*bytes));
-            }
-        }
-        if !io::stderr().is_terminal() && Instant::now() >= self.line_at {
-            self.line_at = Instant::now() + LINE_INTERVAL;
-            let (sent, total) = (DecimalBytes(progress.sent), DecimalBytes(progress.total));
-            message.split('\n').enumerate().for_each(|(number, line)| {
-                print_note(&if number == 0 { format!("{sent} of {total}{line}") } else { line.into() });
-            });
-        }
-        self.bar.set_message(message);
-    }
-
-    fn show_awaited(&mut self, hosts: &[&str]) {
-        let names = hosts.iter().take(AWAITED_NAMES_MAX).copied().collect::<Vec<_>>().join(", ");
-        let others = hosts.len().saturating_sub(AWAITED_NAMES_MAX);
-        let others = if others > 0 { format!(" and {others} others") } else { String::new() };
-        let message = format!("waiting for {names}{others} to start");
-        self.bar.set_message(format!("; {message}"));
-        if self.bar.is_hidden() && Instant::now() >= self.awaited_at {
-            self.awaited_at = Instant::now() + LINE_INTERVAL;
-            print_note(&message);
-        }
-    }
-
-    fn end(&self) {
-        self.bar.finish_and_clear();
-    }
-}
-
-fn print_failures(report: &Report) {
-    for (path, why) in &report.left_out {
-        print_message(&format!("{}: {why}", path.display()));
-    }
-    for HostReport { host, outcome, .. } in &report.hosts {
-        match outcome {
-            Outcome::Complete => {}
-            Outcome::Incomplete { failures, count } => {
-                for failure in failures {
-                    print_message(&format!("{host}: {failure}"));
-                }
-                let others = count.saturating_sub(failures.len() as u64);
-                if others > 0 {
-                    print_message(&format!("{host}: {others} others"));
-                }
-            }
-            Outcome::Failed(why) => print_message(&format!("{host}: {why}")),
-        }
-    }
-}
-
-fn summary(report: &Report) -> String {
-    let hosts = report.hosts.len();
-    let complete = report.hosts.iter().filter(|host| host.outcome == Outcome::Complete).count();
-    let files = report.files.len();
-    let seconds = report.duration.as_secs_f64();
-    let rate = report.bytes as f64 / seconds / 1e6;
-    let kept: u64 = report.hosts.iter().map(|host| host.kept).sum();
-    let deleted: u64 = report.hosts.iter().map(|host| host.deleted).sum();
-    let kept_text = if kept > 0 { format!("; {kept} were there and kept") } else { String::new() };
-    let deleted_text = if deleted > 0 { format!("; {deleted} deleted") } else { String::new() };
-    let compressed_text = if report.stream_bytes < report.bytes {
-        format!("; compressed to {}", DecimalBytes(report.stream_bytes))
-    } else {
-        String::new()
-    };
-    let plural = if files == 1 { "" } else { "s" };
-    let hosts_text = if complete == hosts {
-        format!("{hosts} host{}", if hosts == 1 { "" } else { "s" })
-    } else {
-        format!("{complete} of {hosts} hosts")
-    };
-    if files == 0 && kept > 0 {
-        return format!("nothing to send to {hosts_text}{kept_text}{deleted_text}");
-    }
-    let bytes = DecimalBytes(report.bytes);
-    format!(
-        "{files} file{plural}, {bytes}, to {hosts_text} in {seconds:.1} s: {rate:.1} MB/s{compressed_text}{kept_text}{deleted_text}"
-    )
-}
-
-/// The files that would be copied and deleted, a line each.
-fn plan(report: &Report) -> String {
-    let mut text = String::new();
-    for Planned { source, length, hosts } in &report.planned {
-        let hosts = hosts.join(",");
-        let length = length.map(|length| format!(" ({})", DecimalBytes(length))).unwrap_or_default();
-        text += &format!("copy {}{length} to {hosts}\n", source.display());
-    }
-    for HostReport { host, deleted, deletions, .. } in &report.hosts {
-        for path in deletions {
-            text += &format!("delete {host}:{path}\n");
-        }
-        let others = deleted.saturating_sub(deletions.len() as u64);
-        if others > 0 {
-            text += &format!("delete {others} others on {host}\n");
-        }
-    }
-    text
-}
-
-fn summary_of_plan(report: &Report) -> String {
-    let bytes: u64 = report.planned.iter().filter_map(|planned| planned.length).sum();
-    let deleted: u64 = report.hosts.iter().map(|host| host.deleted).sum();
-    let (sources, bytes) = (report.planned.len(), DecimalBytes(bytes));
-    format!("nothing was changed: {sources} to be copied, {bytes}; {deleted} to be deleted")
-}
-
-fn in_json(report: &Report) -> serde_json::Value {
-    let hosts = report.hosts.iter().map(|host| {
-        let HostReport { host, outcome, files, kept, deleted, deletions } = host;
-        match outcome {
-            Outcome::Complete => json!({
-                "host": host, "state": "complete", "files": files, "kept": kept, "deleted": deleted,
-                "deletions": deletions,
-            }),
-            Outcome::Incomplete { failures, count } => json!({
-                "host": host, "state": "incomplete", "files": files, "kept": kept, "deleted": deleted,
-                "failures": failures, "failure_count": count,
-            }),
-            Outcome::Failed(why) => json!({"host": host, "state": "failed", "why": why}),
-        }
-    });
-    let files = report.files.iter().map(
-        |file| json!({"source": file.source.display().to_string(), "bytes": file.length, "blake3": file.hash_text()}),
-    );
-    let planned = report.planned.iter().map(|planned| {
-        let Planned { source, length, hosts } = planned;
-        json!({"source": source.display().to_string(), "bytes": length, "hosts": hosts})
-    });
-    let left_out =
-        report.left_out.iter().map(|(path, why)| json!({"source": path.display().to_string(), "why": why}));
-    json!({
-        "complete": report.is_complete(),
-        "bytes": report.bytes,
-        "stream_bytes": report.stream_bytes,
-        "seconds": report.duration.as_secs_f64(),
-        "files": files.collect::<Vec<_>>(),
-        "planned": planned.collect::<Vec<_>>(),
-        "left_out": left_out.collect::<Vec<_>>(),
-        "hosts": hosts.collect::<Vec<_>>(),
-    })
+/// The static receiver that is installed beside a command, if there is one of this version.
+fn receiver_beside(command: &Path) -> Option<PathBuf> {
+    let path = command.parent()?.join(RECEIVER);
+    let mut asked = Command::new(&path);
+    asked.args(["copy-receiver", "--hello"]).stdin(Stdio::null()).stderr(Stdio::null());
+    let said = asked.output().ok()?.stdout;
+    (said.trim_ascii() == HELLO.as_bytes()).then_some(path)
 }

@@ -1,24 +1,21 @@
 //! The host that copies.
 
+mod hearing;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::mpsc::{
-    Receiver, RecvTimeoutError, Sender as ChannelSender, SyncSender, channel, sync_channel,
-};
+use std::sync::mpsc::{Receiver, Sender as ChannelSender, SyncSender, channel, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use fixedbitset::FixedBitSet;
-use treecast_node::{
-    Group, GroupId, GroupSettings, Lost, MemberLoss, Node, NodeError, PortRange, draw_token,
-};
-use treecast_remote::RemoteShell;
+use treecast_node::{Group, GroupId, GroupSettings, Node, NodeError, draw_token};
 
 use crate::chunks::{Compared, Lacking};
 use crate::compression::Compressor;
-use crate::control::{Existing, Request, Response, Writing, node_settings};
+use crate::control::{Existing, Request, Writing, node_settings};
 use crate::host::{Host, Listener, News, Ranges};
 use crate::program::Program;
 use crate::receiver::local_address;
@@ -28,62 +25,7 @@ use crate::start::{Starts, start_all};
 use crate::stopper::Stopper;
 use crate::stream::StreamDigest;
 use crate::worker::Worker;
-use crate::{CopyError, Destination, HostReport, Kind, Outcome, Planned, Report, Sources};
-
-/// How receivers are started, and how the group is made.
-#[derive(Debug, Clone)]
-pub struct CopySettings {
-    /// The hosts, by names for the remote shell, such as `node01` or `admin@node01`.
-    pub hosts: Vec<String>,
-    /// Where files go on each of them.
-    pub to: Destination,
-    /// Whether files go into the destination, as in an earlier copy; otherwise that follows from what is there.
-    pub into: Option<bool>,
-    /// How they are written there.
-    pub writing: Writing,
-    /// Whether hosts are asked what they have, so that it is not sent: chunks of files that are replaced, and of parts.
-    pub compares: bool,
-    /// Whether files are compared by the hashes of their contents, and not by their lengths and times of modification.
-    pub compares_hashes: bool,
-    /// The level of zstd, one of [`LEVELS`](crate::LEVELS), if messages are compressed.
-    pub compression: Option<i32>,
-    /// How receivers are started.
-    pub shell: RemoteShell,
-    /// How long a host may do nothing while its receiver is started; then the others start without it.
-    pub start_timeout: Duration,
-    /// The path of the command that is a receiver with the argument `copy-receiver`, and then calls [`receive`](crate::receive).
-    pub program: PathBuf,
-    /// Whether hosts that do not have the command keep it for the next copy, in the user's cache.
-    pub keeps_program: bool,
-    /// This host's address towards the others; without one that by which packets to the first of them go.
-    pub bind: Option<IpAddr>,
-    /// The ports of which each host takes the first free one; without them the system chooses.
-    pub ports: Option<PortRange>,
-    /// The group's settings; members, token and expected length are the copy's own.
-    pub group: GroupSettings,
-}
-
-/// How far a copy is.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Progress<'a> {
-    /// The bytes of files that were sent, of all.
-    pub sent: u64,
-    /// All bytes.
-    pub total: u64,
-    /// The hosts with what each has written; none that has failed.
-    pub hosts: Vec<(&'a str, u64)>,
-    /// The hosts that have failed, or have not started.
-    pub failed: usize,
-    /// The hosts whose receivers are being started.
-    pub awaited: Vec<&'a str>,
-}
-
-impl Progress<'_> {
-    /// The host that has written the least.
-    pub fn slowest(&self) -> Option<(&str, u64)> {
-        self.hosts.iter().copied().min_by_key(|&(_, bytes)| bytes)
-    }
-}
+use crate::{CopyError, CopySettings, Destination, Kind, Planned, Progress, Report, Sources};
 
 /// A window of 0.4 MB keeps a link of some Gb/s busy, and does not outgrow the queues of switches before slow ones: measured with 256,
 /// 512 and 1,024 slots over links of 200 Mb/s and over those of a lab without limits.
@@ -100,12 +42,6 @@ const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 
 /// How long receivers have to remove what is not complete when the copy is stopped.
 const STOP_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// How long a receiver that says nothing is waited for once all was sent. It says each half second how far it is.
-const SILENCE_MAX: Duration = Duration::from_secs(30);
-
-/// The same for one that the group has lost.
-const LOST_SILENCE_MAX: Duration = Duration::from_secs(2);
 
 /// Copies sources to all hosts. Hosts that fail, at any time, are in the report, and the others get everything.
 ///
@@ -197,12 +133,15 @@ impl Copy {
         }
         let open = Request::Open { root, ports: settings.ports, destination, writing };
         let CopySettings { shell, program: path, start_timeout: timeout, .. } = settings;
-        let program = Program::new(path, settings.keeps_program)
-            .map_err(|why| CopyError::Program { path: path.clone(), why })?;
-        let starts = Starts { shell, program: Arc::new(program), open, timeout: *timeout };
+        let sent = settings.receiver.as_ref().unwrap_or(path);
+        let program = Program::new(path, sent, settings.keeps_program)
+            .map_err(|why| CopyError::Program { path: sent.clone(), why })?;
+        let program = Arc::new(program);
+        let starts = Starts { shell, program: Arc::clone(&program), open, timeout: *timeout };
         let started = start_all(names, &starts, stopper, &mut |awaited, failed| {
             let awaited = awaited.iter().map(|&number| names[number].as_str()).collect();
-            tell(&Progress { sent: 0, total: sources.bytes, hosts: Vec::new(), failed, awaited });
+            let (total, upload) = (sources.bytes, program.upload());
+            tell(&Progress { sent: 0, total, hosts: Vec::new(), failed, awaited, upload });
         });
         let hosts: Vec<Host> =
             names.iter().zip(started).map(|(name, worker)| Host::new(name, worker)).collect();
@@ -522,96 +461,6 @@ impl Copy {
                 Err(error) => return Err(error.into()),
             }
         }
-    }
-
-    /// Takes news of receivers and of the group, and tells how far the copy is.
-    fn look_around(
-        &mut self,
-        group: &Group,
-        timeout: Duration,
-        sent: u64,
-        total: u64,
-        tell: &mut dyn FnMut(&Progress<'_>),
-    ) {
-        self.hear(timeout);
-        self.hear_losses(&group.losses());
-        tell(&self.progress(sent, total));
-    }
-
-    /// Waits until all receivers have written everything, or are silent.
-    fn wait_for_all(&mut self, total: u64, tell: &mut dyn FnMut(&Progress<'_>)) {
-        let since = Instant::now();
-        while self.hosts.iter().any(Host::is_alive) && !self.stopper.is_stopped() {
-            self.hear(PROGRESS_INTERVAL);
-            tell(&self.progress(total, total));
-            for host in self.hosts.iter_mut().filter(|host| host.is_alive()) {
-                let (until, why) = match &host.lost {
-                    Some(why) => (LOST_SILENCE_MAX, why.clone()),
-                    None => (SILENCE_MAX, format!("it was silent for {} s", SILENCE_MAX.as_secs())),
-                };
-                if host.heard.max(since).elapsed() > until {
-                    host.fail(why);
-                }
-            }
-        }
-    }
-
-    /// Takes what receivers have said; waits for the first of it.
-    fn hear(&mut self, timeout: Duration) {
-        let mut next = self.news.recv_timeout(timeout);
-        while let Ok((number, said)) = next {
-            let host = &mut self.hosts[number];
-            host.heard = Instant::now();
-            match said {
-                Ok(Response::Progress { bytes }) => host.bytes = bytes,
-                Ok(Response::Lacking { ranges }) => host.lacking = Some(ranges),
-                Ok(Response::Done { stream, .. }) if stream != self.digest.finish() => {
-                    host.fail("it has received another stream than was sent".into());
-                }
-                Ok(Response::Done {
-                    files,
-                    kept,
-                    deleted,
-                    deletions,
-                    failures,
-                    failure_count: count,
-                    stream: _,
-                }) => {
-                    let outcome =
-                        if count == 0 { Outcome::Complete } else { Outcome::Incomplete { failures, count } };
-                    let name = host.name.clone();
-                    host.end(HostReport { host: name, outcome, files, kept, deleted, deletions });
-                }
-                Ok(Response::Failed { why }) => host.fail(why),
-                Ok(_) => host.fail("it answers another request".into()),
-                Err(why) => {
-                    let explain = |worker: &Worker| worker.explain(std::io::Error::other(why)).to_string();
-                    let why = host.lost.take().or_else(|| host.worker.as_ref().map(explain));
-                    host.fail(why.unwrap_or_default());
-                }
-            }
-            next = self.news.try_recv().map_err(|_| RecvTimeoutError::Timeout);
-        }
-    }
-
-    /// Notes members that the group has lost. Their receivers may still say why they have left.
-    fn hear_losses(&mut self, all: &[Lost]) {
-        // One that was evicted has ended, and the end of its responses says how.
-        for lost in all.iter().filter(|lost| lost.loss != MemberLoss::Evicted) {
-            let of_member = |host: &&mut Host| host.member == lost.member as usize;
-            if let Some(host) = self.hosts.iter_mut().find(of_member).filter(|host| host.lost.is_none()) {
-                host.lost = Some(lost.loss.to_string());
-                host.close();
-            }
-        }
-    }
-
-    fn progress(&self, sent: u64, total: u64) -> Progress<'_> {
-        let alive = self.hosts.iter().filter(|host| host.report.is_none());
-        let hosts: Vec<(&str, u64)> = alive.map(|host| (host.name.as_str(), host.bytes)).collect();
-        let has_failed = |host: &&Host| matches!(&host.report, Some(report) if matches!(report.outcome, Outcome::Failed(_)));
-        let failed = self.hosts.iter().filter(has_failed).count();
-        Progress { sent, total, hosts, failed, awaited: Vec::new() }
     }
 }
 

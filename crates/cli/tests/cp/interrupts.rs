@@ -1,0 +1,105 @@
+//! Copies that are interrupted.
+
+use std::fs;
+use std::io::Read;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::hosts::{Hosts, noise, text};
+use crate::{receiver_of, signal, wait_for_part};
+
+/// A copy ends within 2 s; the rest is for a busy machine.
+const END_MAX: Duration = Duration::from_secs(4);
+
+/// Interrupts a copy, and returns what it has said.
+fn interrupted(running: Child, signal: &str) -> String {
+    let since = Instant::now();
+    let kill = ["-s", signal, &running.id().to_string()];
+    assert!(Command::new("kill").args(kill).status().unwrap().success());
+    let output = running.wait_with_output().unwrap();
+    let (said, time) = (text(&output), since.elapsed());
+    assert!(time < END_MAX, "{time:?}: {said}");
+    assert!(output.status.code() == Some(5) && said.contains("interrupted"), "{said}");
+    said
+}
+
+#[test]
+fn signals_end_a_copy_whose_hosts_hang() {
+    for signal in ["INT", "TERM"] {
+        let hosts = Hosts::with_prologue(&["a", "b"], "touch begun; sleep 60; touch late; exit");
+        fs::write(hosts.path("file"), "contents").unwrap();
+        let running = hosts.command(&["file", "a,b:"]).stderr(Stdio::piped()).spawn().unwrap();
+        let until = Instant::now() + Duration::from_secs(20);
+        while !hosts.path("b/begun").exists() && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        interrupted(running, signal);
+        assert!(!hosts.path("b/late").exists(), "the shells are not waited for");
+    }
+}
+
+#[test]
+fn nothing_incomplete_is_left_after_an_interrupt() {
+    let hosts = Hosts::new(&["a", "b"]);
+    fs::write(hosts.path("long"), noise(8_000_000, 3)).unwrap();
+    let mut command = hosts.command(&["--rate", "16mbit", "long", "a,b:"]);
+    let mut running = command.stderr(Stdio::piped()).spawn().unwrap();
+    wait_for_part(&hosts.path("a"));
+    assert!(Command::new("kill").arg(running.id().to_string()).status().unwrap().success());
+    let mut said = String::new();
+    running.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    assert_eq!(running.wait().unwrap().code(), Some(5), "{said}");
+    assert!(said.contains("interrupted"), "{said}");
+    assert_eq!(hosts.list("a"), [""; 0]);
+    assert_eq!(hosts.list("b"), [""; 0]);
+}
+
+/// A host asks for the command and then takes no byte of it.
+#[test]
+fn an_interrupt_ends_an_upload() {
+    let hosts = Hosts::with_prologue(
+        &["a"],
+        "echo '{\"Missing\":{\"has_gzip\":false}}'; touch begun; sleep 60; exit",
+    );
+    fs::write(hosts.path("file"), "contents").unwrap();
+    let running = hosts.command(&["file", "a:"]).stderr(Stdio::piped()).spawn().unwrap();
+    wait_for(|| hosts.path("a/begun").exists());
+    std::thread::sleep(Duration::from_millis(200));
+    interrupted(running, "INT");
+}
+
+#[test]
+fn an_interrupt_ends_a_copy_whose_receiver_is_stopped() {
+    let hosts = Hosts::new(&["a", "b"]);
+    fs::write(hosts.path("long"), noise(8_000_000, 3)).unwrap();
+    let mut command = hosts.command(&["--rate", "16mbit", "long", "a,b:"]);
+    let running = command.stderr(Stdio::piped()).spawn().unwrap();
+    wait_for_part(&hosts.path("b"));
+    signal("STOP", &receiver_of(&hosts, "b"));
+    interrupted(running, "INT");
+    assert_eq!(hosts.list("a"), [""; 0]);
+}
+
+#[test]
+fn an_interrupt_ends_the_wait_before_another_attempt() {
+    let hosts = Hosts::with_prologue(&["a"], "touch tried; exit 9");
+    fs::write(hosts.path("file"), "contents").unwrap();
+    let mut command = hosts.command(&["--retry", "100", "file", "a:"]);
+    let mut running = command.stderr(Stdio::piped()).spawn().unwrap();
+    let mut said = Vec::new();
+    let errors = running.stderr.as_mut().unwrap();
+    while !String::from_utf8_lossy(&said).contains("trying a again (1 of 100)") {
+        let mut byte = [0];
+        errors.read_exact(&mut byte).unwrap();
+        said.extend(byte);
+    }
+    interrupted(running, "INT");
+}
+
+fn wait_for(mut is_so: impl FnMut() -> bool) {
+    let until = Instant::now() + Duration::from_secs(20);
+    while !is_so() {
+        assert!(Instant::now() < until, "nothing has happened for 20 s");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
