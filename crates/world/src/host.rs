@@ -1,7 +1,9 @@
 //! A host of a world: its node, the memory of its slots, and its applications.
 
+mod application;
 mod fast_path;
 mod kernel;
+mod streams;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -9,17 +11,17 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use treecast_proto::{
-    Carrier, Challenge, CreateGroup, Ending, Event, GroupId, Input, Integrity, MemberId, Nanoseconds,
-    Offload, Output, Piece, Protocol, Sequence, SessionId, Settings, Store, StreamChange, Trace, Transmit,
-    TransmitPayload, Transport, is_forward_due, is_wake_due,
+    Carrier, CreateGroup, Event, GroupId, Input, Integrity, MemberId, Nanoseconds, Offload, Output, Protocol,
+    SessionId, Settings, Store, Trace, Transmit, TransmitPayload,
 };
-use treecast_wire::{Keys, View};
+use treecast_wire::View;
 
+use self::application::Application;
 use self::kernel::Kernel;
 pub use self::kernel::{Alarm, Offer};
 use crate::attacker::Packet;
 use crate::oracle::{EndedReader, Oracle, ReaderId};
-use crate::scenario::{GroupScenario, Scenario, Waiting, group_key, session};
+use crate::scenario::{Scenario, group_key, session};
 
 /// A host.
 #[derive(Debug)]
@@ -62,42 +64,19 @@ pub enum Action {
     Wait(Option<Nanoseconds>),
 }
 
-/// The application of a group at a host.
-#[derive(Debug)]
-struct Application {
-    slots: u32,
-    memory: Vec<Vec<u8>>,
-    offload: Offload,
-    is_root: bool,
-    has_left: bool,
-    ended: Option<Ending>,
-    /// Whether it is no initial member, or was one before a restart.
-    joined_late: bool,
-    /// How often this host has joined in this life, from 0.
-    join: u32,
-    /// Its session, once it has its place.
-    session: Option<u32>,
-    /// The packet that it begins with.
-    start: Sequence,
-    /// At the root, the next piece to queue.
-    message: u32,
-    offset: u64,
-    /// The next packet to queue, or to read.
-    queued: Sequence,
-    /// While it sleeps: the end of the packets, or at the root of those that have left their slots, that its node has looked at.
-    asleep_at: Option<Sequence>,
-    /// Its last pause between checks.
-    idle: Nanoseconds,
-    rest_until: Nanoseconds,
-    /// With offload `host` or `assisted`, all packets before this one have been forwarded.
-    forwarded: Sequence,
-}
-
 /// The size of the socket buffer of a paused host, in datagrams.
 const WAITING_MAX: u32 = 200;
 
 fn address(host: usize) -> SocketAddr {
     SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, host as u8 + 1)), 7_000)
+}
+
+/// The host at an address; `None` if no host can have it.
+fn host_at(address: SocketAddr) -> Option<usize> {
+    match address.ip() {
+        IpAddr::V4(ip) => usize::from(ip.octets()[3]).checked_sub(1),
+        IpAddr::V6(_) => None,
+    }
 }
 
 fn multicast_address(group: u32) -> SocketAddr {
@@ -108,9 +87,6 @@ fn multicast_address(group: u32) -> SocketAddr {
 fn life_of(SessionId(bytes): SessionId) -> u32 {
     u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
 }
-
-/// How often a host joins the sessions of a group, at most.
-const JOINS_MAX: u32 = 3;
 
 fn settings() -> Settings {
     Settings { join_timeout: Nanoseconds::from_ms(5_000), ..Settings::default() }
@@ -202,14 +178,16 @@ impl Host {
         }
     }
 
-    /// Records its inputs from now on, after those of earlier lives. They are those of the protocol alone: no group is handed off.
+    /// Records its inputs from now on, after those of earlier lives. They are those of the protocol
+    /// alone: no group is handed off.
     pub fn record_inputs(&mut self, mut traces: Vec<Trace>) {
         self.kernel.disable();
         traces.push(Trace::new(address(self.number), settings()));
         self.traces = Some(traces);
     }
 
-    /// Gives the node an input, at the time of its own clock; `payload` is that of a packet to queue.
+    /// Gives the node an input, at the time of its own clock; `payload` is that of a packet to
+    /// queue.
     fn ask(&mut self, now: Nanoseconds, input: Input<'static>, payload: &[u8]) -> Result<(), String> {
         if let Some(group) = input.group() {
             self.reclaim(now, group)?;
@@ -288,7 +266,8 @@ impl Host {
         Ok(true)
     }
 
-    /// Creates or joins a group at the start of a life, if it is an initial member; returns whether it is.
+    /// Creates or joins a group at the start of a life, if it is an initial member; returns whether
+    /// it is.
     pub fn enter(
         &mut self,
         now: Nanoseconds,
@@ -367,97 +346,6 @@ impl Host {
         Ok(())
     }
 
-    /// A packet comes on the stream to the parent.
-    pub fn record(
-        &mut self,
-        now: Nanoseconds,
-        parent: usize,
-        bytes: &[u8],
-        scenario: &Scenario,
-        oracle: &mut Oracle,
-    ) -> Result<(), String> {
-        let now = self.time(now);
-        let (header, payload) = bytes.split_first_chunk().ok_or("a record without a header")?;
-        let input = Input::Record { from: address(parent), header, payload };
-        self.protocol.handle(now, input).map_err(|error| error.to_string())?;
-        while let Some(output) = self.protocol.poll_local() {
-            match output {
-                Output::Store(store) => self.store(&store, bytes)?,
-                Output::Event(event) => self.handle_event(&event, scenario, oracle)?,
-                Output::Transmit(_) | Output::Timeout(_) => {
-                    return Err("an output is not of a record".into());
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// The first packet of a stream comes from a child; returns whether the stream is taken.
-    pub fn attach(
-        &mut self,
-        now: Nanoseconds,
-        child: usize,
-        challenge: Challenge,
-        bytes: &[u8],
-    ) -> Result<bool, String> {
-        let input = Input::Attach { stream: 0, from: address(child).ip(), challenge, bytes };
-        self.protocol.handle(self.time(now), input).map_err(|error| error.to_string())?;
-        match self.protocol.poll_local() {
-            Some(Output::Event(Event::Attached { child, .. })) => Ok(child.is_some()),
-            other => Err(format!("no answer to a stream, but {other:?}")),
-        }
-    }
-
-    /// The stream of a child has changed.
-    pub fn change_stream(
-        &mut self,
-        now: Nanoseconds,
-        group: u32,
-        child: usize,
-        change: StreamChange,
-    ) -> Result<(), String> {
-        let group = GroupId(group);
-        let Some((_, addresses)) = self.protocol.neighbours(group) else { return Ok(()) };
-        let children: Vec<MemberId> = self.protocol.children(group).collect();
-        let place = addresses.iter().position(|&known| known == address(child));
-        let Some(&child) = place.and_then(|place| children.get(place)) else { return Ok(()) };
-        let now = self.time(now);
-        self.ask(now, Input::Stream { group, child, change }, &[])
-    }
-
-    /// The hosts of the parents to which this node has to open streams, by group.
-    pub fn stream_parents(&self) -> Vec<(u32, Option<usize>)> {
-        let host_of = |address: SocketAddr| match address.ip() {
-            IpAddr::V4(ip) => usize::from(ip.octets()[3]).checked_sub(1),
-            IpAddr::V6(_) => None,
-        };
-        let parent = |&group: &u32| (group, self.protocol.stream_parent(GroupId(group)).and_then(host_of));
-        self.groups.keys().map(parent).collect()
-    }
-
-    /// The packet that opens a stream.
-    pub fn attach_packet(&self, group: u32, challenge: Challenge) -> Option<Vec<u8>> {
-        self.protocol.attach_packet(GroupId(group), challenge).map(|bytes| bytes.to_vec())
-    }
-
-    /// Whether a child of this node on that host has a stream.
-    pub fn has_stream_of(&self, group: u32, host: usize) -> bool {
-        let group = GroupId(group);
-        let Some((_, addresses)) = self.protocol.neighbours(group) else { return false };
-        let mut children = self.protocol.children(group).zip(addresses);
-        children.any(|(child, known)| known == address(host) && self.protocol.has_stream(group, child))
-    }
-
-    /// The host of a child of this node.
-    pub fn child_host(&self, group: u32, child: MemberId) -> Option<usize> {
-        let (_, addresses) = self.protocol.neighbours(GroupId(group))?;
-        let place = self.protocol.children(GroupId(group)).position(|known| known == child)?;
-        match addresses.get(place)?.ip() {
-            IpAddr::V4(ip) => usize::from(ip.octets()[3]).checked_sub(1),
-            IpAddr::V6(_) => None,
-        }
-    }
-
     fn store(&mut self, store: &Store, datagram: &[u8]) -> Result<(), String> {
         let application =
             self.groups.get_mut(&store.group.0).ok_or("a packet is stored of a group that is not here")?;
@@ -516,11 +404,7 @@ impl Host {
             return Ok(Action::Multicast { bytes });
         }
         // Forgers with the token may name addresses that no host has.
-        let host = match to.ip() {
-            IpAddr::V4(ip) => usize::from(ip.octets()[3]).checked_sub(1),
-            IpAddr::V6(_) => None,
-        };
-        let to = host.unwrap_or(usize::MAX);
+        let to = host_at(to).unwrap_or(usize::MAX);
         Ok(match carrier {
             Carrier::Datagram => Action::Send { to, bytes },
             Carrier::Stream(_) => {
@@ -591,231 +475,12 @@ impl Host {
                     self.number
                 ));
             }
-            // An attacker that has the token can send a member a table with another number of slots.
+            // An attacker that has the token can send a member a table with another number of
+            // slots.
             if slots != scenario.groups[group as usize].slots && !oracle.is_misled(group) {
                 return Err(format!("host {} has other slots in group {group}", self.number));
             }
         }
         Ok(())
-    }
-
-    /// Runs the application; returns the pause before its next check, or `None` if it is done.
-    pub fn work(
-        &mut self,
-        now: Nanoseconds,
-        group: u32,
-        scenario: &Scenario,
-        oracle: &mut Oracle,
-    ) -> Result<Option<Nanoseconds>, String> {
-        let setting = &scenario.groups[group as usize];
-        let Some(application) = self.groups.get(&group) else { return Ok(None) };
-        if application.ended.is_some() {
-            let pause = Nanoseconds::from_ms(1);
-            return Ok(self.join_again(now, group, scenario, oracle)?.then_some(pause));
-        }
-        let (is_root, queued) = (application.is_root, application.queued);
-        if is_root {
-            self.write(now, group, scenario, oracle)?;
-        } else if now >= self.reads_from {
-            self.read(now, group, scenario, oracle)?;
-        }
-        if setting.waiting == Waiting::Sleeps {
-            return self.pause_or_sleep(now, group, setting);
-        }
-        let pause_max = if is_root { 100_000 } else { setting.read_pause_max.0 };
-        let pause = Nanoseconds(self.random.random_range(1_000..=pause_max));
-        let application = self.groups.get_mut(&group).ok_or("no such group")?;
-        // The pause grows while there is nothing to do.
-        application.idle =
-            if application.queued == queued { Nanoseconds(application.idle.0 * 2) } else { pause };
-        application.idle = application.idle.max(pause).min(Nanoseconds::from_ms(5));
-        Ok(Some(application.idle))
-    }
-
-    /// The pause of an application that sleeps while it has nothing to do; `None` if it sleeps.
-    fn pause_or_sleep(
-        &mut self,
-        now: Nanoseconds,
-        group: u32,
-        setting: &GroupScenario,
-    ) -> Result<Option<Nanoseconds>, String> {
-        let readable = self.readable(GroupId(group));
-        let freed = self.freed(GroupId(group));
-        let application = self.groups.get_mut(&group).ok_or("no such group")?;
-        let until = if application.is_root { application.rest_until } else { self.reads_from };
-        if now < until {
-            return Ok(Some(until.since(now)));
-        }
-        let seen = if application.is_root { freed } else { readable.map(|(_, end)| end) };
-        let seen = seen.unwrap_or(application.queued);
-        if !application.is_root && application.queued != seen {
-            return Ok(Some(Nanoseconds(self.random.random_range(1_000..=setting.read_pause_max.0))));
-        }
-        application.asleep_at = Some(seen);
-        Ok(None)
-    }
-
-    /// The sleeping applications that the node wakes, as an engine does: for free slots, the end of a message, much to read or to forward,
-    /// and the end of the group.
-    pub fn wake_applications(&mut self) -> Vec<u32> {
-        let Self { protocol, groups, kernel, .. } = self;
-        let woken = groups.iter_mut().filter_map(|(&group, application)| {
-            let id = GroupId(group);
-            let is_woken = kernel.woken.remove(&group);
-            let seen = application.asleep_at?;
-            let (now, is_due) = if kernel.runs(id) {
-                (seen, false)
-            } else if application.is_root {
-                let freed = protocol.freed(id).unwrap_or(seen);
-                (freed, freed != seen)
-            } else {
-                let Application { offload, queued, slots, .. } = *application;
-                // A member that gets its place begins there.
-                let seen = seen.max(queued);
-                let end = protocol.readable(id).map_or(seen, |(_, end)| end);
-                let mut new = seen.until(end);
-                let has_end = new.any(|packet| protocol.piece(id, packet).is_some_and(Piece::is_last));
-                (end, has_end || is_wake_due(offload, queued, end, slots))
-            };
-            let is_woken = is_woken || is_due || application.ended.is_some();
-            application.asleep_at = (!is_woken).then_some(now);
-            is_woken.then_some(group)
-        });
-        woken.collect()
-    }
-
-    /// The root queues as many packets as there is room for.
-    fn write(
-        &mut self,
-        now: Nanoseconds,
-        group: u32,
-        scenario: &Scenario,
-        oracle: &mut Oracle,
-    ) -> Result<(), String> {
-        let time = self.time(now);
-        let id = GroupId(group);
-        let setting = &scenario.groups[group as usize];
-        let (life, messages) = (self.life, scenario.messages(group, self.life));
-        let has_crcs = setting.transport.has_crcs(Integrity::default());
-        let keys = group_key(scenario, group).session_keys(session(life), setting.authentication);
-        let keys = Keys { has_crcs, ..keys };
-        while self.room(id) > 0 {
-            let application = self.groups.get_mut(&group).ok_or("no such group")?;
-            if now < application.rest_until {
-                break;
-            }
-            let Some(&message_length) = messages.get(application.message as usize) else {
-                oracle.close(group, life);
-                return self.ask(time, Input::Close { group: id }, &[]);
-            };
-            let (message, offset) = (application.message, application.offset);
-            let length = (message_length - offset).min(u64::from(setting.payload_bytes_max));
-            let bytes: Vec<u8> =
-                (offset..offset + length).map(|place| oracle.byte(group, life, message, place)).collect();
-            let checksum = keys.data_checksum(application.queued, &bytes);
-            let piece = Piece { message, offset, length: length as u32, message_length, checksum };
-            let slot = application.queued.0 & (application.slots - 1);
-            application.memory[slot as usize].clone_from(&bytes);
-            if !self.send_by_kernel(time, id, piece)? {
-                self.ask(time, Input::Queue { group: id, piece }, &bytes)?;
-            }
-            let application = self.groups.get_mut(&group).ok_or("no such group")?;
-            application.queued += 1;
-            application.offset += length;
-            if piece.is_last() {
-                (application.message, application.offset) = (message + 1, 0);
-                application.rest_until = now + Nanoseconds(self.random.random_range(0..=setting.pause_max.0));
-            }
-            let queued = application.queued;
-            self.forward(time, id, queued, piece.is_last())?;
-            if setting.transport == Transport::Streams && piece.is_last() && self.random.random_bool(0.3) {
-                self.ask(time, Input::Flush { group: id }, &[])?;
-            }
-        }
-        Ok(())
-    }
-
-    /// A reader reads some packets.
-    fn read(
-        &mut self,
-        now: Nanoseconds,
-        group: u32,
-        scenario: &Scenario,
-        oracle: &mut Oracle,
-    ) -> Result<(), String> {
-        let time = self.time(now);
-        let id = GroupId(group);
-        let Some((from, end)) = self.readable(id) else { return Ok(()) };
-        let most = self.random.random_range(1..=scenario.groups[group as usize].read_packets_max);
-        let upto = end.min(from + most);
-        for packet in from.until(upto) {
-            let piece = *self.piece(id, packet).ok_or("a packet to be read is not there")?;
-            let application = self.groups.get(&group).ok_or("no such group")?;
-            let slot = packet.0 & (application.slots - 1);
-            let bytes = &application.memory[slot as usize];
-            let begins_late = application.start != scenario.groups[group as usize].start;
-            let session = application.session.ok_or("a member reads that has no place")?;
-            oracle.read(scenario, self.reader(group), session, begins_late, &piece, bytes)?;
-            self.consume(time, id, packet + 1)?;
-            let application = self.groups.get_mut(&group).ok_or("no such group")?;
-            application.queued = packet + 1;
-            self.forward(time, id, packet + 1, piece.is_last())?;
-        }
-        Ok(())
-    }
-
-    /// With offload `host` or `assisted`, forwards complete messages, and parts of long ones.
-    fn forward(
-        &mut self,
-        now: Nanoseconds,
-        group: GroupId,
-        upto: Sequence,
-        is_whole: bool,
-    ) -> Result<(), String> {
-        let application = self.groups.get_mut(&group.0).ok_or("no such group")?;
-        let Application { offload, forwarded, slots, .. } = *application;
-        if !is_forward_due(offload, forwarded, upto, is_whole, slots) {
-            return Ok(());
-        }
-        application.forwarded = upto;
-        let turns: Vec<Option<MemberId>> = if application.offload == Offload::Host {
-            self.protocol.children(group).map(Some).collect()
-        } else {
-            vec![None]
-        };
-        for child in turns {
-            self.ask(now, Input::Forward { group, upto, child }, &[])?;
-        }
-        Ok(())
-    }
-}
-
-impl Application {
-    fn new(setting: &GroupScenario, is_root: bool, joined_late: bool) -> Self {
-        Self {
-            slots: setting.slots,
-            memory: vec![Vec::new(); setting.slots as usize],
-            offload: setting.offload,
-            is_root,
-            has_left: false,
-            ended: None,
-            joined_late,
-            join: 0,
-            session: None,
-            start: setting.start,
-            message: 0,
-            offset: 0,
-            queued: setting.start,
-            asleep_at: None,
-            idle: Nanoseconds::ZERO,
-            rest_until: Nanoseconds::ZERO,
-            forwarded: setting.start,
-        }
-    }
-    /// Whether it joins again: its session has ended without its root.
-    fn joins_again(&self, setting: &GroupScenario) -> bool {
-        let is_without_root = matches!(self.ended, Some(Ending::RootSilent(_) | Ending::RootRestarted));
-        let may_join = setting.is_repeated && !self.is_root && !self.has_left;
-        is_without_root && may_join && self.join + 1 < JOINS_MAX
     }
 }

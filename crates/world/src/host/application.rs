@@ -1,0 +1,271 @@
+//! The application of a group at a host, which writes or reads when it finds something to do.
+
+use rand::RngExt;
+use treecast_proto::{
+    Ending, GroupId, Input, Integrity, MemberId, Nanoseconds, Offload, Piece, Sequence, Transport,
+    is_forward_due, is_wake_due,
+};
+use treecast_wire::Keys;
+
+use super::Host;
+use crate::oracle::Oracle;
+use crate::scenario::{GroupScenario, Scenario, Waiting, group_key, session};
+
+/// The application of a group at a host.
+#[derive(Debug)]
+pub(super) struct Application {
+    pub slots: u32,
+    pub memory: Vec<Vec<u8>>,
+    pub offload: Offload,
+    pub is_root: bool,
+    pub has_left: bool,
+    pub ended: Option<Ending>,
+    /// Whether it is no initial member, or was one before a restart.
+    pub joined_late: bool,
+    /// How often this host has joined in this life, from 0.
+    pub join: u32,
+    /// Its session, once it has its place.
+    pub session: Option<u32>,
+    /// The packet that it begins with.
+    pub start: Sequence,
+    /// At the root, the next piece to queue.
+    pub message: u32,
+    pub offset: u64,
+    /// The next packet to queue, or to read.
+    pub queued: Sequence,
+    /// While it sleeps: the end of the packets, or at the root of those that have left their slots,
+    /// that its node has looked at.
+    pub asleep_at: Option<Sequence>,
+    /// Its last pause between checks.
+    pub idle: Nanoseconds,
+    pub rest_until: Nanoseconds,
+    /// With offload `host` or `assisted`, all packets before this one have been forwarded.
+    pub forwarded: Sequence,
+}
+
+/// How often a host joins the sessions of a group, at most.
+const JOINS_MAX: u32 = 3;
+
+impl Application {
+    pub fn new(setting: &GroupScenario, is_root: bool, joined_late: bool) -> Self {
+        Self {
+            slots: setting.slots,
+            memory: vec![Vec::new(); setting.slots as usize],
+            offload: setting.offload,
+            is_root,
+            has_left: false,
+            ended: None,
+            joined_late,
+            join: 0,
+            session: None,
+            start: setting.start,
+            message: 0,
+            offset: 0,
+            queued: setting.start,
+            asleep_at: None,
+            idle: Nanoseconds::ZERO,
+            rest_until: Nanoseconds::ZERO,
+            forwarded: setting.start,
+        }
+    }
+
+    /// Whether it joins again: its session has ended without its root.
+    pub fn joins_again(&self, setting: &GroupScenario) -> bool {
+        let is_without_root = matches!(self.ended, Some(Ending::RootSilent(_) | Ending::RootRestarted));
+        let may_join = setting.is_repeated && !self.is_root && !self.has_left;
+        is_without_root && may_join && self.join + 1 < JOINS_MAX
+    }
+}
+
+/// The work of the applications.
+impl Host {
+    /// Runs the application; returns the pause before its next check, or `None` if it is done.
+    pub fn work(
+        &mut self,
+        now: Nanoseconds,
+        group: u32,
+        scenario: &Scenario,
+        oracle: &mut Oracle,
+    ) -> Result<Option<Nanoseconds>, String> {
+        let setting = &scenario.groups[group as usize];
+        let Some(application) = self.groups.get(&group) else { return Ok(None) };
+        if application.ended.is_some() {
+            let pause = Nanoseconds::from_ms(1);
+            return Ok(self.join_again(now, group, scenario, oracle)?.then_some(pause));
+        }
+        let (is_root, queued) = (application.is_root, application.queued);
+        if is_root {
+            self.write(now, group, scenario, oracle)?;
+        } else if now >= self.reads_from {
+            self.read(now, group, scenario, oracle)?;
+        }
+        if setting.waiting == Waiting::Sleeps {
+            return self.pause_or_sleep(now, group, setting);
+        }
+        let pause_max = if is_root { 100_000 } else { setting.read_pause_max.0 };
+        let pause = Nanoseconds(self.random.random_range(1_000..=pause_max));
+        let application = self.groups.get_mut(&group).ok_or("no such group")?;
+        // The pause grows while there is nothing to do.
+        application.idle =
+            if application.queued == queued { Nanoseconds(application.idle.0 * 2) } else { pause };
+        application.idle = application.idle.max(pause).min(Nanoseconds::from_ms(5));
+        Ok(Some(application.idle))
+    }
+
+    /// The pause of an application that sleeps while it has nothing to do; `None` if it sleeps.
+    fn pause_or_sleep(
+        &mut self,
+        now: Nanoseconds,
+        group: u32,
+        setting: &GroupScenario,
+    ) -> Result<Option<Nanoseconds>, String> {
+        let readable = self.readable(GroupId(group));
+        let freed = self.freed(GroupId(group));
+        let application = self.groups.get_mut(&group).ok_or("no such group")?;
+        let until = if application.is_root { application.rest_until } else { self.reads_from };
+        if now < until {
+            return Ok(Some(until.since(now)));
+        }
+        let seen = if application.is_root { freed } else { readable.map(|(_, end)| end) };
+        let seen = seen.unwrap_or(application.queued);
+        if !application.is_root && application.queued != seen {
+            return Ok(Some(Nanoseconds(self.random.random_range(1_000..=setting.read_pause_max.0))));
+        }
+        application.asleep_at = Some(seen);
+        Ok(None)
+    }
+
+    /// The sleeping applications that the node wakes, as an engine does: for free slots, the end of
+    /// a message, much to read or to forward, and the end of the group.
+    pub fn wake_applications(&mut self) -> Vec<u32> {
+        let Self { protocol, groups, kernel, .. } = self;
+        let woken = groups.iter_mut().filter_map(|(&group, application)| {
+            let id = GroupId(group);
+            let is_woken = kernel.woken.remove(&group);
+            let seen = application.asleep_at?;
+            let (now, is_due) = if kernel.runs(id) {
+                (seen, false)
+            } else if application.is_root {
+                let freed = protocol.freed(id).unwrap_or(seen);
+                (freed, freed != seen)
+            } else {
+                let Application { offload, queued, slots, .. } = *application;
+                // A member that gets its place begins there.
+                let seen = seen.max(queued);
+                let end = protocol.readable(id).map_or(seen, |(_, end)| end);
+                let mut new = seen.until(end);
+                let has_end = new.any(|packet| protocol.piece(id, packet).is_some_and(Piece::is_last));
+                (end, has_end || is_wake_due(offload, queued, end, slots))
+            };
+            let is_woken = is_woken || is_due || application.ended.is_some();
+            application.asleep_at = (!is_woken).then_some(now);
+            is_woken.then_some(group)
+        });
+        woken.collect()
+    }
+
+    /// The root queues as many packets as there is room for.
+    fn write(
+        &mut self,
+        now: Nanoseconds,
+        group: u32,
+        scenario: &Scenario,
+        oracle: &mut Oracle,
+    ) -> Result<(), String> {
+        let time = self.time(now);
+        let id = GroupId(group);
+        let setting = &scenario.groups[group as usize];
+        let (life, messages) = (self.life, scenario.messages(group, self.life));
+        let has_crcs = setting.transport.has_crcs(Integrity::default());
+        let keys = group_key(scenario, group).session_keys(session(life), setting.authentication);
+        let keys = Keys { has_crcs, ..keys };
+        while self.room(id) > 0 {
+            let application = self.groups.get_mut(&group).ok_or("no such group")?;
+            if now < application.rest_until {
+                break;
+            }
+            let Some(&message_length) = messages.get(application.message as usize) else {
+                oracle.close(group, life);
+                return self.ask(time, Input::Close { group: id }, &[]);
+            };
+            let (message, offset) = (application.message, application.offset);
+            let length = (message_length - offset).min(u64::from(setting.payload_bytes_max));
+            let bytes: Vec<u8> =
+                (offset..offset + length).map(|place| oracle.byte(group, life, message, place)).collect();
+            let checksum = keys.data_checksum(application.queued, &bytes);
+            let piece = Piece { message, offset, length: length as u32, message_length, checksum };
+            let slot = application.queued.0 & (application.slots - 1);
+            application.memory[slot as usize].clone_from(&bytes);
+            if !self.send_by_kernel(time, id, piece)? {
+                self.ask(time, Input::Queue { group: id, piece }, &bytes)?;
+            }
+            let application = self.groups.get_mut(&group).ok_or("no such group")?;
+            application.queued += 1;
+            application.offset += length;
+            if piece.is_last() {
+                (application.message, application.offset) = (message + 1, 0);
+                application.rest_until = now + Nanoseconds(self.random.random_range(0..=setting.pause_max.0));
+            }
+            let queued = application.queued;
+            self.forward(time, id, queued, piece.is_last())?;
+            if setting.transport == Transport::Streams && piece.is_last() && self.random.random_bool(0.3) {
+                self.ask(time, Input::Flush { group: id }, &[])?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A reader reads some packets.
+    fn read(
+        &mut self,
+        now: Nanoseconds,
+        group: u32,
+        scenario: &Scenario,
+        oracle: &mut Oracle,
+    ) -> Result<(), String> {
+        let time = self.time(now);
+        let id = GroupId(group);
+        let Some((from, end)) = self.readable(id) else { return Ok(()) };
+        let most = self.random.random_range(1..=scenario.groups[group as usize].read_packets_max);
+        let upto = end.min(from + most);
+        for packet in from.until(upto) {
+            let piece = *self.piece(id, packet).ok_or("a packet to be read is not there")?;
+            let application = self.groups.get(&group).ok_or("no such group")?;
+            let slot = packet.0 & (application.slots - 1);
+            let bytes = &application.memory[slot as usize];
+            let begins_late = application.start != scenario.groups[group as usize].start;
+            let session = application.session.ok_or("a member reads that has no place")?;
+            oracle.read(scenario, self.reader(group), session, begins_late, &piece, bytes)?;
+            self.consume(time, id, packet + 1)?;
+            let application = self.groups.get_mut(&group).ok_or("no such group")?;
+            application.queued = packet + 1;
+            self.forward(time, id, packet + 1, piece.is_last())?;
+        }
+        Ok(())
+    }
+
+    /// With offload `host` or `assisted`, forwards complete messages, and parts of long ones.
+    fn forward(
+        &mut self,
+        now: Nanoseconds,
+        group: GroupId,
+        upto: Sequence,
+        is_whole: bool,
+    ) -> Result<(), String> {
+        let application = self.groups.get_mut(&group.0).ok_or("no such group")?;
+        let Application { offload, forwarded, slots, .. } = *application;
+        if !is_forward_due(offload, forwarded, upto, is_whole, slots) {
+            return Ok(());
+        }
+        application.forwarded = upto;
+        let turns: Vec<Option<MemberId>> = if application.offload == Offload::Host {
+            self.protocol.children(group).map(Some).collect()
+        } else {
+            vec![None]
+        };
+        for child in turns {
+            self.ask(now, Input::Forward { group, upto, child }, &[])?;
+        }
+        Ok(())
+    }
+}
