@@ -1,10 +1,14 @@
-//! The part of the root in the tree: the places of all members, their failures, and who joins and leaves.
+//! The part of the root in the tree: the places of all members, their failures, and who joins and
+//! leaves.
 //!
-//! Only the root changes the tree. Members that lose their parent are adopted by an ancestor, which still has every packet that they
-//! lack: a packet stays in its slot until the whole subtree has accepted it.
+//! Only the root changes the tree. Members that lose their parent are adopted by an ancestor, which
+//! still has every packet that they lack: a packet stays in its slot until the whole subtree has
+//! accepted it.
 
+mod admission;
 mod agenda;
 mod announce;
+mod end;
 mod failure;
 mod readers;
 mod record;
@@ -14,16 +18,18 @@ use std::net::SocketAddr;
 
 use treecast_wire::{Eviction, MemberId, Nonce, Readers, Table, Timestamp};
 
-use super::{END_INTERVAL, END_NOTICES};
 use crate::flow::ChildAddress;
 use crate::{CreateGroup, MemberLoss, MemberStatus, Nanoseconds, Settings, Start};
 
+use admission::Newcomer;
 use agenda::Agenda;
+use end::Stage;
 use readers::SharedNodes;
 use record::MemberRecord;
 
-/// All members and their places. A call takes at most O(log n) steps, n being the number of members, except changes of the tree, which
-/// take O(n): a group must not occupy its node for long (`examples/longest_calls.rs`).
+/// All members and their places. A call takes at most O(log n) steps, n being the number of
+/// members, except changes of the tree, which take O(n): a group must not occupy its node for long
+/// (`examples/longest_calls.rs`).
 #[derive(Debug, Clone)]
 pub(super) struct MemberTable {
     root: MemberId,
@@ -74,33 +80,6 @@ pub(super) struct Loss {
     pub member: MemberId,
     pub reader: Option<u32>,
     pub why: MemberLoss,
-}
-
-/// How far the group's end is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
-    Open,
-    /// Everything is queued, and the closing packet waits for a slot.
-    Closing,
-    /// The closing packet is queued.
-    Closed,
-    /// The group is over; its end is announced this number of times less one, and then answers are awaited for an interval.
-    Over {
-        why: Eviction,
-        times: usize,
-        announce_at: Nanoseconds,
-    },
-}
-
-/// A host that becomes a member at the next boundary between messages.
-#[derive(Debug, Clone)]
-struct Newcomer {
-    address: SocketAddr,
-    nonce: Nonce,
-    /// When its last join was sent, by its clock.
-    sent_at: Timestamp,
-    /// Its number and first packet, once it has its place.
-    place: Option<(MemberId, Start)>,
 }
 
 /// A change of the table that the group has to apply.
@@ -203,42 +182,8 @@ impl MemberTable {
         table
     }
 
-    /// Whether the root has closed or aborted the group.
-    pub fn is_closing(&self) -> bool {
-        self.stage != Stage::Open
-    }
-
-    /// Whether the closing packet is to be queued now.
-    pub fn is_close_due(&self) -> bool {
-        self.stage == Stage::Closing && self.newcomer.is_none()
-    }
-
-    /// Whether the closing packet is queued, and the group not over yet.
-    pub fn is_closed(&self) -> bool {
-        self.stage == Stage::Closed
-    }
-
-    pub fn close(&mut self) {
-        self.stage = Stage::Closing;
-    }
-
-    /// The closing packet is queued.
-    pub fn on_close_queued(&mut self) {
-        self.stage = Stage::Closed;
-    }
-
-    /// The group is over: announces it to all members.
-    pub fn end(&mut self, now: Nanoseconds, why: Eviction) {
-        if !self.is_over() {
-            self.stage = Stage::Over { why, times: END_NOTICES + 1, announce_at: now };
-        }
-    }
-
-    const fn is_over(&self) -> bool {
-        matches!(self.stage, Stage::Over { .. })
-    }
-
-    /// Whether nothing needs the slow path: all members have their places, and none joins or leaves.
+    /// Whether nothing needs the slow path: all members have their places, and none joins or
+    /// leaves.
     pub fn is_settled(&self) -> bool {
         self.stage == Stage::Open
             && self.is_ready
@@ -263,14 +208,15 @@ impl MemberTable {
         children.map(|&member| ChildAddress { member, address: self.record(member).address }).collect()
     }
 
-    /// The memory of a table of `members` members, of which `shared` have nodes of several processes, in bytes: records, lists of children, agendas, and at
-    /// the end a notice to each.
+    /// The memory of a table of `members` members, of which `shared` have nodes of several
+    /// processes, in bytes: records, lists of children, agendas, and at the end a notice to each.
     pub const fn bytes(members: usize, shared: usize) -> usize {
         // A list is at most half empty, or has room for four.
         let listed_bytes = 4 * size_of::<MemberId>();
         let notice_bytes = size_of::<(SocketAddr, Nonce, Eviction)>();
         let member_bytes = size_of::<MemberRecord>() + listed_bytes + notice_bytes;
-        // The nodes of a B-tree have room for eleven entries, and are at least half full except the first.
+        // The nodes of a B-tree have room for eleven entries, and are at least half full except the
+        // first.
         let entries = 2 * if members > 6 { members } else { 6 };
         let tree_bytes = entries * size_of::<(SocketAddr, MemberId)>();
         let agenda_bytes = 2 * Agenda::heap_bytes(members, entries);
@@ -333,8 +279,8 @@ impl MemberTable {
         self.at_address(address).find(|&member| member != self.root && self.has(member))
     }
 
-    /// Enters a member whose record has changed into the agendas. What was heard from it only puts things off, so that it may be
-    /// entered too early.
+    /// Enters a member whose record has changed into the agendas. What was heard from it only puts
+    /// things off, so that it may be entered too early.
     fn schedule(&mut self, member: MemberId) {
         let (task, deadline) = (self.task_time(member), self.deadline(member));
         self.tasks.set(member, task);
@@ -353,8 +299,8 @@ impl MemberTable {
         }
     }
 
-    /// A suspect that is not the root's child has answered a probe of the root's; `None` if the sender is no member, and whether the
-    /// answer is no replay.
+    /// A suspect that is not the root's child has answered a probe of the root's; `None` if the
+    /// sender is no member, and whether the answer is no replay.
     pub fn handle_probe_answer(
         &mut self,
         now: Nanoseconds,
@@ -369,16 +315,8 @@ impl MemberTable {
         Some(is_later)
     }
 
-    /// A host asks for the session.
-    pub fn handle_hello(&mut self, from: SocketAddr, nonce: Nonce) {
-        if let Some((_, latest)) = self.hellos.iter_mut().find(|(address, _)| *address == from) {
-            *latest = nonce;
-        } else if self.hellos.len() < CreateGroup::MEMBERS_MAX {
-            self.hellos.push((from, nonce));
-        }
-    }
-
-    /// Whether a control message is not a replay of an earlier one of its sender, which may have gone.
+    /// Whether a control message is not a replay of an earlier one of its sender, which may have
+    /// gone.
     pub fn is_now(&mut self, sender: &ControlSender) -> bool {
         match self.find_incarnation(sender) {
             Some(member) => self.record_mut(member).is_now(sender.sent_at),
@@ -396,7 +334,8 @@ impl MemberTable {
         self.has(sender.member) && self.find_incarnation(sender) == Some(sender.member)
     }
 
-    /// A member acknowledges its table, and says which processes of its node are there; false if the sender is no member.
+    /// A member acknowledges its table, and says which processes of its node are there; false if
+    /// the sender is no member.
     pub fn handle_table_ack(
         &mut self,
         now: Nanoseconds,
@@ -418,70 +357,8 @@ impl MemberTable {
         is_present
     }
 
-    /// A host that knows the session is ready for its table, or asks to become a member.
-    pub fn handle_join(&mut self, now: Nanoseconds, sender: &ControlSender) {
-        let &ControlSender { from, nonce, .. } = sender;
-        if let Stage::Over { why, .. } = self.stage {
-            self.evictions.push((from, nonce, why));
-            return;
-        }
-        if let Some(member) = self.find_incarnation(sender) {
-            // It has not received its table, or asks whether it still has a place.
-            match self.record(member).eviction() {
-                Some(why) => self.evictions.push((from, nonce, why)),
-                None => self.announce_again(now, member),
-            }
-            return;
-        }
-        let waits = |newcomer: &&mut Newcomer| newcomer.address == from && newcomer.place.is_none();
-        if let Some(newcomer) = self.newcomer.as_mut().filter(waits) {
-            if newcomer.sent_at < sender.sent_at {
-                (newcomer.nonce, newcomer.sent_at) = (nonce, sender.sent_at);
-            }
-            self.probe_waiting(from);
-            return;
-        }
-        if let Some(member) = self.find(from) {
-            let record = self.record_mut(member);
-            if !record.is_now(sender.sent_at) {
-                // It is of a process before the one that is the member, and late. (A host that was booted again has an earlier clock:
-                // it becomes a member once the one before is found silent.)
-                return;
-            }
-            if record.acked_epoch == 0 {
-                // It may have been restarted, but had no place before.
-                record.nonce = Some(nonce);
-                self.announce_again(now, member);
-                return;
-            }
-            self.remove(member, MemberLoss::Restarted);
-        }
-        let is_full = self.records.len() >= CreateGroup::MEMBERS_MAX || self.present >= self.members_max;
-        let refusal = match () {
-            () if !self.admits => Some(Eviction::Refused),
-            () if self.is_closing() => Some(Eviction::Closing),
-            () if is_full => Some(Eviction::Full),
-            () => None,
-        };
-        if let Some(why) = refusal {
-            self.evictions.push((from, nonce, why));
-            return;
-        }
-        if self.newcomer.is_none() && self.is_ready {
-            self.newcomer = Some(Newcomer { address: from, nonce, sent_at: sender.sent_at, place: None });
-        } else {
-            self.probe_waiting(from);
-        }
-    }
-
-    /// Has a host that waits for a place probed, so that it knows that the root is there.
-    fn probe_waiting(&mut self, host: SocketAddr) {
-        if self.waiting.len() < CreateGroup::MEMBERS_MAX && !self.waiting.contains(&host) {
-            self.waiting.push(host);
-        }
-    }
-
-    /// A member asks to leave, be it that it does not know its number yet; false if the sender was never one.
+    /// A member asks to leave, be it that it does not know its number yet; false if the sender was
+    /// never one.
     pub fn handle_leave(&mut self, sender: &ControlSender) -> bool {
         let &ControlSender { from, nonce, .. } = sender;
         let found = self.find_incarnation(sender).or_else(|| {
@@ -544,12 +421,8 @@ impl MemberTable {
         self.deadlines = others.iter().filter_map(|&member| Some((self.deadline(member)?, member))).collect();
     }
 
-    /// Whether a newcomer waits for a boundary between messages.
-    pub const fn wants_barrier(&self) -> bool {
-        matches!(self.newcomer, Some(Newcomer { place: None, .. })) && !self.is_over()
-    }
-
-    /// Handles timeouts and admits a newcomer; `barrier` is the first packet that it is to get, once that is known.
+    /// Handles timeouts and admits a newcomer; `barrier` is the first packet that it is to get,
+    /// once that is known.
     pub fn handle_timeout(&mut self, now: Nanoseconds, barrier: Option<Start>) -> TableChange {
         let mut change = TableChange::default();
         if self.is_over() {
@@ -578,39 +451,8 @@ impl MemberTable {
         change
     }
 
-    /// Tells the members of the group's end once more, when it is time.
-    pub fn announce_end(&mut self, now: Nanoseconds) {
-        if let Stage::Over { why, times, announce_at } = &mut self.stage
-            && *announce_at <= now
-            && *times > 0
-        {
-            *times -= 1;
-            *announce_at = now + END_INTERVAL;
-            if *times == 0 {
-                return;
-            }
-            let why = *why;
-            let notice = |member| {
-                let &MemberRecord { address, nonce, .. } = self.record(member);
-                Some((address, nonce?, why))
-            };
-            let mut evictions = Vec::with_capacity(self.records.len());
-            evictions.extend(self.others().filter_map(notice));
-            self.evictions = evictions;
-            // Members that have not joined yet are invited, and get the reason when they join.
-            let invited = self.others().filter(|&member| self.record(member).nonce.is_none());
-            self.invitations = invited.map(|member| self.record(member).address).collect();
-        }
-    }
-
-    /// Whether the group is over and the root has nothing more to send.
-    pub fn is_finished(&self) -> bool {
-        matches!(self.stage, Stage::Over { times: 0, .. })
-            && self.evictions.is_empty()
-            && self.hellos.is_empty()
-    }
-
-    /// This node was suspended for the time `paused`: that members were not heard meanwhile means nothing.
+    /// This node was suspended for the time `paused`: that members were not heard meanwhile means
+    /// nothing.
     pub fn handle_suspend(&mut self, now: Nanoseconds, paused: Nanoseconds) {
         self.pause = Some((now, paused));
         for record in &mut self.records {
@@ -620,36 +462,6 @@ impl MemberTable {
         for member in (0..self.records.len() as u32).map(MemberId) {
             self.schedule(member);
         }
-    }
-
-    /// Gives a newcomer its place.
-    fn admit(&mut self, now: Nanoseconds, start: Start) {
-        let Some(Newcomer { address, nonce, sent_at, place: None }) = self.newcomer else { return };
-        let member = MemberId(self.records.len() as u32);
-        let parent = self.parent_for_newcomer();
-        let record = MemberRecord::new(now, address, Some(parent), Vec::new());
-        self.records.push(MemberRecord { nonce: Some(nonce), timestamp: sent_at, ..record });
-        self.by_address.insert((address, member));
-        self.record_mut(parent).children.push(member);
-        self.newcomer = Some(Newcomer { address, nonce, sent_at, place: Some((member, start)) });
-        let Start { packet, message, bytes } = start;
-        self.common = Table { start: packet, message, bytes, ..self.common.clone() };
-        self.unacked += 1;
-        self.present += 1;
-        self.has_changed = true;
-    }
-
-    /// The member with the fewest children, of these the one nearest to the root, and of these the first.
-    fn parent_for_newcomer(&self) -> MemberId {
-        let mut level = vec![self.root];
-        let mut best = self.root;
-        let burden = |member: MemberId| self.record(member).children.len();
-        while !level.is_empty() {
-            let first = level.iter().copied().min_by_key(|&member| (burden(member), member));
-            best = first.filter(|&first| burden(first) < burden(best)).unwrap_or(best);
-            level = level.iter().flat_map(|&member| self.record(member).children.iter().copied()).collect();
-        }
-        best
     }
 
     /// When the next timeout is to be handled.
