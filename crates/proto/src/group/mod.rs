@@ -1,25 +1,27 @@
 //! A group at one node: its packets, its place in the tree, and what it sends to others.
 
+mod farewell;
 mod handshake;
 mod header;
 mod member_table;
 mod membership;
+mod queries;
 mod receive;
 
 use std::net::{IpAddr, SocketAddr};
 
 use treecast_wire::{
-    AbortReason, Body, Challenge, Control, Eviction, GroupId, HEADER_BYTES, Header, Keys, MemberId, Nonce,
-    Offload, Readers, RootLoss, Sequence, SessionId,
+    AbortReason, Body, Challenge, Eviction, GroupId, Header, MemberId, Readers, RootLoss, Sequence,
 };
 
 use crate::flow::{Flow, FlowConfig, StreamChange, Timeouts};
 use crate::hand_off::{HandOff, HandOffPacket};
 use crate::{
-    CreateGroup, Ending, Event, GroupCounters, GroupKey, GroupStatus, Nanoseconds, Piece, Refused, Settings,
-    Start, StateSize, Transmit,
+    CreateGroup, Ending, Event, GroupCounters, GroupKey, Nanoseconds, Piece, Refused, Settings, Start,
+    Transmit,
 };
 
+use farewell::Farewell;
 use header::HeaderTemplate;
 use member_table::{Loss, MemberTable, TableChange};
 use membership::Membership;
@@ -39,17 +41,8 @@ pub(crate) struct Group {
     farewell: Option<Farewell>,
 }
 
-/// Notices to the children of a member that the root is gone, so that each need not find out by its own timeout.
-#[derive(Debug, Clone)]
-struct Farewell {
-    loss: RootLoss,
-    children: Vec<SocketAddr>,
-    /// The number of notices sent to the children together.
-    sent: usize,
-    at: Nanoseconds,
-}
-
-/// The number of notices of the end to each, and the interval between them: they are not acknowledged, and may be lost.
+/// The number of notices of the end to each, and the interval between them: they are not
+/// acknowledged, and may be lost.
 const END_NOTICES: usize = 3;
 const END_INTERVAL: Nanoseconds = Nanoseconds::from_ms(5);
 
@@ -155,8 +148,8 @@ impl Group {
         }
     }
 
-    /// The first packet on a stream that a child of this node has opened from this address. Returns the child, if the
-    /// stream is taken.
+    /// The first packet on a stream that a child of this node has opened from this address. Returns
+    /// the child, if the stream is taken.
     pub fn attach(
         &mut self,
         now: Nanoseconds,
@@ -209,7 +202,8 @@ impl Group {
         }
     }
 
-    /// At the root: removes a member that is known to be dead. Nothing is done if it is no member any more.
+    /// At the root: removes a member that is known to be dead. Nothing is done if it is no member
+    /// any more.
     pub fn evict(&mut self, member: MemberId) -> Result<(), Refused> {
         match &mut self.role {
             Role::Root(table) => {
@@ -293,168 +287,10 @@ impl Group {
     }
 }
 
-/// The node's queries about a group.
-impl Group {
-    pub const fn id(&self) -> GroupId {
-        self.header.group
-    }
-
-    /// The keys under which the code of a packet is to be: those of handshakes, or of the session, if that is known.
-    pub fn keys(&self, is_handshake: bool) -> Option<&Keys> {
-        if is_handshake { Some(self.header.handshake_keys()) } else { self.header.keys() }
-    }
-
-    pub fn session(&self) -> Option<SessionId> {
-        self.header.session()
-    }
-
-    pub fn state_size(&self) -> StateSize {
-        StateSize {
-            slots: self.flow.as_ref().map_or(0, Flow::slot_count),
-            members: match &self.role {
-                Role::Root(table) => table.capacity(),
-                Role::Member(_) => 0,
-            },
-            shared: match &self.role {
-                Role::Root(table) => table.shared_count(),
-                Role::Member(_) => 0,
-            },
-            children: self.flow.as_ref().map_or(0, Flow::child_capacity),
-        }
-    }
-
-    /// The memory that a group of this size allocates, in bytes.
-    pub const fn heap_bytes(size: StateSize) -> usize {
-        let StateSize { slots, members, shared, children } = size;
-        let role_bytes =
-            if members > 0 { MemberTable::bytes(members, shared) } else { Membership::bytes(children) };
-        let flow_bytes = if slots > 0 { Flow::heap_bytes(slots, children) } else { 0 };
-        role_bytes + flow_bytes
-    }
-
-    /// Whether the group has ended here; it may still have notices to send.
-    pub const fn has_ended(&self) -> bool {
-        self.has_ended
-    }
-
-    /// Whether the group has ended here and has nothing more to send.
-    pub fn is_over(&self) -> bool {
-        self.has_ended
-            && match &self.role {
-                Role::Root(table) => table.is_finished(),
-                Role::Member(_) => self.farewell.is_none(),
-            }
-    }
-
-    pub fn next(&self) -> Option<Sequence> {
-        self.flow.as_ref().map(Flow::next)
-    }
-
-    pub fn readable(&self) -> Option<(Sequence, Sequence)> {
-        self.flow.as_ref().map(Flow::readable)
-    }
-
-    pub fn piece(&self, packet: Sequence) -> Option<&Piece> {
-        self.flow.as_ref()?.piece(packet)
-    }
-
-    pub fn stable(&self) -> Option<Sequence> {
-        self.flow.as_ref().map(Flow::stable)
-    }
-
-    pub fn freed(&self) -> Option<Sequence> {
-        self.flow.as_ref().map(Flow::freed)
-    }
-
-    pub fn offload(&self) -> Option<Offload> {
-        self.flow.as_ref().map(Flow::offload)
-    }
-
-    pub fn is_closed(&self) -> bool {
-        self.flow.as_ref().is_some_and(Flow::is_closed)
-    }
-
-    pub fn room(&self) -> u32 {
-        match (&self.role, &self.flow) {
-            (Role::Root(table), Some(flow)) if !table.is_closing() => flow.room(),
-            _ => 0,
-        }
-    }
-
-    pub fn epoch(&self) -> Option<u32> {
-        self.flow.as_ref().map(|_| self.header.epoch)
-    }
-
-    pub fn neighbours(&self) -> Option<(Option<SocketAddr>, Vec<SocketAddr>)> {
-        let parent = match &self.role {
-            Role::Root(_) => None,
-            Role::Member(membership) => Some(membership.parent_address()?),
-        };
-        Some((parent, self.flow.as_ref()?.addresses().collect()))
-    }
-
-    /// With transport `streams`, the address of the parent to which this node is to open its stream.
-    pub fn stream_parent(&self) -> Option<SocketAddr> {
-        let is_wanted = !self.has_ended && self.flow.as_ref().is_some_and(Flow::is_by_streams);
-        self.neighbours().and_then(|(parent, _)| parent).filter(|_| is_wanted)
-    }
-
-    /// The packet that opens the stream to the parent.
-    pub fn attach_packet(&self, challenge: Challenge) -> Option<[u8; HEADER_BYTES]> {
-        self.header.attach(challenge, self.flow.as_ref()?.next())
-    }
-
-    /// Whether a child of this node has a stream.
-    pub fn has_stream(&self, child: MemberId) -> bool {
-        !self.has_ended && self.flow.as_ref().is_some_and(|flow| flow.has_stream(child))
-    }
-
-    pub fn root(&self) -> Option<SocketAddr> {
-        match &self.role {
-            Role::Root(_) => None,
-            Role::Member(membership) => Some(membership.root()),
-        }
-    }
-
-    pub fn awaited(&self) -> Vec<MemberId> {
-        match &self.role {
-            Role::Root(table) => table.awaited(),
-            Role::Member(_) => Vec::new(),
-        }
-    }
-
-    pub fn awaited_readers(&self) -> Vec<(MemberId, u32)> {
-        match &self.role {
-            Role::Root(table) => table.awaited_readers(),
-            Role::Member(_) => Vec::new(),
-        }
-    }
-
-    pub fn children(&self) -> impl Iterator<Item = MemberId> {
-        self.flow.iter().flat_map(Flow::children)
-    }
-
-    pub fn reached_children(&self) -> impl Iterator<Item = MemberId> {
-        self.flow.iter().flat_map(Flow::reached_children)
-    }
-
-    pub fn status(&self) -> GroupStatus {
-        let (members, parent) = match &self.role {
-            Role::Root(table) => (table.status(), None),
-            Role::Member(membership) => (Vec::new(), membership.parent_address()),
-        };
-        let place = self.flow.as_ref().map(|flow| flow.status(self.header.member, self.header.epoch, parent));
-        GroupStatus { root: self.root(), place, members }
-    }
-
-    pub fn counters(&self) -> &GroupCounters {
-        self.flow.as_ref().map_or(&self.early_counters, Flow::counters)
-    }
-}
-
 /// What time brings.
 impl Group {
-    /// This node was suspended for the time `paused`: that others were not heard meanwhile means nothing.
+    /// This node was suspended for the time `paused`: that others were not heard meanwhile means
+    /// nothing.
     pub fn handle_suspend(&mut self, now: Nanoseconds, paused: Nanoseconds) {
         if let Some(flow) = &mut self.flow {
             flow.handle_suspend(now);
@@ -488,8 +324,9 @@ impl Group {
 
     /// At the root: applies what has changed in the member table, and brings the group to its end.
     fn handle_root_timeout(&mut self, now: Nanoseconds) -> Option<Ending> {
-        // A newcomer waits until the message that has begun is sent. A root that has just lost its last child sends nothing more of it,
-        // and there need be no other input: the newcomer gets its place now.
+        // A newcomer waits until the message that has begun is sent. A root that has just lost its
+        // last child sends nothing more of it, and there need be no other input: the newcomer gets
+        // its place now.
         if let (Role::Root(table), Some(flow)) = (&mut self.role, &self.flow)
             && table.is_closed()
             && flow.is_finished()
@@ -582,29 +419,6 @@ impl Group {
         }
         let flow = self.flow.as_ref().filter(|_| !self.has_ended).and_then(Flow::timeout);
         [own, flow].into_iter().flatten().min()
-    }
-}
-
-impl Farewell {
-    /// The next notice. The farewell is over when each child has been sent all notices.
-    fn poll_transmit(
-        farewell: &mut Option<Self>,
-        now: Nanoseconds,
-        header: &mut HeaderTemplate,
-    ) -> Option<Transmit> {
-        let Self { loss, children, sent, at } = farewell.as_mut()?;
-        if now < *at {
-            return None;
-        }
-        let child = children[*sent % children.len()];
-        let transmit = header.control(now, child, Nonce(0), &Control::RootLost(*loss));
-        *sent += 1;
-        if *sent == END_NOTICES * children.len() {
-            *farewell = None;
-        } else if *sent % children.len() == 0 {
-            *at = now + END_INTERVAL;
-        }
-        Some(transmit)
     }
 }
 
