@@ -1,20 +1,17 @@
 //! The state machine of a node: its groups, side by side.
 
+mod fast_path;
+mod queries;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 
-use treecast_wire::{
-    Body, Challenge, GroupId, HEADER_BYTES, Malformed, MemberId, Offload, Packet, Sequence, SessionId, View,
-};
+use treecast_wire::{Body, Challenge, GroupId, HEADER_BYTES, Malformed, Packet, View};
 
 use crate::group::{Group, Way};
-use crate::hand_off::{HandOff, HandOffPacket};
 use crate::timeouts::Timeouts;
 use crate::turns::{OwnerId, Turns};
-use crate::{
-    Event, GroupCounters, GroupStatus, Input, Nanoseconds, Output, Piece, Refused, Settings, StateSize,
-    Store, StrayCounters,
-};
+use crate::{Event, Input, Nanoseconds, Output, Refused, Settings, Store, StrayCounters};
 
 /// The protocol of one node.
 ///
@@ -70,8 +67,8 @@ enum Turn {
     Held,
 }
 
-/// The memory of the tables of groups, per group, in bytes: none is more than half empty, except for the first few groups. A node of a B-tree
-/// takes some words beside its entries.
+/// The memory of the tables of groups, per group, in bytes: none is more than half empty, except
+/// for the first few groups. A node of a B-tree takes some words beside its entries.
 pub(crate) const ENTRY_BYTES: usize = 2
     * (size_of::<Option<Entry>>()
         + 2 * size_of::<(GroupId, usize)>()
@@ -125,11 +122,13 @@ impl Protocol {
 
     /// Takes an input. `now` never decreases.
     ///
-    /// Before the next input the caller polls for outputs until there is a timeout ([`Protocol::poll`]). A caller that has a batch of
-    /// inputs may poll for local outputs only between them ([`Protocol::poll_local`]): what is sent then reflects the whole batch.
+    /// Before the next input the caller polls for outputs until there is a timeout
+    /// ([`Protocol::poll`]). A caller that has a batch of inputs may poll for local outputs only
+    /// between them ([`Protocol::poll_local`]): what is sent then reflects the whole batch.
     ///
     /// # Errors
-    /// [`Refused`] for an invalid request of this node's own user. A datagram is never refused, but counted.
+    /// [`Refused`] for an invalid request of this node's own user. A datagram is never refused, but
+    /// counted.
     pub fn handle(&mut self, now: Nanoseconds, input: Input<'_>) -> Result<(), Refused> {
         self.detect_suspend(now);
         match input {
@@ -176,7 +175,8 @@ impl Protocol {
         }
     }
 
-    /// A node that handles a timeout far too late was suspended itself, and concludes nothing from the silence of others.
+    /// A node that handles a timeout far too late was suspended itself, and concludes nothing from
+    /// the silence of others.
     fn detect_suspend(&mut self, now: Nanoseconds) {
         let paused = now.since(std::mem::replace(&mut self.ran_at, now));
         if self.timeout().is_some_and(|timeout| now.since(timeout) > self.settings.keepalive) {
@@ -297,7 +297,8 @@ impl Protocol {
         let index = *self.indices.get(&id).ok_or(Refused::UnknownGroup(id))?;
         if let Some(entry) = &mut self.groups[index] {
             command(&mut entry.group)?;
-            // A group that has ended waits for nothing: it is removed, and another one may take its number.
+            // A group that has ended waits for nothing: it is removed, and another one may take its
+            // number.
             if entry.turn == Turn::Held && entry.group.has_ended() {
                 entry.turn = Turn::Idle;
             }
@@ -331,7 +332,8 @@ impl Protocol {
 
 /// Sharing the node.
 impl Protocol {
-    /// Says who a new group belongs to. Owners take turns in [`Protocol::poll`]; without this call all groups have one owner.
+    /// Says who a new group belongs to. Owners take turns in [`Protocol::poll`]; without this call
+    /// all groups have one owner.
     pub fn set_owner(&mut self, group: GroupId, owner: OwnerId) {
         let Some(&index) = self.indices.get(&group) else { return };
         let Some(entry) = &mut self.groups[index] else { return };
@@ -342,9 +344,10 @@ impl Protocol {
         }
     }
 
-    /// Holds a group back, or lets it go on: it sends nothing meanwhile, and handles no timeouts. For a user that prepares the memory
-    /// of a member's slots after [`Event::Placed`], and drops the group's datagrams until then: neither root nor parent hears that
-    /// the member has its place.
+    /// Holds a group back, or lets it go on: it sends nothing meanwhile, and handles no timeouts.
+    /// For a user that prepares the memory of a member's slots after [`Event::Placed`], and drops
+    /// the group's datagrams until then: neither root nor parent hears that the member has its
+    /// place.
     pub fn hold(&mut self, group: GroupId, is_held: bool) {
         let Some(&index) = self.indices.get(&group) else { return };
         let Some(entry) = &mut self.groups[index] else { return };
@@ -409,8 +412,8 @@ impl Protocol {
         Output::Timeout(self.timeout())
     }
 
-    /// The groups that may have changed since the last call, each once; some have ended, and are not
-    /// at this node any more. Without calls the list grows by each group that there has been.
+    /// The groups that may have changed since the last call, each once; some have ended, and are
+    /// not at this node any more. Without calls the list grows by each group that there has been.
     pub fn poll_changed(&mut self) -> impl Iterator<Item = GroupId> {
         for &(_, index) in &self.changed {
             if let Some(entry) = &mut self.groups[index] {
@@ -426,7 +429,8 @@ impl Protocol {
         store.or_else(|| self.events.pop_front().map(Output::Event))
     }
 
-    /// The datagram that was handled last, if it belongs to no group; once. A fast path does not ask.
+    /// The datagram that was handled last, if it belongs to no group; once. A fast path does not
+    /// ask.
     pub const fn take_stray(&mut self) -> Option<Stray> {
         self.stray.take()
     }
@@ -436,205 +440,5 @@ impl Protocol {
             self.timeouts.set(index, None);
             self.make_ready(index);
         }
-    }
-}
-
-/// Handing groups off to a fast path.
-impl Protocol {
-    /// Hands a group off, if nothing in it needs the slow path: copies its state, and passes it to the fast path by `give`, which
-    /// returns whether that accepts it. Returns whether the group is handed off.
-    ///
-    /// The group is to be reclaimed before any input about it is handled, and when it is due ([`Protocol::due`]). Getters meanwhile
-    /// return the state at the hand-off.
-    pub fn hand_off(
-        &mut self,
-        group: GroupId,
-        to: &mut HandOff,
-        give: impl FnOnce(&HandOff) -> bool,
-    ) -> bool {
-        let Some(entry) = self.indices.get(&group).and_then(|&index| self.groups[index].as_mut()) else {
-            return false;
-        };
-        // A group that is ready may have something to send.
-        entry.is_handed_off = entry.turn != Turn::Ready && entry.group.hand_off(to) && give(to);
-        entry.is_handed_off
-    }
-
-    /// Reclaims a group from the fast path: takes its state, and reads the packets that are new in slots by `packet`.
-    ///
-    /// Returns whether all that is valid: applications may have written to slots. A group for which it is false has lost packets, and is
-    /// to be aborted.
-    #[must_use]
-    pub fn reclaim(
-        &mut self,
-        group: GroupId,
-        from: &HandOff,
-        packet: impl FnMut(Sequence) -> HandOffPacket,
-    ) -> bool {
-        let Some(&index) = self.indices.get(&group) else { return true };
-        let Some(entry) = self.groups[index].as_mut().filter(|entry| entry.is_handed_off) else {
-            return true;
-        };
-        entry.is_handed_off = false;
-        let is_valid = entry.group.reclaim(from, packet);
-        self.make_ready(index);
-        is_valid
-    }
-
-    /// The group that has to be reclaimed before a datagram is handled: an authentic packet of a group that is handed off. Any other
-    /// datagram changes nothing in a group.
-    pub fn group_to_reclaim(&self, bytes: &[u8]) -> Option<GroupId> {
-        let is_handed_off = |group| {
-            let entry = self.indices.get(&group).and_then(|&index| self.groups[index].as_ref());
-            entry.is_some_and(|entry| entry.is_handed_off)
-        };
-        // Most groups of a node without a fast path are spared a second verification.
-        let view = View::new(bytes).ok().filter(|view| is_handed_off(view.group()))?;
-        let (_, packet) = self.authenticate(Ok(view)).and_then(not_first_of_stream).ok()?;
-        Some(packet.header.group)
-    }
-
-    /// A group that is handed off and has to be reclaimed by now.
-    pub fn due(&mut self, now: Nanoseconds) -> Option<GroupId> {
-        // After a suspension all groups are due, those that are handed off among them.
-        self.detect_suspend(now);
-        if self.timeout().is_none_or(|timeout| now < timeout) {
-            return None;
-        }
-        let mut over = self.timeouts.over(now).filter_map(|index| self.groups[index].as_ref());
-        over.find(|entry| entry.is_handed_off).map(|entry| entry.group.id())
-    }
-}
-
-/// Getters.
-impl Protocol {
-    /// The packets that readers may read: from the first one kept to before the next one expected. `None` if the group is not at this
-    /// node, or has no place yet.
-    pub fn readable(&self, group: GroupId) -> Option<(Sequence, Sequence)> {
-        self.group(group)?.readable()
-    }
-
-    /// The next packet expected; at the root, the next one to be queued.
-    pub fn next(&self, group: GroupId) -> Option<Sequence> {
-        self.group(group)?.next()
-    }
-
-    /// The piece of a packet that may be read.
-    pub fn piece(&self, group: GroupId, packet: Sequence) -> Option<&Piece> {
-        self.group(group)?.piece(packet)
-    }
-
-    /// At the root, the number of packets that may be queued now; 0 if the group is not at this node.
-    pub fn room(&self, group: GroupId) -> u32 {
-        self.group(group).map_or(0, Group::room)
-    }
-
-    /// All packets before it are accepted by every member of this node's subtree.
-    pub fn stable(&self, group: GroupId) -> Option<Sequence> {
-        self.group(group)?.stable()
-    }
-
-    /// All packets before it have left their slots.
-    pub fn freed(&self, group: GroupId) -> Option<Sequence> {
-        self.group(group)?.freed()
-    }
-
-    /// Whether the root has closed the group and everything has arrived.
-    pub fn is_closed(&self, group: GroupId) -> bool {
-        self.group(group).is_some_and(Group::is_closed)
-    }
-
-    /// Which part of a host forwards, once this node has its place.
-    pub fn offload(&self, group: GroupId) -> Option<Offload> {
-        self.group(group)?.offload()
-    }
-
-    /// The children of this node, in the order in which they are sent to.
-    pub fn children(&self, group: GroupId) -> impl Iterator<Item = MemberId> {
-        self.group(group).into_iter().flat_map(Group::children)
-    }
-
-    /// The children in the tree that multicast reaches, with [`Offload::Switch`](crate::Offload::Switch).
-    pub fn reached_children(&self, group: GroupId) -> impl Iterator<Item = MemberId> {
-        self.group(group).into_iter().flat_map(Group::reached_children)
-    }
-
-    /// The session of the group, once this node knows it.
-    pub fn session(&self, group: GroupId) -> Option<SessionId> {
-        self.group(group)?.session()
-    }
-
-    /// The epoch of the tree in which this node has its place; `None` without a place.
-    pub fn epoch(&self, group: GroupId) -> Option<u32> {
-        self.group(group)?.epoch()
-    }
-
-    /// At another member, the address of the root's node.
-    pub fn root(&self, group: GroupId) -> Option<SocketAddr> {
-        self.group(group)?.root()
-    }
-
-    /// The addresses of this node's parent, which the root does not have, and of its children in the order in which they are sent to.
-    pub fn neighbours(&self, group: GroupId) -> Option<(Option<SocketAddr>, Vec<SocketAddr>)> {
-        self.group(group)?.neighbours()
-    }
-
-    /// With transport `streams`, the address of this node's parent, to which it is to open its stream.
-    pub fn stream_parent(&self, group: GroupId) -> Option<SocketAddr> {
-        self.group(group)?.stream_parent()
-    }
-
-    /// The packet that answers the challenge of the parent, and opens this node's stream.
-    pub fn attach_packet(&self, group: GroupId, challenge: Challenge) -> Option<[u8; HEADER_BYTES]> {
-        self.group(group)?.attach_packet(challenge)
-    }
-
-    /// Whether a child of this node has a stream.
-    pub fn has_stream(&self, group: GroupId, child: MemberId) -> bool {
-        self.group(group).is_some_and(|group| group.has_stream(child))
-    }
-
-    /// At the root, the processes of shared nodes that have not come, by member and place.
-    pub fn awaited_readers(&self, group: GroupId) -> Vec<(MemberId, u32)> {
-        self.group(group).map_or_else(Vec::new, Group::awaited_readers)
-    }
-
-    /// At the root, the members that have never acknowledged a table.
-    pub fn awaited(&self, group: GroupId) -> Vec<MemberId> {
-        self.group(group).map_or_else(Vec::new, Group::awaited)
-    }
-
-    /// The size of the group's state. It changes only when the tree does, and so the epoch.
-    pub fn state_size(&self, group: GroupId) -> Option<StateSize> {
-        self.group(group).map(Group::state_size)
-    }
-
-    /// The counters of a group.
-    pub fn counters(&self, group: GroupId) -> Option<&GroupCounters> {
-        self.group(group).map(Group::counters)
-    }
-
-    /// The counters of datagrams that belong to no group.
-    pub const fn strays(&self) -> &StrayCounters {
-        &self.strays
-    }
-
-    /// Whether the group is at this node.
-    pub fn has(&self, group: GroupId) -> bool {
-        self.indices.contains_key(&group)
-    }
-
-    /// The groups at this node.
-    pub fn groups(&self) -> impl Iterator<Item = GroupId> {
-        self.indices.keys().copied()
-    }
-
-    /// The state of a group; at the hand-off, if it is handed off. It takes O(n) steps at the root of n members.
-    pub fn status(&self, group: GroupId) -> Option<GroupStatus> {
-        self.group(group).map(Group::status)
-    }
-
-    pub(crate) fn group(&self, id: GroupId) -> Option<&Group> {
-        self.groups[*self.indices.get(&id)?].as_ref().map(|entry| &entry.group)
     }
 }
