@@ -1,7 +1,11 @@
-//! Data by multicast, with offload `switch`: the root sends a packet once, the network replicates it, and the tree repairs.
+//! Data by multicast, with offload `switch`: the root sends a packet once, the network replicates
+//! it, and the tree repairs.
 //!
-//! A packet that was sent by multicast counts as sent to the children that multicast reaches. All else is as without multicast: the
-//! children acknowledge, and their parent retransmits what they miss.
+//! A packet that was sent by multicast counts as sent to the children that multicast reaches. All
+//! else is as without multicast: the children acknowledge, and their parent retransmits what they
+//! miss.
+
+mod reach;
 
 use std::net::SocketAddr;
 
@@ -9,13 +13,14 @@ use treecast_wire::{Data, Distribution, MemberId, Sequence, Timestamp};
 use zerocopy::FromZeros;
 
 use super::child::Child;
-use super::receive::DataSource;
 use super::{Flow, Segment, Slot};
 use crate::bitmap::Bitmap;
 use crate::congestion_window::CongestionWindow;
 use crate::rtt::Rtt;
 use crate::state::MulticastState;
 use crate::{Carrier, Nanoseconds};
+
+use reach::{Reach, SAMPLE_PACKETS, is_congestion};
 
 /// Whether the root has sent a packet by multicast.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromZeros)]
@@ -47,12 +52,15 @@ pub(super) struct ChildMulticast {
 #[derive(Debug, Clone)]
 pub(super) struct Multicast {
     address: SocketAddr,
-    /// The root has sent all packets from `first` to before `end` by multicast, as far as this node knows.
+    /// The root has sent all packets from `first` to before `end` by multicast, as far as this node
+    /// knows.
     first: Sequence,
     end: Sequence,
-    /// The root has requested acknowledgments of all packets before it from the members that multicast reaches.
+    /// The root has requested acknowledgments of all packets before it from the members that
+    /// multicast reaches.
     ack_requested: Sequence,
-    /// Packets that this node lacks and some child has reported as missing. The child gets them when they arrive here.
+    /// Packets that this node lacks and some child has reported as missing. The child gets them
+    /// when they arrive here.
     awaited: Bitmap,
     /// The least end of the receive windows of established children.
     min_window_end: Sequence,
@@ -62,29 +70,14 @@ pub(super) struct Multicast {
     pace: Pace,
 }
 
-/// Whether multicast reaches this member, and how many packets it loses.
-#[derive(Debug, Clone)]
-struct Reach {
-    is_reached: bool,
-    heard_at: Nanoseconds,
-    heartbeat: Timestamp,
-    /// The number of packets that came only along the tree since the last one that came by multicast.
-    repaired: u32,
-    /// Of the present sample: the number of packets, and how many of them multicast has lost.
-    sampled: u32,
-    lost: u32,
-    /// Whether an eighth of the last sample, or more, was lost.
-    is_congested: bool,
-}
-
 /// How fast the root sends, and when it sends a heartbeat.
 #[derive(Debug, Clone)]
 struct Pace {
-    /// In packets beyond those that some child has accepted. What is beyond is in the network, wherever it is lost: while packets wait there
-    /// in a queue, this window is reduced.
+    /// In packets beyond those that some child has accepted. What is beyond is in the network,
+    /// wherever it is lost: while packets wait there in a queue, this window is reduced.
     window: CongestionWindow,
-    /// In packets beyond those that all members have accepted: how far they may be apart. Where one of them loses too many, or does not
-    /// answer, this window is reduced.
+    /// In packets beyond those that all members have accepted: how far they may be apart. Where one
+    /// of them loses too many, or does not answer, this window is reduced.
     spread: CongestionWindow,
     /// The packets that some child has accepted end here.
     max_acked: Sequence,
@@ -94,13 +87,8 @@ struct Pace {
     heartbeat_interval: Nanoseconds,
 }
 
-/// The number of packets of which the losses are counted.
-const SAMPLE_PACKETS: u32 = 128;
-
-/// A member is congested if one packet in this number, or more, is lost. What is lost at random is less.
-const CONGESTION_SHARE: u32 = 8;
-
-/// The interval between the first two heartbeats after the tree has changed; it doubles each time, up to `keepalive`.
+/// The interval between the first two heartbeats after the tree has changed; it doubles each time,
+/// up to `keepalive`.
 const HEARTBEAT_INTERVAL_MIN: Nanoseconds = Nanoseconds::from_ms(1);
 
 impl Multicast {
@@ -143,7 +131,8 @@ impl Multicast {
         self.end
     }
 
-    /// The first of the packets that need not be sent along the tree to the children that multicast reaches.
+    /// The first of the packets that need not be sent along the tree to the children that multicast
+    /// reaches.
     pub const fn first(&self) -> Sequence {
         self.first
     }
@@ -182,8 +171,8 @@ impl Multicast {
         }
     }
 
-    /// Whether only the member's children need the slow path: multicast reaches it and loses few packets, also in the
-    /// present sample if it loses no more.
+    /// Whether only the member's children need the slow path: multicast reaches it and loses few
+    /// packets, also in the present sample if it loses no more.
     pub fn may_be_handed_off(&self) -> bool {
         let Reach { is_reached, is_congested, lost, .. } = self.reach;
         is_reached && !is_congested && !is_congestion(lost) && self.awaited.is_empty()
@@ -205,7 +194,8 @@ impl Multicast {
         }
     }
 
-    /// Takes the state back from a fast path, which has accepted this number of packets by multicast: none at the root.
+    /// Takes the state back from a fast path, which has accepted this number of packets by
+    /// multicast: none at the root.
     pub fn reclaim(&mut self, from: &MulticastState, accepted: u32) {
         let MulticastState { first, end, ack_requested, heard_at, .. } = *from;
         (self.first, self.end, self.ack_requested) = (first, end, ack_requested);
@@ -220,130 +210,6 @@ impl Multicast {
     /// A child misses a packet that this node lacks itself.
     pub fn await_packet(&mut self, packet: Sequence) {
         self.awaited.insert(packet);
-    }
-}
-
-impl Reach {
-    /// Takes a packet that arrived by multicast; returns whether it is new.
-    fn on_multicast(&mut self, now: Nanoseconds) -> bool {
-        self.heard_at = now;
-        self.repaired = 0;
-        if self.is_reached {
-            return false;
-        }
-        (self.sampled, self.lost, self.is_congested) = (0, 0, false);
-        self.is_reached = true;
-        true
-    }
-
-    /// A packet is new here; `is_lost` says that multicast did not bring it.
-    fn sample(&mut self, is_lost: bool) {
-        self.sampled += 1;
-        self.lost += u32::from(is_lost);
-        if self.sampled == SAMPLE_PACKETS {
-            self.is_congested = is_congestion(self.lost);
-            (self.sampled, self.lost) = (0, 0);
-        }
-    }
-
-    /// Multicast has brought this number of packets: [`Reach::sample`] of each, in one step. The present sample has few losses.
-    fn sample_accepted(&mut self, packets: u32) {
-        let sampled = u64::from(self.sampled) + u64::from(packets);
-        if sampled >= u64::from(SAMPLE_PACKETS) {
-            (self.is_congested, self.lost) = (false, 0);
-        }
-        self.sampled = (sampled % u64::from(SAMPLE_PACKETS)) as u32;
-    }
-}
-
-/// At a member.
-impl Flow {
-    /// New data is in its slot: what that says about multicast.
-    pub(super) fn on_new_data(&mut self, now: Nanoseconds, distribution: Distribution, source: DataSource) {
-        let slots = self.config.slots;
-        let Some(Multicast { reach, .. }) = &mut self.multicast else { return };
-        let has_changed = if source.is_multicast() {
-            reach.on_multicast(now)
-        } else if distribution == Distribution::MulticastAndTree {
-            reach.repaired = reach.repaired.saturating_add(1);
-            // At most as many packets as there are slots are lost in one outage, since the root waits for them.
-            reach.is_reached && reach.repaired > slots
-        } else {
-            false
-        };
-        if has_changed && !source.is_multicast() {
-            reach.is_reached = false;
-        }
-        let is_repaired = !source.is_multicast() && distribution == Distribution::MulticastAndTree;
-        reach.sample(is_repaired);
-        self.ack_request.is_due |= has_changed;
-        let is_reached = reach.is_reached;
-        self.mark_sent(now);
-        if is_repaired && is_reached && self.held.is_empty() {
-            self.probe_repaired();
-        }
-    }
-
-    /// Multicast has not brought the last packets that are known here, and may not have brought them to the children either, which no later
-    /// packet has told so. Each is asked now, since its timer would run once more at every level of the tree.
-    fn probe_repaired(&mut self) {
-        let next = self.state.next;
-        for child in &mut self.children {
-            if child.is_by_multicast() && child.state.acked.is_before(next) && !child.is_probe_due {
-                child.is_probe_due = true;
-                self.probing += 1;
-            }
-        }
-    }
-
-    /// Takes a heartbeat of the root; returns false for a replay.
-    pub fn handle_heartbeat(&mut self, now: Nanoseconds, sent_at: Timestamp) -> bool {
-        let Some(Multicast { reach, .. }) = &mut self.multicast else { return false };
-        let is_later = reach.heartbeat < sent_at;
-        if is_later {
-            reach.heartbeat = sent_at;
-            self.ack_request.is_due |= reach.on_multicast(now);
-        } else {
-            self.state.counters.stale += 1;
-        }
-        is_later
-    }
-
-    /// A packet is accepted: it counts as sent to the children that multicast reaches, and goes to those that have asked for it.
-    pub(super) fn on_accepted(&mut self, packet: Sequence) {
-        let sent = self.slot(packet).multicast;
-        let Some(multicast) = &mut self.multicast else { return };
-        if sent != SlotMulticast::Not && !self.config.is_root {
-            multicast.extend(packet, sent == SlotMulticast::AckRequested);
-        }
-        if multicast.awaited.remove(packet) {
-            for index in 0..self.children.len() {
-                self.count_retransmitting(index);
-            }
-        }
-    }
-
-    /// No packet has arrived by multicast for a time: it does not reach this member any more.
-    pub(super) fn expire_reach(&mut self, now: Nanoseconds) {
-        if self.reach_timeout().is_some_and(|timeout| timeout <= now)
-            && let Some(multicast) = &mut self.multicast
-        {
-            multicast.reach.is_reached = false;
-            self.ack_request.is_due = true;
-        }
-    }
-
-    fn reach_timeout(&self) -> Option<Nanoseconds> {
-        let Reach { is_reached, heard_at, .. } = self.multicast.as_ref()?.reach;
-        let span = Nanoseconds(self.config.timeouts.peer_timeout.0 / 2);
-        (is_reached && !self.config.is_root).then_some(heard_at + span)
-    }
-
-    /// This node was suspended: that it received nothing meanwhile means nothing.
-    pub(super) fn suspend_reach(&mut self, now: Nanoseconds) {
-        if let Some(multicast) = &mut self.multicast {
-            multicast.reach.heard_at = now;
-        }
     }
 }
 
@@ -395,7 +261,8 @@ impl Flow {
         }
     }
 
-    /// The receive window of this child has moved from an end before; `None` if the child is established only now.
+    /// The receive window of this child has moved from an end before; `None` if the child is
+    /// established only now.
     pub(super) fn on_window_end(&mut self, index: usize, before: Option<Sequence>) {
         let end = self.children[index].state.window_end;
         let Some(multicast) = self.multicast.as_mut().filter(|_| before != Some(end)) else { return };
@@ -434,7 +301,8 @@ impl Flow {
         Some(*address)
     }
 
-    /// When multicast needs attention: a heartbeat at the root, at another member the time at which it is not reached any more.
+    /// When multicast needs attention: a heartbeat at the root, at another member the time at which
+    /// it is not reached any more.
     pub(super) fn multicast_timeout(&self) -> Option<Nanoseconds> {
         let heartbeat = self.multicast.as_ref().and_then(|multicast| multicast.pace.heartbeat_at);
         heartbeat.or_else(|| self.reach_timeout())
@@ -451,7 +319,8 @@ impl Flow {
         packet.is_before(limit).then_some(packet)
     }
 
-    /// The end of the packets for which the receive windows of all members and the congestion windows have room; none without children.
+    /// The end of the packets for which the receive windows of all members and the congestion
+    /// windows have room; none without children.
     fn multicast_window_end(&self) -> Option<Sequence> {
         let multicast = self.multicast.as_ref()?;
         let Pace { window, spread, max_acked, .. } = &multicast.pace;
@@ -488,7 +357,8 @@ impl Flow {
         Some(Segment { to, packet, data, slot: index as u32, carrier: Carrier::Datagram })
     }
 
-    /// A child has accepted all packets before this one, after this time if it was asked: the window of packets in the network may change.
+    /// A child has accepted all packets before this one, after this time if it was asked: the
+    /// window of packets in the network may change.
     pub(super) fn on_acked(&mut self, acked: Sequence, rtt: Option<Nanoseconds>) {
         let slots = self.config.slots;
         let Some(Multicast { pace, end, .. }) = self.multicast.as_mut().filter(|_| self.config.is_root)
@@ -522,8 +392,9 @@ impl Flow {
         pace.spread.on_ack(stable.distance_from(before).max(0) as u32, is_window_limited, slots);
     }
 
-    /// A member in the subtree of this child loses too many packets, or the child does not answer: the members may be less far apart, which
-    /// slows the root down. That happens once a round trip for all children, and after losses once a sample.
+    /// A member in the subtree of this child loses too many packets, or the child does not answer:
+    /// the members may be less far apart, which slows the root down. That happens once a round trip
+    /// for all children, and after losses once a sample.
     pub(super) fn on_congestion(&mut self, stable: Sequence, is_timeout: bool) {
         let slots = self.config.slots;
         let Some(Multicast { pace, end, .. }) = &mut self.multicast else { return };
@@ -545,11 +416,6 @@ impl Child {
     }
 }
 
-/// Whether this number of losses in a sample says that a member is congested.
-const fn is_congestion(lost: u32) -> bool {
-    lost * CONGESTION_SHARE >= SAMPLE_PACKETS
-}
-
 /// Whether an acknowledgment of this packet is requested wherever it is in a message.
 pub(super) const fn requests_regularly(packet: Sequence, slots: u32) -> bool {
     let interval = ack_interval(slots);
@@ -559,33 +425,9 @@ pub(super) const fn requests_regularly(packet: Sequence, slots: u32) -> bool {
 /// The greatest interval of requests for an acknowledgment, in packets.
 const ACK_INTERVAL_MAX: u32 = 64;
 
-/// The interval of requests for an acknowledgment, in packets: a quarter of the slots, but at most [`ACK_INTERVAL_MAX`].
+/// The interval of requests for an acknowledgment, in packets: a quarter of the slots, but at most
+/// [`ACK_INTERVAL_MAX`].
 pub(super) const fn ack_interval(slots: u32) -> u32 {
     let quarter = slots / 4;
     if quarter > ACK_INTERVAL_MAX { ACK_INTERVAL_MAX } else { quarter }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn packets_that_a_fast_path_has_accepted_are_sampled_as_one_by_one() {
-        let address = "239.1.1.7:7000".parse().unwrap();
-        let is_few = |lost: &u32| !is_congestion(*lost);
-        for (sampled, lost) in [0, 1, 20, 127]
-            .into_iter()
-            .flat_map(|sampled| (0..=sampled.min(20)).filter(is_few).map(move |lost| (sampled, lost)))
-        {
-            for packets in [1, 2, 107, 127, 128, 129, 300] {
-                let mut one_by_one = Multicast::new(address, 16, Sequence(0)).reach;
-                (one_by_one.sampled, one_by_one.lost) = (sampled, lost);
-                let mut at_once = one_by_one.clone();
-                (0..packets).for_each(|_| one_by_one.sample(false));
-                at_once.sample_accepted(packets);
-                let state = |reach: &Reach| (reach.sampled, reach.lost, reach.is_congested);
-                assert_eq!(state(&at_once), state(&one_by_one), "{packets} after {lost} of {sampled}");
-            }
-        }
-    }
 }
