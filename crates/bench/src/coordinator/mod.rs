@@ -1,5 +1,8 @@
 //! Interleaves the configurations, and collects what their workers measure.
 
+mod case;
+mod check;
+
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -8,7 +11,7 @@ use std::time::Duration;
 
 use treecast_fabric::Fabric;
 use treecast_lab::LabSettings;
-use treecast_node::{EngineChoice, Integrity, Offload, Scheme, Transport, TreeScheme, draw_token};
+use treecast_node::{EngineChoice, draw_token};
 
 use crate::clock::now_ns;
 use crate::control::{Delay, GroupFabric, GroupRequest, Meeting, Pace, RunRequest};
@@ -18,33 +21,40 @@ use crate::limits::LimitSamples;
 use crate::mode::Mode;
 use crate::peer::Peer;
 use crate::peer_program::{PeerProgram, PeerRun};
-use crate::report::{KilledMember, LateProcess, NodesOpened, Report, Row, Statistics};
+use crate::report::{KilledMember, LateProcess, NodesOpened, Report, Row};
 use crate::workers::{Position, RunResult, Start, Workers};
+
+use case::{Case, Subject};
 
 /// A benchmark.
 #[derive(Debug, Clone)]
 pub struct Bench {
     /// The hosts.
     pub hosts: Hosts,
-    /// The number of processes of each host. If they are several, they share its node. The root is the first process of the first host.
+    /// The number of processes of each host. If they are several, they share its node. The root is
+    /// the first process of the first host.
     pub processes: u32,
-    /// The fabric that joins the hosts, for configurations that know it; `None` for that of a lab with racks.
+    /// The fabric that joins the hosts, for configurations that know it; `None` for that of a lab
+    /// with racks.
     pub fabric: Option<Arc<Fabric>>,
     /// The configurations to compare.
     pub modes: Vec<Mode>,
     /// Other software that is measured too, in the lab.
     pub peers: Vec<Peer>,
-    /// The MPI shim that is preloaded into the peer's program for a further configuration; `None`: there is no such.
+    /// The MPI shim that is preloaded into the peer's program for a further configuration; `None`:
+    /// there is no such.
     pub shim: Option<PathBuf>,
     /// The message sizes, in bytes.
     pub sizes: Vec<usize>,
     /// How messages are sent and received.
     pub workload: Workload,
-    /// Whether the root waits after each message until all members have it; otherwise only after the last one.
+    /// Whether the root waits after each message until all members have it; otherwise only after
+    /// the last one.
     pub flushes: bool,
     /// The number of messages per size and configuration, over all rounds.
     pub messages: u32,
-    /// The number of rounds; each runs every configuration once, every second round in reverse order.
+    /// The number of rounds; each runs every configuration once, every second round in reverse
+    /// order.
     pub rounds: u32,
     /// The longest datagram, in bytes.
     pub mtu_bytes: u16,
@@ -52,7 +62,8 @@ pub struct Bench {
     pub bytes_per_s_max: Option<u64>,
     /// Whether the limits of this machine are measured too, before the broadcasts and after them.
     pub limits: bool,
-    /// A member that is killed in the middle of the last message; requires one configuration and one size.
+    /// A member that is killed in the middle of the last message; requires one configuration and
+    /// one size.
     pub kill: Option<u32>,
     /// How long a waiting thread spins before it sleeps; none: as the node decides.
     pub spin: Option<Duration>,
@@ -63,7 +74,8 @@ pub struct Bench {
 /// How messages are sent and received.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Workload {
-    /// One at a time, each when every member's application has the one before and waits again, as in benchmarks of MPI with a barrier.
+    /// One at a time, each when every member's application has the one before and waits again, as
+    /// in benchmarks of MPI with a barrier.
     Latency,
     /// One at a time, each when every member's node has the one before: applications may be behind.
     Stored,
@@ -75,8 +87,9 @@ pub enum Workload {
     Late(Late),
 }
 
-/// How late members enter their call, as in the experiment of Yu, Buntinas and Panda (OSU TR33, 2003): each draws a delay uniformly
-/// from -max/2 to max/2, and a negative one means no delay. That experiment counts max/3 as the average.
+/// How late members enter their call, as in the experiment of Yu, Buntinas and Panda (OSU TR33,
+/// 2003): each draws a delay uniformly from -max/2 to max/2, and a negative one means no delay.
+/// That experiment counts max/3 as the average.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Skew {
     /// The average delay.
@@ -85,7 +98,8 @@ pub struct Skew {
     pub seed: u64,
 }
 
-/// One process of each host is late to every broadcast, as the leaders are in the study of papers/smpib. The root is in time.
+/// One process of each host is late to every broadcast, as the leaders are in the study of
+/// papers/smpib. The root is in time.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Late {
     /// The number of the process on its host.
@@ -94,7 +108,8 @@ pub struct Late {
     pub delays: Vec<Duration>,
 }
 
-/// The number of messages that are sent before the first measurement, unless they are longer than `WARM_UP_BYTES_MAX`.
+/// The number of messages that are sent before the first measurement, unless they are longer than
+/// `WARM_UP_BYTES_MAX`.
 const WARM_UP_MESSAGES: u32 = 10;
 const WARM_UP_BYTES_MAX: usize = 1 << 20;
 
@@ -106,10 +121,12 @@ const PERIOD_MIN_NS: u64 = 5_000_000;
 const PERIOD_OF_WORKER_NS: u64 = 50_000;
 
 impl Bench {
-    /// Runs the benchmark; `progress` is called with the number of runs done and the number of all runs.
+    /// Runs the benchmark; `progress` is called with the number of runs done and the number of all
+    /// runs.
     ///
     /// # Errors
-    /// [`BenchError`], for numbers out of bounds, a lab that cannot be created, and nodes that fail.
+    /// [`BenchError`], for numbers out of bounds, a lab that cannot be created, and nodes that
+    /// fail.
     pub fn run(&self, progress: impl FnMut(usize, usize)) -> Result<Report, BenchError> {
         self.measure(progress).map_err(|error| self.hosts.name_in(error))
     }
@@ -309,8 +326,9 @@ impl Bench {
         }
     }
 
-    /// The position of each member, host by host. In a lab with racks hosts are taken from one rack after the other in turn: a tree that
-    /// does not know the racks does not learn them from the numbers of members.
+    /// The position of each member, host by host. In a lab with racks hosts are taken from one rack
+    /// after the other in turn: a tree that does not know the racks does not learn them from the
+    /// numbers of members.
     fn positions(&self) -> Vec<Position> {
         let hosts = self.hosts.count();
         let (racks, in_rack) = match &self.hosts {
@@ -330,86 +348,6 @@ impl Bench {
         }
     }
 
-    fn check(&self) -> Result<(), BenchError> {
-        let within = |what, given: u64, min, max| {
-            if (min..=max).contains(&given) {
-                Ok(())
-            } else {
-                Err(BenchError::Bounds { what, given, min, max })
-            }
-        };
-        let hosts = u64::from(self.hosts.count());
-        within("hosts", hosts, 2, 250)?;
-        within("messages", self.messages.into(), 1, 100_000_000)?;
-        within("rounds", self.rounds.into(), 1, 1_000_000)?;
-        within(
-            "processes on each host",
-            self.processes.into(),
-            1,
-            LabSettings::PROCESSES_PER_HOST_MAX.into(),
-        )?;
-        let processes = hosts * u64::from(self.processes);
-        within("processes on all hosts", processes, 2, LabSettings::PROCESSES_MAX.into())?;
-        self.check_processes()?;
-        self.check_peer()?;
-        let cases = (self.modes.len() * self.sizes.len() * self.delays().len()) as u64;
-        within("configurations times sizes, and times delays,", cases, 1, 500)?;
-        for &bytes in &self.sizes {
-            within("a size", bytes as u64, 0, 4 << 30)?;
-        }
-        if let Some(member) = self.kill {
-            for &bytes in &self.sizes {
-                within("a size, with a member to kill,", bytes as u64, 1, 4 << 30)?;
-            }
-            within("the member to kill, which is not the root,", member.into(), 1, hosts - 1)?;
-            within(
-                "configurations times sizes, with a member to kill,",
-                (self.modes.len() * self.sizes.len()) as u64,
-                1,
-                1,
-            )?;
-        }
-        Ok(())
-    }
-
-    /// Rejects settings that processes sharing a node do not support, and those that only they support.
-    fn check_processes(&self) -> Result<(), BenchError> {
-        let refused = |what: String, why| Err(BenchError::Combination { what, why });
-        let several = format!("{} processes on each host", self.processes);
-        if let Workload::Late(late) = &self.workload {
-            if self.processes < 2 {
-                let what = format!("a late process, and {} on each host", self.processes);
-                return refused(what, "the others of its host are compared, so there have to be some");
-            }
-            let (given, max) = (u64::from(late.process), u64::from(self.processes) - 1);
-            if given > max {
-                return Err(BenchError::Bounds {
-                    what: "the number of the late process",
-                    given,
-                    min: 0,
-                    max,
-                });
-            }
-        }
-        if self.processes == 1 {
-            return Ok(());
-        }
-        if let Some(mode) = self.modes.iter().find(|mode| !mode.offload.is_by_node()) {
-            let why = "they share the node of their host, which forwards: expected offload nic or switch";
-            return refused(format!("{several}, and offload {}", mode.offload), why);
-        }
-        let measured = Some(TreeScheme::Postal { lambda: None });
-        if self.modes.iter().any(|mode| mode.scheme.and_then(Scheme::as_tree) == measured) {
-            let why = "they do not measure lambda: add it, such as postal:lambda=8";
-            return refused(format!("{several}, and scheme postal"), why);
-        }
-        if let Some(member) = self.kill {
-            let why = "the loss of a host is measured, and the other processes keep it in the group";
-            return refused(format!("{several}, and a member to kill ({member})"), why);
-        }
-        Ok(())
-    }
-
     /// The programs of the peers, and that of MPI with the shim too.
     fn peer_programs(&self) -> Result<Vec<PeerProgram>, BenchError> {
         let programs = self.peers.iter().flat_map(|&peer| {
@@ -417,29 +355,6 @@ impl Bench {
             std::iter::once(None).chain(shim.map(Some)).map(move |shim| (peer, shim))
         });
         programs.map(|(peer, shim)| PeerProgram::compile(peer, shim.cloned())).collect()
-    }
-
-    /// Where a peer cannot be measured.
-    fn check_peer(&self) -> Result<(), BenchError> {
-        let Some(peer) = self.peers.first() else { return Ok(()) };
-        let refused =
-            |what: &str, why| Err(BenchError::Combination { what: format!("{peer}, and {what}"), why });
-        if !matches!(self.hosts, Hosts::Lab(_)) {
-            return refused(
-                "hosts that are not those of a lab",
-                "the lab's remote shell starts it on each host",
-            );
-        }
-        if !matches!(self.workload, Workload::Latency | Workload::Throughput) {
-            return refused("another pace than barriers or a stream", "it has no slots and no schedule");
-        }
-        if self.kill.is_some() {
-            return refused("a member to kill", "it ends when a process ends");
-        }
-        if self.processes > 1 && self.peers.iter().any(|&peer| peer != Peer::OpenMpi) {
-            return refused("several processes on each host", "only MPI has these");
-        }
-        Ok(())
     }
 
     /// The pace of a run; `delay` is that of the late process.
@@ -468,72 +383,6 @@ impl Bench {
     }
 }
 
-/// A configuration with a message size and a delay.
-struct Case<'a> {
-    subject: Subject<'a>,
-    bytes: usize,
-    /// That of the late process, if there is one.
-    delay: Duration,
-    statistics: Statistics,
-}
-
-/// The program that broadcasts.
-enum Subject<'a> {
-    Group { group: u32, mode: &'a Mode, scheme: String },
-    Peer(&'a PeerProgram),
-}
-
-/// A subject in a row.
-struct Description {
-    engine: String,
-    offload: String,
-    scheme: String,
-    auth: String,
-    integrity: String,
-    transport: String,
-    on_fabric: bool,
-}
-
-impl Subject<'_> {
-    fn describe(self) -> Description {
-        match self {
-            Self::Group { mode, scheme, .. } => Description {
-                engine: mode.engine.to_string(),
-                offload: mode.offload.to_string(),
-                scheme,
-                auth: mode.authentication.to_string(),
-                integrity: mode.integrity.to_string(),
-                transport: mode.transport.to_string(),
-                on_fabric: mode.on_fabric,
-            },
-            // Its processes forward, over TCP.
-            Self::Peer(program) => Description {
-                engine: program.name(),
-                offload: if program.has_shim() { "auto".into() } else { Offload::Host.to_string() },
-                scheme: "auto".into(),
-                auth: "none".into(),
-                integrity: Integrity::Network.to_string(),
-                transport: Transport::Streams.to_string(),
-                on_fabric: false,
-            },
-        }
-    }
-}
-
-impl<'a> Case<'a> {
-    fn new(subject: Subject<'a>, bytes: usize, delay: Duration) -> Self {
-        Self { subject, bytes, delay, statistics: Statistics::default() }
-    }
-
-    /// Its group, and the message size of that.
-    const fn group(&self) -> Option<(u32, usize)> {
-        match self.subject {
-            Subject::Group { group, .. } => Some((group, self.bytes)),
-            Subject::Peer(_) => None,
-        }
-    }
-}
-
 fn killed_at(member: u32, at_ns: u64, result: &RunResult) -> KilledMember {
     let since = |later_ns: u64| later_ns.saturating_sub(at_ns) as f64 / 1e3;
     let survivors = result.measured.iter().skip(1).filter_map(|measured| measured.at_ns.last());
@@ -545,7 +394,8 @@ fn killed_at(member: u32, at_ns: u64, result: &RunResult) -> KilledMember {
     }
 }
 
-/// The order in which the configurations run in a round: reversed every second time, so that what grows during a round favours none.
+/// The order in which the configurations run in a round: reversed every second time, so that what
+/// grows during a round favours none.
 fn order(cases: usize, round: u32) -> impl Iterator<Item = usize> {
     (0..cases).map(move |index| if round.is_multiple_of(2) { index } else { cases - 1 - index })
 }

@@ -1,0 +1,115 @@
+//! The settings of a benchmark that are refused, and why.
+
+use treecast_lab::LabSettings;
+use treecast_node::{Scheme, TreeScheme};
+
+use super::{Bench, Workload};
+use crate::error::BenchError;
+use crate::hosts::Hosts;
+use crate::peer::Peer;
+
+impl Bench {
+    pub(super) fn check(&self) -> Result<(), BenchError> {
+        let within = |what, given: u64, min, max| {
+            if (min..=max).contains(&given) {
+                Ok(())
+            } else {
+                Err(BenchError::Bounds { what, given, min, max })
+            }
+        };
+        let hosts = u64::from(self.hosts.count());
+        within("hosts", hosts, 2, 250)?;
+        within("messages", self.messages.into(), 1, 100_000_000)?;
+        within("rounds", self.rounds.into(), 1, 1_000_000)?;
+        within(
+            "processes on each host",
+            self.processes.into(),
+            1,
+            LabSettings::PROCESSES_PER_HOST_MAX.into(),
+        )?;
+        let processes = hosts * u64::from(self.processes);
+        within("processes on all hosts", processes, 2, LabSettings::PROCESSES_MAX.into())?;
+        self.check_processes()?;
+        self.check_peer()?;
+        let cases = (self.modes.len() * self.sizes.len() * self.delays().len()) as u64;
+        within("configurations times sizes, and times delays,", cases, 1, 500)?;
+        for &bytes in &self.sizes {
+            within("a size", bytes as u64, 0, 4 << 30)?;
+        }
+        if let Some(member) = self.kill {
+            for &bytes in &self.sizes {
+                within("a size, with a member to kill,", bytes as u64, 1, 4 << 30)?;
+            }
+            within("the member to kill, which is not the root,", member.into(), 1, hosts - 1)?;
+            within(
+                "configurations times sizes, with a member to kill,",
+                (self.modes.len() * self.sizes.len()) as u64,
+                1,
+                1,
+            )?;
+        }
+        Ok(())
+    }
+
+    /// Rejects settings that processes sharing a node do not support, and those that only they
+    /// support.
+    fn check_processes(&self) -> Result<(), BenchError> {
+        let refused = |what: String, why| Err(BenchError::Combination { what, why });
+        let several = format!("{} processes on each host", self.processes);
+        if let Workload::Late(late) = &self.workload {
+            if self.processes < 2 {
+                let what = format!("a late process, and {} on each host", self.processes);
+                return refused(what, "the others of its host are compared, so there have to be some");
+            }
+            let (given, max) = (u64::from(late.process), u64::from(self.processes) - 1);
+            if given > max {
+                return Err(BenchError::Bounds {
+                    what: "the number of the late process",
+                    given,
+                    min: 0,
+                    max,
+                });
+            }
+        }
+        if self.processes == 1 {
+            return Ok(());
+        }
+        if let Some(mode) = self.modes.iter().find(|mode| !mode.offload.is_by_node()) {
+            let why = "they share the node of their host, which forwards: expected offload nic or switch";
+            return refused(format!("{several}, and offload {}", mode.offload), why);
+        }
+        let measured = Some(TreeScheme::Postal { lambda: None });
+        if self.modes.iter().any(|mode| mode.scheme.and_then(Scheme::as_tree) == measured) {
+            let why = "they do not measure lambda: add it, such as postal:lambda=8";
+            return refused(format!("{several}, and scheme postal"), why);
+        }
+        if let Some(member) = self.kill {
+            let why = "the loss of a host is measured, and the other processes keep it in the group";
+            return refused(format!("{several}, and a member to kill ({member})"), why);
+        }
+        Ok(())
+    }
+
+    /// Where a peer cannot be measured.
+    fn check_peer(&self) -> Result<(), BenchError> {
+        let Some(peer) = self.peers.first() else { return Ok(()) };
+        let refused =
+            |what: &str, why| Err(BenchError::Combination { what: format!("{peer}, and {what}"), why });
+        if !matches!(self.hosts, Hosts::Lab(_)) {
+            return refused(
+                "hosts that are not those of a lab",
+                "the lab's remote shell starts it on each host",
+            );
+        }
+        if !matches!(self.workload, Workload::Latency | Workload::Throughput) {
+            return refused("another pace than barriers or a stream", "it has no slots and no schedule");
+        }
+        if self.kill.is_some() {
+            return refused("a member to kill", "it ends when a process ends");
+        }
+        if self.processes > 1 && self.peers.iter().any(|&peer| peer != Peer::OpenMpi) {
+            return refused("several processes on each host", "only MPI has these");
+        }
+        Ok(())
+    }
+}
