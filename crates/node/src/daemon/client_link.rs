@@ -436,7 +436,7 @@ impl ClientLink {
 
 impl ClientWaker {
     fn wake(&self, wakeup: Wakeup) {
-        // A client with a full buffer polls all its groups once it reads (`client.rs`).
+        // A client with a full buffer polls all its groups once it reads (`client/`).
         let _ = seqpacket::send(self.socket.as_fd(), &wakeup.write(), &[], false);
     }
 }

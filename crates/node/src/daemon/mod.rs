@@ -1,8 +1,10 @@
-//! A daemon: one node of a host that serves other processes. They need no rights, and each maps the memory of its own groups only.
+//! A daemon: one node of a host that serves other processes. They need no rights, and each maps the
+//! memory of its own groups only.
 //!
-//! [`Daemon`] listens on a Unix socket; [`Client`] is the engine of a [`crate::Node`] in a process that uses a daemon. The daemon trusts
-//! no client: its messages are parsed with bounds, and the readers of shared memory check it (memory/ring/, and the program in bpf/).
-//! What keeps its users apart is in users/, with the threat model.
+//! [`Daemon`] listens on a Unix socket; [`Client`] is the engine of a [`crate::Node`] in a process
+//! that uses a daemon. The daemon trusts no client: its messages are parsed with bounds, and the
+//! readers of shared memory check it (memory/ring/, and the program in bpf/). What keeps its users
+//! apart is in users/, with the threat model.
 
 mod client;
 mod client_link;

@@ -1,45 +1,48 @@
 //! The engine of a node whose groups a daemon runs: the client's end of the connection.
 
+mod exchange;
+mod mapping;
+
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use rustix::io::Errno;
-use rustix::net::{
-    AddressFamily, RecvFlags, Shutdown, SocketFlags, SocketType, connect, recv, shutdown, socket_with,
-    sockopt,
-};
+use rustix::net::{RecvFlags, Shutdown, recv, shutdown};
 use rustix::process::getuid;
 use rustix::time::Timespec;
-use thiserror::Error;
-use treecast_ebpf::{HookTrouble, SlotMemory, WakeNonce};
+use treecast_ebpf::{HookTrouble, WakeNonce};
 use treecast_proto::{Ending, GroupId, Input, MemberId, Offload, Refused, StrayCounters};
 
 use super::discovery;
 use super::kernel_wakeups::KernelWakeups;
 use super::listening::SocketName;
 use super::messages::{
-    AbortMessage, ClientMessage, DaemonMessage, GroupUpdate, MESSAGE_BYTES_MAX, MemoryLayout,
-    PlacementMessage, SettingsMessage, VERSION, Wakeup,
+    AbortMessage, ClientMessage, DaemonMessage, GroupUpdate, MemoryLayout, PlacementMessage, SettingsMessage,
+    VERSION, Wakeup,
 };
 use super::seqpacket::{self, Received};
-use super::users::{PeerCredentials, peer_credentials};
+use super::users::peer_credentials;
 use crate::api::config::GroupConfig;
 use crate::engine::backend::{Backend, RunningEngine};
 use crate::engine::query::{Answer, Query};
 use crate::engine::root_socket::RootSocket;
-use crate::memory::readers::Readers;
-use crate::memory::ring::{ReaderPlace, RingReader, RingWriter, attach_ring};
+use crate::memory::ring::ReaderPlace;
 use crate::memory::shared_group::{Placement, RingSide, SharedGroup};
 use crate::sync::lock;
 use crate::wait::leader_followers::{EventSource, LeaderFollowers};
 use crate::wait::spin::SpinPolicy;
 use crate::wait::waker::Waker;
 use crate::{EngineChoice, NodeError};
+
+pub(super) use exchange::{ANSWER_TIMEOUT, ConnectError};
+pub(crate) use mapping::MappedMemory;
+
+use exchange::{WithDescriptors, open, request, set_timeout};
+use mapping::{Mapped, descriptors_of};
 
 /// The connection of a process to a daemon.
 #[derive(Debug)]
@@ -71,9 +74,6 @@ const KERNEL_WAKEUPS: u64 = 1;
 const HANG_UP: u64 = 2;
 const WAKER: u64 = 3;
 
-/// The timeout of a request to the daemon.
-pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
-
 /// How long groups may take to end when the node closes.
 const END_TIMEOUT: Duration = Duration::from_secs(6);
 
@@ -83,38 +83,13 @@ const CHECK_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 /// The most wake-ups that are read at once.
 const WAKEUPS_MAX: usize = 256;
 
-/// After this many wake-ups at once the socket's buffer may have been full, and an update may be missing.
+/// After this many wake-ups at once the socket's buffer may have been full, and an update may be
+/// missing.
 const WAKEUPS_BEFORE_UPDATE: usize = 64;
 
-/// The socket's send buffer: room for the longest message. The system has a bound of its own.
-const BUFFER_BYTES: usize = 2 * MESSAGE_BYTES_MAX;
-
-/// Why a process cannot be a client.
-#[derive(Debug, Error)]
-pub(super) enum ConnectError {
-    #[error("{name}: {source}")]
-    Unreachable { name: SocketName, source: io::Error },
-    #[error("{name}: the process that listens there belongs to {peer}")]
-    Foreign { name: SocketName, peer: PeerCredentials },
-    /// It has ended, or has not answered within the timeout.
-    #[error("{name}: process {process}, which listens there, is unusable: {source}")]
-    Silent { name: SocketName, process: i32, source: io::Error },
-    #[error("{0}")]
-    Rejected(String),
-}
-
-impl From<ConnectError> for NodeError {
-    fn from(error: ConnectError) -> Self {
-        Self::Daemon(error.to_string())
-    }
-}
-
-/// The descriptors of a daemon's answer.
-type WithDescriptors = (DaemonMessage, Vec<OwnedFd>);
-
 impl Client {
-    /// Connects to the daemon at a socket, or to another process of this user that shares its node, which may take until the timeout
-    /// to accept and to answer.
+    /// Connects to the daemon at a socket, or to another process of this user that shares its node,
+    /// which may take until the timeout to accept and to answer.
     ///
     /// # Errors
     /// Nobody listens there, or the peer rejects this process.
@@ -195,7 +170,8 @@ impl Client {
         seqpacket::send(&self.socket, &serde_json::to_vec(message)?, &[], may_block)
     }
 
-    /// Takes part in a group. The caller holds the exchange, so that no update of the group arrives before it is in the table.
+    /// Takes part in a group. The caller holds the exchange, so that no update of the group arrives
+    /// before it is in the table.
     fn enter(
         &self,
         message: &ClientMessage,
@@ -235,39 +211,6 @@ impl Client {
             SocketName::Path(path) => format!("the daemon at {} is unusable: {reason}", path.display()),
             SocketName::Abstract(_) => format!("the node of process {} is unusable: {reason}", self.process),
         })
-    }
-
-    /// Maps the memory of a group: its slots, its page, and the places of its host's processes if they are several.
-    fn map(
-        &self,
-        memory: &MemoryLayout,
-        descriptors: &[OwnedFd],
-        shared_group: &SharedGroup,
-        is_root: bool,
-    ) -> Result<Mapped, NodeError> {
-        let what = "cannot map the memory of a group";
-        let system = |source| NodeError::System { what, source };
-        if let Some(lease) = memory.lease {
-            let _ = shared_group.mapped.set(MappedMemory { socket: Arc::clone(&self.socket), lease });
-        }
-        let [slots, page, rest @ ..] = descriptors else { return Err(self.unusable("it sent no memory")) };
-        let shared =
-            SlotMemory::over(slots, page, memory.slot_bytes, memory.slots, is_root).map_err(system)?;
-        let stride = usize::from(memory.payload_bytes_max);
-        if stride == 0 || stride > shared.payload_bytes_max() {
-            return Err(system(io::ErrorKind::InvalidData.into()));
-        }
-        let readers = match (shared_group.place, rest) {
-            (None, _) => None,
-            (Some(place), [places, ..]) => Some(Arc::new(Readers::map(places, place.count).map_err(system)?)),
-            (Some(_), []) => return Err(self.unusable("it sent no memory of the places")),
-        };
-        shared_group.events.attach_kernel(shared.clone());
-        if let Some(readers) = &readers {
-            shared_group.events.attach_readers(Arc::clone(readers));
-        }
-        let (writer, reader) = attach_ring(shared, stride, memory.start());
-        Ok(Mapped { writer, reader, readers })
     }
 
     fn wake_group(&self, group: GroupId) {
@@ -346,8 +289,8 @@ impl Client {
         self.waker.wake();
     }
 
-    /// Whether all groups have ended, or the time for that is over. Ends those that the application still has, each time: a member
-    /// may have got its place since.
+    /// Whether all groups have ended, or the time for that is over. Ends those that the application
+    /// still has, each time: a member may have got its place since.
     fn have_groups_ended(&self, since: Instant) -> bool {
         let groups: Vec<Arc<SharedGroup>> = lock(&self.groups).values().cloned().collect();
         // One reference is in `groups`, one in the table, and one at the application.
@@ -437,7 +380,8 @@ impl Backend for Client {
     }
 
     fn wake(&self) {
-        // A daemon with a full buffer of this client's messages checks the rings when it reads them.
+        // A daemon with a full buffer of this client's messages checks the rings when it reads
+        // them.
         let _ = self.send(&ClientMessage::Wake, false);
     }
 
@@ -514,71 +458,5 @@ impl Backend for Client {
 
     fn troubles(&self) -> Vec<HookTrouble> {
         Vec::new()
-    }
-}
-
-/// The memory of a group, which the daemon shares with this client. When the group is dropped, the daemon takes it back.
-#[derive(Debug)]
-pub(crate) struct MappedMemory {
-    socket: Arc<OwnedFd>,
-    lease: u64,
-}
-
-impl Drop for MappedMemory {
-    fn drop(&mut self) {
-        let message = serde_json::to_vec(&ClientMessage::Unmapped { lease: self.lease });
-        // Without the connection the daemon takes it back anyway.
-        let _ = message.map(|message| seqpacket::send(&*self.socket, &message, &[], true));
-    }
-}
-
-/// The memory of a group, mapped.
-struct Mapped {
-    writer: RingWriter,
-    reader: RingReader,
-    readers: Option<Arc<Readers>>,
-}
-
-/// The number of descriptors of a group's memory.
-fn descriptors_of(shared_group: &SharedGroup) -> usize {
-    if shared_group.place.is_some() { 3 } else { 2 }
-}
-
-fn open(name: &SocketName, timeout: Duration) -> io::Result<OwnedFd> {
-    let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
-    set_timeout(&socket, timeout)?;
-    let _ = sockopt::set_socket_send_buffer_size(&socket, BUFFER_BYTES);
-    match connect(&socket, &name.address()?) {
-        // Its backlog is full.
-        Err(Errno::AGAIN) => Err(io::Error::other(format!("it has accepted no connection for {timeout:?}"))),
-        connected => Ok(connected.map(|()| socket)?),
-    }
-}
-
-fn set_timeout(socket: &OwnedFd, timeout: Duration) -> io::Result<()> {
-    sockopt::set_socket_timeout(socket, sockopt::Timeout::Recv, Some(timeout))?;
-    Ok(sockopt::set_socket_timeout(socket, sockopt::Timeout::Send, Some(timeout))?)
-}
-
-fn request(socket: &OwnedFd, message: &ClientMessage) -> io::Result<WithDescriptors> {
-    // A daemon that rejects the client sends the reason and closes; sending fails then, but the reason can be read.
-    let sent = seqpacket::send(socket, &serde_json::to_vec(message)?, &[], true);
-    let mut bytes = vec![0; MESSAGE_BYTES_MAX];
-    let mut descriptors = Vec::new();
-    let mut received = seqpacket::receive(socket.as_fd(), &mut bytes, Some(&mut descriptors), true);
-    if received.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::ConnectionReset) {
-        received = seqpacket::receive(socket.as_fd(), &mut bytes, Some(&mut descriptors), true);
-    }
-    if received.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
-        let timeout = sockopt::socket_timeout(socket, sockopt::Timeout::Recv)?.unwrap_or_default();
-        return Err(io::Error::other(format!("it has not answered for {timeout:?}")));
-    }
-    match received? {
-        Received::Message(length) => Ok((serde_json::from_slice(&bytes[..length])?, descriptors)),
-        Received::TooLong => Err(io::Error::other("its answer is too long")),
-        Received::End => match sent {
-            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error),
-            _ => Err(io::Error::other("it has ended")),
-        },
     }
 }
