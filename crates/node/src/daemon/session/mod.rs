@@ -1,30 +1,29 @@
 //! One client of the daemon: its requests, and its groups.
 
+mod entering;
+
 use std::collections::BTreeMap;
 use std::net::UdpSocket;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
-use treecast_proto::{AbortReason, Ending, Eviction, GroupId, Input, MemberId, Refused, Sequence, SessionId};
+use treecast_proto::{AbortReason, Ending, Eviction, GroupId, Input, MemberId, Sequence, SessionId};
 
 use super::client_link::{ClientLink, ClientWaker, Others, Share};
 use super::messages::{
     AbortMessage, ClientMessage, DaemonMessage, GroupUpdate, HostLossMessage, LOSSES_PER_UPDATE_MAX,
-    MEMBERS_PER_ANSWER_MAX, MemoryLayout, PlaceMessage, PlacementMessage, SettingsMessage, VERSION,
+    MEMBERS_PER_ANSWER_MAX, MemoryLayout, PlacementMessage, VERSION,
 };
 use super::seqpacket::{self, DESCRIPTORS_MAX};
-use super::users::audit::{self, AuditKind};
 use super::users::{Lease, PeerCredentials, User};
-use crate::NodeError;
-use crate::api::addresses::find_own;
-use crate::api::config::GroupConfig;
+use crate::engine::Request;
 use crate::engine::backend::Backend;
 use crate::engine::query::{Answer, Query};
-use crate::engine::{EngineHandle, Request, enter};
-use crate::memory::readers::{READERS_MAX, Readers, SharedReaders};
+use crate::memory::readers::SharedReaders;
 use crate::memory::shared_group::{GroupState, SharedGroup};
 use crate::text::printable;
+
+use entering::Entry;
 
 /// A client.
 #[derive(Debug)]
@@ -63,7 +62,8 @@ impl Leases {
 #[derive(Debug)]
 pub(crate) struct ClientGroup {
     shared_group: Arc<SharedGroup>,
-    /// The client's place among the processes of this host that have the group; 0 if it is the only one.
+    /// The client's place among the processes of this host that have the group; 0 if it is the only
+    /// one.
     place: u32,
     /// Whether the client is the root.
     is_root: bool,
@@ -74,7 +74,8 @@ pub(crate) struct ClientGroup {
 impl ClientGroup {
     fn mark_progress(&self) {
         self.shared_group.mark_progress();
-        // What another process of this host has written or read concerns those that poll descriptors.
+        // What another process of this host has written or read concerns those that poll
+        // descriptors.
         if let Some(link) = &self.shared_group.client {
             link.wake_watchers(self.shared_group.group);
         }
@@ -84,7 +85,8 @@ impl ClientGroup {
         self.shared_group.client.as_ref().is_some_and(|link| link.take_update(self.place))
     }
 
-    /// Leaves the group, if other processes of this host have it too, or are to come. Without its root a group ends for all.
+    /// Leaves the group, if other processes of this host have it too, or are to come. Without its
+    /// root a group ends for all.
     fn leave_to_others(&self, user: &User) -> bool {
         let Some(link) = self.shared_group.client.as_ref().filter(|_| !self.is_root) else { return false };
         match link.others(self.place) {
@@ -111,13 +113,6 @@ impl ClientGroup {
 
     /// Memory per group of a client, in bytes: the nodes of a B-tree are at least half full.
     pub const BYTES: usize = 2 * size_of::<(GroupId, Self)>();
-}
-
-/// How a client takes part in a group.
-#[derive(Debug)]
-enum Entry {
-    Create { session: SessionId, children: Vec<Vec<MemberId>> },
-    Join,
 }
 
 /// An answer, and the descriptors that are sent with it.
@@ -250,7 +245,8 @@ impl Session {
         true
     }
 
-    /// The client leaves a group that other processes of this host have too. Says whether that is so; if not, the group itself is to end.
+    /// The client leaves a group that other processes of this host have too. Says whether that is
+    /// so; if not, the group itself is to end.
     fn leave_to_others(&self, user: &User, group: GroupId) -> bool {
         let Some(entry) = self.groups.get(&group) else { return false };
         let left = entry.leave_to_others(user);
@@ -274,8 +270,9 @@ impl Session {
         Ok((welcome, vec![wakeups, kernel_wakeups.into()]))
     }
 
-    /// Passes a request to the engine, if its group is the client's. The group may have ended. At the root's host the root alone requests
-    /// anything: to leave is a matter of each process (`leave_to_others`).
+    /// Passes a request to the engine, if its group is the client's. The group may have ended. At
+    /// the root's host the root alone requests anything: to leave is a matter of each process
+    /// (`leave_to_others`).
     fn request(&self, user: &User, input: Input<'static>) {
         if let Some(entry) = input.group().and_then(|group| self.groups.get(&group))
             && (entry.is_root || entry.shared_group.client.as_ref().is_some_and(|link| !link.is_root()))
@@ -297,152 +294,6 @@ impl Session {
             Answer::Numbers(_) => {}
         }
         answer
-    }
-
-    fn enter_or_refuse(
-        &mut self,
-        user: &User,
-        settings: SettingsMessage,
-        place: Option<PlaceMessage>,
-        entry: Entry,
-    ) -> Reply {
-        match self.enter(user, settings, place, entry) {
-            Ok(reply) => reply,
-            Err(error) => {
-                let reason = printable(&error.to_string());
-                user.shared.refused_groups.fetch_add(1, Ordering::SeqCst);
-                if user.may_log(AuditKind::RefusedGroup) {
-                    let client = &self.peer;
-                    tracing::warn!(target: audit::TARGET, %client, %reason, "audit: a group is refused");
-                }
-                (DaemonMessage::Refused { reason }, Vec::new())
-            }
-        }
-    }
-
-    /// Takes part in a group for the client.
-    fn enter(
-        &mut self,
-        user: &User,
-        settings: SettingsMessage,
-        place: Option<PlaceMessage>,
-        entry: Entry,
-    ) -> Result<Reply, NodeError> {
-        let config = GroupConfig::new(settings.read()?)?;
-        let group = config.settings().group;
-        check_place(place)?;
-        self.groups.retain(|_, entry| !entry.has_ended());
-        let no_rule = || NodeError::Daemon("the policy has no rule for this user".into());
-        let rule = user.shared.policy.rule_for(&self.peer).filter(|(index, _)| *index == self.rule);
-        let (_, rule) = rule.ok_or_else(no_rule)?;
-        let is_root = matches!(entry, Entry::Create { .. });
-        if is_root {
-            rule.allows_members(config.hosts().count()).map_err(NodeError::Daemon)?;
-        }
-        let _entering = user.shared.begin_entering(group).ok_or(Refused::GroupExists(group))?;
-        let number = place.map_or(0, |place| place.number);
-        let known = place.and_then(|_| user.find_group(group, (!is_root).then_some(number)));
-        let shared_group = if let Some(known) = known {
-            self.enter_known(user, &known, &config, place, is_root)?;
-            known
-        } else {
-            rule.allows(group.0, user.group_count()).map_err(NodeError::Daemon)?;
-            let new = self.new_group(user, &config, place, is_root)?;
-            user.add_group(&new);
-            new
-        };
-        let link = shared_group.client.as_ref().ok_or(Refused::GroupExists(group))?;
-        let engine = &user.shared.engine;
-        let entered = match entry {
-            Entry::Create { session, children } => {
-                link.set_entered();
-                let config = config.with_session(session).with_members_max(rule.members_max());
-                create_group(engine, &config, children, &shared_group).map(|socket| {
-                    if let Some(SharedReaders { readers, .. }) = link.readers() {
-                        // The root writes the slots, and reads none.
-                        readers.places()[number as usize].leave();
-                    }
-                    let share = link.take_share(number)?;
-                    let descriptors = copies(&share, link).into_iter().chain(socket.map(OwnedFd::from));
-                    Some((self.leases.add(&share), descriptors.collect()))
-                })
-            }
-            // The first process of a host joins for all. Where the root is one of them, they wait for it.
-            Entry::Join if place.is_none() || !link.is_root() && !link.is_entered() => {
-                link.set_entered();
-                enter::join_group(engine, &config, &shared_group).map(|()| None)
-            }
-            Entry::Join => {
-                if !link.is_entered() {
-                    user.await_root(&shared_group);
-                }
-                enter::charge_new(engine, &shared_group).map(|()| None)
-            }
-        };
-        // Other processes of this host may wait for the group.
-        let entered = entered.inspect_err(|error| shared_group.fail(&error.to_string()))?;
-        report_readers(&shared_group, user);
-        tracing::info!(client = %self.peer, %group, root = is_root, "a group");
-        link.wake_one_for_update(number);
-        self.groups.insert(group, ClientGroup { shared_group, place: number, is_root, losses_sent: 0 });
-        let (memory, descriptors) = entered.unzip();
-        Ok((DaemonMessage::Entered { memory }, descriptors.unwrap_or_default()))
-    }
-
-    /// Takes part in a group that other processes of this host have, or wait for.
-    fn enter_known(
-        &self,
-        user: &User,
-        known: &SharedGroup,
-        config: &GroupConfig,
-        place: Option<PlaceMessage>,
-        is_root: bool,
-    ) -> Result<(), NodeError> {
-        let exists = || NodeError::from(Refused::GroupExists(known.group));
-        let link = known.client.as_ref().ok_or_else(exists)?;
-        link.check_same(config, place).map_err(NodeError::Daemon)?;
-        if self.groups.contains_key(&known.group) {
-            return Err(exists());
-        }
-        let is_at_root = is_root || find_own(user.shared.engine.address(), &[config.root()]).is_ok();
-        if is_at_root != link.is_root() || is_root && link.is_entered() {
-            return Err(NodeError::Daemon(format!(
-                "another process of this host has group {} with another root: give all processes the same root",
-                known.group
-            )));
-        }
-        let number = place.map_or(0, |place| place.number);
-        link.add_client(number, &self.waker).map_err(NodeError::Daemon)
-    }
-
-    /// A group that no other client has.
-    fn new_group(
-        &self,
-        user: &User,
-        config: &GroupConfig,
-        place: Option<PlaceMessage>,
-        is_root: bool,
-    ) -> Result<Arc<SharedGroup>, NodeError> {
-        let group = config.settings().group;
-        if user.shared.engine.with(|engine| engine.knows(group)) {
-            return Err(Refused::GroupExists(group).into());
-        }
-        let what = "cannot allocate the memory of a group's processes";
-        let new_readers = |place: PlaceMessage| {
-            let charge = user.account.charge(Readers::bytes_for(place.count) as u64);
-            let charge = charge.map_err(NodeError::Daemon)?;
-            let readers = SharedReaders::allocate(place.count);
-            Ok::<_, NodeError>((readers.map_err(|source| NodeError::System { what, source })?, charge))
-        };
-        let readers = place.map(new_readers).transpose()?;
-        let is_at_root = || find_own(user.shared.engine.address(), &[config.root()]).is_ok();
-        let has_root = is_root || place.is_some() && is_at_root();
-        let number = place.map_or(0, |place| place.number);
-        let accounts = (&user.account, &user.shared.kernel_memory);
-        let link = ClientLink::new(&self.waker, has_root, accounts, config.key(), number, readers);
-        let leader = user.shared.engine.leader_followers().waker();
-        let progress = user.shared.engine.progress();
-        Ok(Arc::new(SharedGroup::with_client(group, leader, progress, link)))
     }
 
     /// The update of one group that has changed.
@@ -516,8 +367,8 @@ impl Session {
     }
 }
 
-/// Copies of the descriptors of a group's memory, for one client. Where the system has no more descriptors, the client gets fewer, and
-/// reports that.
+/// Copies of the descriptors of a group's memory, for one client. Where the system has no more
+/// descriptors, the client gets fewer, and reports that.
 fn copies(share: &Share, link: &ClientLink) -> Vec<OwnedFd> {
     let places = link.readers().map(SharedReaders::descriptor);
     let all = [share.slots.as_fd(), share.page.as_fd()].into_iter().chain(places);
@@ -532,30 +383,4 @@ fn report_readers(shared_group: &SharedGroup, user: &User) {
     {
         user.shared.engine.request(Input::Readers { group: shared_group.group, readers });
     }
-}
-
-/// # Errors
-/// [`NodeError::Members`] for an impossible place.
-fn check_place(place: Option<PlaceMessage>) -> Result<(), NodeError> {
-    let is_possible =
-        |place: &PlaceMessage| place.number < place.count && (2..=READERS_MAX).contains(&place.count);
-    match place.filter(|place| !is_possible(place)) {
-        Some(PlaceMessage { number, count }) => Err(NodeError::Members(format!(
-            "place {number} of {count} on this host: there are from 2 to {READERS_MAX}, numbered from 0"
-        ))),
-        None => Ok(()),
-    }
-}
-
-fn create_group(
-    engine: &EngineHandle,
-    config: &GroupConfig,
-    children: Vec<Vec<MemberId>>,
-    shared_group: &Arc<SharedGroup>,
-) -> Result<Option<UdpSocket>, NodeError> {
-    let settings = config.settings();
-    if find_own(engine.address(), config.hosts().addresses())? != config.hosts().host_of(settings.root) {
-        return Err(NodeError::Members(format!("the root is at {}, and not at this node", config.root())));
-    }
-    enter::create_group(engine, config, children, shared_group)
 }

@@ -1,0 +1,205 @@
+//! A client creates or joins a group, which other processes of its host may have already.
+
+use std::net::UdpSocket;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use treecast_proto::{MemberId, Refused, SessionId};
+
+use super::{ClientGroup, Reply, Session, copies, report_readers};
+use crate::NodeError;
+use crate::api::addresses::find_own;
+use crate::api::config::GroupConfig;
+use crate::daemon::client_link::ClientLink;
+use crate::daemon::messages::{DaemonMessage, PlaceMessage, SettingsMessage};
+use crate::daemon::users::User;
+use crate::daemon::users::audit::{self, AuditKind};
+use crate::engine::backend::Backend;
+use crate::engine::{EngineHandle, enter};
+use crate::memory::readers::{READERS_MAX, Readers, SharedReaders};
+use crate::memory::shared_group::SharedGroup;
+use crate::text::printable;
+
+/// How a client takes part in a group.
+#[derive(Debug)]
+pub(super) enum Entry {
+    Create { session: SessionId, children: Vec<Vec<MemberId>> },
+    Join,
+}
+
+impl Session {
+    /// Takes part in a group for the client, or says why it cannot.
+    pub(super) fn enter_or_refuse(
+        &mut self,
+        user: &User,
+        settings: SettingsMessage,
+        place: Option<PlaceMessage>,
+        entry: Entry,
+    ) -> Reply {
+        match self.enter(user, settings, place, entry) {
+            Ok(reply) => reply,
+            Err(error) => {
+                let reason = printable(&error.to_string());
+                user.shared.refused_groups.fetch_add(1, Ordering::SeqCst);
+                if user.may_log(AuditKind::RefusedGroup) {
+                    let client = &self.peer;
+                    tracing::warn!(target: audit::TARGET, %client, %reason, "audit: a group is refused");
+                }
+                (DaemonMessage::Refused { reason }, Vec::new())
+            }
+        }
+    }
+
+    /// Takes part in a group for the client.
+    fn enter(
+        &mut self,
+        user: &User,
+        settings: SettingsMessage,
+        place: Option<PlaceMessage>,
+        entry: Entry,
+    ) -> Result<Reply, NodeError> {
+        let config = GroupConfig::new(settings.read()?)?;
+        let group = config.settings().group;
+        check_place(place)?;
+        self.groups.retain(|_, entry| !entry.has_ended());
+        let no_rule = || NodeError::Daemon("the policy has no rule for this user".into());
+        let rule = user.shared.policy.rule_for(&self.peer).filter(|(index, _)| *index == self.rule);
+        let (_, rule) = rule.ok_or_else(no_rule)?;
+        let is_root = matches!(entry, Entry::Create { .. });
+        if is_root {
+            rule.allows_members(config.hosts().count()).map_err(NodeError::Daemon)?;
+        }
+        let _entering = user.shared.begin_entering(group).ok_or(Refused::GroupExists(group))?;
+        let number = place.map_or(0, |place| place.number);
+        let known = place.and_then(|_| user.find_group(group, (!is_root).then_some(number)));
+        let shared_group = if let Some(known) = known {
+            self.enter_known(user, &known, &config, place, is_root)?;
+            known
+        } else {
+            rule.allows(group.0, user.group_count()).map_err(NodeError::Daemon)?;
+            let new = self.new_group(user, &config, place, is_root)?;
+            user.add_group(&new);
+            new
+        };
+        let link = shared_group.client.as_ref().ok_or(Refused::GroupExists(group))?;
+        let engine = &user.shared.engine;
+        let entered = match entry {
+            Entry::Create { session, children } => {
+                link.set_entered();
+                let config = config.with_session(session).with_members_max(rule.members_max());
+                create_group(engine, &config, children, &shared_group).map(|socket| {
+                    if let Some(SharedReaders { readers, .. }) = link.readers() {
+                        // The root writes the slots, and reads none.
+                        readers.places()[number as usize].leave();
+                    }
+                    let share = link.take_share(number)?;
+                    let descriptors = copies(&share, link).into_iter().chain(socket.map(OwnedFd::from));
+                    Some((self.leases.add(&share), descriptors.collect()))
+                })
+            }
+            // The first process of a host joins for all. Where the root is one of them, they wait
+            // for it.
+            Entry::Join if place.is_none() || !link.is_root() && !link.is_entered() => {
+                link.set_entered();
+                enter::join_group(engine, &config, &shared_group).map(|()| None)
+            }
+            Entry::Join => {
+                if !link.is_entered() {
+                    user.await_root(&shared_group);
+                }
+                enter::charge_new(engine, &shared_group).map(|()| None)
+            }
+        };
+        // Other processes of this host may wait for the group.
+        let entered = entered.inspect_err(|error| shared_group.fail(&error.to_string()))?;
+        report_readers(&shared_group, user);
+        tracing::info!(client = %self.peer, %group, root = is_root, "a group");
+        link.wake_one_for_update(number);
+        self.groups.insert(group, ClientGroup { shared_group, place: number, is_root, losses_sent: 0 });
+        let (memory, descriptors) = entered.unzip();
+        Ok((DaemonMessage::Entered { memory }, descriptors.unwrap_or_default()))
+    }
+
+    /// Takes part in a group that other processes of this host have, or wait for.
+    fn enter_known(
+        &self,
+        user: &User,
+        known: &SharedGroup,
+        config: &GroupConfig,
+        place: Option<PlaceMessage>,
+        is_root: bool,
+    ) -> Result<(), NodeError> {
+        let exists = || NodeError::from(Refused::GroupExists(known.group));
+        let link = known.client.as_ref().ok_or_else(exists)?;
+        link.check_same(config, place).map_err(NodeError::Daemon)?;
+        if self.groups.contains_key(&known.group) {
+            return Err(exists());
+        }
+        let is_at_root = is_root || find_own(user.shared.engine.address(), &[config.root()]).is_ok();
+        if is_at_root != link.is_root() || is_root && link.is_entered() {
+            return Err(NodeError::Daemon(format!(
+                "another process of this host has group {} with another root: give all processes the same root",
+                known.group
+            )));
+        }
+        let number = place.map_or(0, |place| place.number);
+        link.add_client(number, &self.waker).map_err(NodeError::Daemon)
+    }
+
+    /// A group that no other client has.
+    fn new_group(
+        &self,
+        user: &User,
+        config: &GroupConfig,
+        place: Option<PlaceMessage>,
+        is_root: bool,
+    ) -> Result<Arc<SharedGroup>, NodeError> {
+        let group = config.settings().group;
+        if user.shared.engine.with(|engine| engine.knows(group)) {
+            return Err(Refused::GroupExists(group).into());
+        }
+        let what = "cannot allocate the memory of a group's processes";
+        let new_readers = |place: PlaceMessage| {
+            let charge = user.account.charge(Readers::bytes_for(place.count) as u64);
+            let charge = charge.map_err(NodeError::Daemon)?;
+            let readers = SharedReaders::allocate(place.count);
+            Ok::<_, NodeError>((readers.map_err(|source| NodeError::System { what, source })?, charge))
+        };
+        let readers = place.map(new_readers).transpose()?;
+        let is_at_root = || find_own(user.shared.engine.address(), &[config.root()]).is_ok();
+        let has_root = is_root || place.is_some() && is_at_root();
+        let number = place.map_or(0, |place| place.number);
+        let accounts = (&user.account, &user.shared.kernel_memory);
+        let link = ClientLink::new(&self.waker, has_root, accounts, config.key(), number, readers);
+        let leader = user.shared.engine.leader_followers().waker();
+        let progress = user.shared.engine.progress();
+        Ok(Arc::new(SharedGroup::with_client(group, leader, progress, link)))
+    }
+}
+
+/// # Errors
+/// [`NodeError::Members`] for an impossible place.
+fn check_place(place: Option<PlaceMessage>) -> Result<(), NodeError> {
+    let is_possible =
+        |place: &PlaceMessage| place.number < place.count && (2..=READERS_MAX).contains(&place.count);
+    match place.filter(|place| !is_possible(place)) {
+        Some(PlaceMessage { number, count }) => Err(NodeError::Members(format!(
+            "place {number} of {count} on this host: there are from 2 to {READERS_MAX}, numbered from 0"
+        ))),
+        None => Ok(()),
+    }
+}
+
+fn create_group(
+    engine: &EngineHandle,
+    config: &GroupConfig,
+    children: Vec<Vec<MemberId>>,
+    shared_group: &Arc<SharedGroup>,
+) -> Result<Option<UdpSocket>, NodeError> {
+    let settings = config.settings();
+    if find_own(engine.address(), config.hosts().addresses())? != config.hosts().host_of(settings.root) {
+        return Err(NodeError::Members(format!("the root is at {}, and not at this node", config.root())));
+    }
+    enter::create_group(engine, config, children, shared_group)
+}
