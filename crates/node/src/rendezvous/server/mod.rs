@@ -2,6 +2,8 @@
 //!
 //! One thread polls all connections and blocks on none; each has a bound in time and in bytes.
 
+mod claims;
+
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::os::fd::AsFd;
@@ -13,18 +15,14 @@ use treecast_fabric::{FabricError, HostNames};
 use treecast_terms::Keyed;
 
 use super::connection::{Connection, ReadLine};
-use super::messages::{
-    CLAIM_BYTES_MAX, Challenges, Claim, Greeting, Hash, Key, RootMessage, Start, VERSION, Version,
-};
-use super::{
-    CONTINUE_CHECK_INTERVAL, Deadline, JoinStatus, JoinedMember, Listener, invalid_name, is_name, unreachable,
-};
+use super::messages::{CLAIM_BYTES_MAX, Challenges, Claim, Greeting, Hash, Key, RootMessage, Start, VERSION};
+use super::{CONTINUE_CHECK_INTERVAL, Deadline, JoinStatus, JoinedMember, Listener, invalid_name, is_name};
 use crate::api::addresses::Member;
-use crate::api::config::{check_path, mtu_bytes_min};
 use crate::datagrams::path_mtu;
-use crate::memory::readers::READERS_MAX;
 use crate::wait::poll;
 use crate::{GroupSettings, Node, NodeError};
+
+use claims::Outcome;
 
 /// A connection without a claim is dropped after this time.
 const CLAIM_TIMEOUT: Duration = Duration::from_secs(3);
@@ -86,19 +84,6 @@ struct Joined {
     /// The MTU of its path to the root.
     mtu_bytes: Option<u32>,
     challenges: Challenges,
-}
-
-/// The result of reading a pending connection.
-enum Outcome {
-    Pending,
-    /// The peer is not a node: it is dropped without an answer.
-    Foreign(String),
-    /// The node gets the reason why it cannot join.
-    Rejected(String),
-    Accepted {
-        member: JoinedMember,
-        claim: Claim,
-    },
 }
 
 impl Server {
@@ -180,7 +165,8 @@ impl Server {
         (settings, root)
     }
 
-    /// The number of each member that has joined: the one that it requested, or else the least one that is free.
+    /// The number of each member that has joined: the one that it requested, or else the least one
+    /// that is free.
     fn numbers(&self) -> Vec<u32> {
         let mut is_taken = vec![false; self.listener.members as usize];
         is_taken[self.settings.root] = true;
@@ -275,8 +261,8 @@ impl Server {
         }
     }
 
-    /// The address of the root's node for other members. A node that listens at the unspecified address is reached where the
-    /// members have connected.
+    /// The address of the root's node for other members. A node that listens at the unspecified
+    /// address is reached where the members have connected.
     fn root_address(&self) -> SocketAddr {
         let loopback = || match self.node.ip() {
             IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::LOCALHOST),
@@ -365,7 +351,8 @@ impl Server {
             match self.listener.socket.accept().and_then(|(stream, from)| Pending::greet(stream, from)) {
                 Ok(pending) => self.pending.push_back(pending),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                // For example, no descriptor is free. A connection that was aborted before `accept` fails too; the pause is harmless.
+                // For example, no descriptor is free. A connection that was aborted before `accept`
+                // fails too; the pause is harmless.
                 Err(error) => {
                     self.count_rejected("a connection", &error.to_string());
                     self.accept_at = Instant::now() + ACCEPT_BACKOFF;
@@ -414,117 +401,6 @@ impl Server {
         self.rejected += 1;
         self.last_rejected = Some(format!("{peer}: {reason}"));
         self.has_progress = true;
-    }
-
-    fn check_claim(&mut self, pending: &Pending, line: &[u8]) -> Outcome {
-        let claim: Claim = match serde_json::from_slice::<Version>(line) {
-            Err(_) => return Outcome::Foreign("not a Treecast node".into()),
-            Ok(Version { treecast }) if treecast != VERSION => {
-                return Outcome::Rejected(format!(
-                    "it uses version {treecast} of the join protocol, the root version {VERSION}"
-                ));
-            }
-            Ok(_) => match serde_json::from_slice(line) {
-                Ok(claim) => claim,
-                Err(_) => return Outcome::Foreign("invalid claim".into()),
-            },
-        };
-        if self.key.proof_of_member(pending.challenge, &claim) != claim.proof {
-            return Outcome::Rejected("token mismatch".into());
-        }
-        match self.admit(pending, &claim) {
-            Err(reason) => Outcome::Rejected(reason),
-            Ok(member) => Outcome::Accepted { member, claim },
-        }
-    }
-
-    /// Whether a node that knows the token can be the member that it asks to be.
-    fn admit(&mut self, pending: &Pending, claim: &Claim) -> Result<JoinedMember, String> {
-        if self.is_complete() {
-            return Err(self.complete_reason());
-        }
-        let ip = claim.ip.unwrap_or(pending.from.ip()).to_canonical();
-        if claim.port == 0 || ip.is_unspecified() || ip.is_multicast() {
-            return Err(format!("{ip}:{} is not the address of a node", claim.port));
-        }
-        if !is_name(&claim.name) {
-            return Err(invalid_name());
-        }
-        if let Err(error) = self.check_host(&claim.name) {
-            return Err(format!(
-                "{error} (a node joins with its host name, or another one that it is given)"
-            ));
-        }
-        if let Some(reason) = unreachable(ip, pending.root_ip) {
-            return Err(reason);
-        }
-        if self.node.is_ipv4() && ip.is_ipv6() {
-            return Err(format!("the root's node has IPv4 only, and cannot reach {ip}"));
-        }
-        let min = mtu_bytes_min(ip.is_ipv6());
-        if let Some(mtu) = claim.mtu_bytes.filter(|&mtu| mtu < min.into()) {
-            return Err(format!("the MTU of its network is {mtu} bytes, and groups need {min}"));
-        }
-        let address = SocketAddr::new(ip, claim.port);
-        let name = format!("{} at {address}", claim.name);
-        if let Err(error) = check_path(&name, address, claim.mtu_bytes, self.settings.mtu_bytes) {
-            let reason = error.to_string();
-            self.impossible = Some(error);
-            return Err(reason);
-        }
-        if let Some(before) = self.root_ip.filter(|before| *before != pending.root_ip) {
-            return Err(format!(
-                "it reached the root at {}, other members at {before}: use the same address of the root everywhere",
-                pending.root_ip
-            ));
-        }
-        let is_root_node =
-            address == SocketAddr::new(pending.root_ip, self.node.port()) || address == self.node;
-        if is_root_node && !(self.is_node_shared && claim.is_shared) {
-            return Err(format!("{address} is the root's own node"));
-        }
-        let member = JoinedMember { name: claim.name.clone(), address, member: claim.member };
-        self.check_number(&member)?;
-        self.reject_replaced(&member, claim.is_shared);
-        let of_node = self.members().filter(|joined| joined.address == address).count();
-        if of_node + usize::from(is_root_node) >= READERS_MAX as usize {
-            return Err(format!("{address} is the node of {READERS_MAX} members, and no more can share one"));
-        }
-        Ok(member)
-    }
-
-    /// The old connection of a node that has restarted may still be open. Processes that share a node are members of their own, unless they
-    /// request the same number.
-    fn reject_replaced(&mut self, joining: &JoinedMember, is_shared: bool) {
-        let address = joining.address;
-        let is_replaced = |before: &mut Joined| {
-            let is_process = is_shared
-                && before.is_shared
-                && (joining.member.is_none() || joining.member != before.member.member);
-            before.member.address == address && !is_process
-        };
-        for mut before in self.joined.extract_if(.., is_replaced) {
-            let reason = format!("another node has joined from {address}");
-            before.connection.send(&RootMessage::Rejected { reason });
-        }
-    }
-
-    fn check_number(&self, joining: &JoinedMember) -> Result<(), String> {
-        let Some(number) = joining.member else { return Ok(()) };
-        if number >= self.listener.members {
-            let last = self.listener.members - 1;
-            return Err(format!("there is no member {number}: the group has members 0 to {last}"));
-        }
-        if number as usize == self.settings.root {
-            return Err(format!("member {number} is the root"));
-        }
-        let other = |other: &&JoinedMember| other.member == Some(number) && other.address != joining.address;
-        match self.members().find(other) {
-            Some(JoinedMember { name, address, .. }) => {
-                Err(format!("member {number} has already joined: {name} at {address}"))
-            }
-            None => Ok(()),
-        }
     }
 }
 
