@@ -324,21 +324,20 @@ impl Group {
 
     /// At the root: applies what has changed in the member table, and brings the group to its end.
     fn handle_root_timeout(&mut self, now: Nanoseconds) -> Option<Ending> {
-        // A newcomer waits until the message that has begun is sent. A root that has just lost its
-        // last child sends nothing more of it, and there need be no other input: the newcomer gets
-        // its place now.
-        if let (Role::Root(table), Some(flow)) = (&mut self.role, &self.flow)
-            && table.is_closed()
-            && flow.is_finished()
-        {
-            table.close_for_readers();
-        }
+        // A newcomer waits until the message that has begun is sent. A root that has just lost its last child
+        // sends nothing more of it, and there need be no other input: the newcomer gets its place now.
         while self.apply_table_change(now) {}
         let (Role::Root(table), Some(flow)) = (&mut self.role, &mut self.flow) else { return None };
         let keys = self.header.keys()?;
         if table.is_close_due() && flow.queue_close(keys) {
             table.on_close_queued();
         }
+        // The member that was waited for may just have been lost.
+        if table.is_closed() && flow.is_finished() {
+            table.close_for_readers();
+            while self.apply_table_change(now) {}
+        }
+        let (Role::Root(table), Some(flow)) = (&mut self.role, &self.flow) else { return None };
         let is_finished = table.is_closed() && flow.is_finished() && table.is_closed_for_readers();
         if is_finished {
             table.end(now, Eviction::Closed);

@@ -70,7 +70,7 @@ enum EventKind {
 }
 
 /// The time limit of a world, beyond which it counts as hanging.
-const END: Nanoseconds = Nanoseconds::from_ms(120_000);
+const END: Nanoseconds = Nanoseconds::from_ms(240_000);
 
 /// The limit of events of a world.
 const STEPS_MAX: u64 = 3_000_000;
