@@ -23,6 +23,7 @@ mod sync;
 mod text;
 mod tree;
 mod wait;
+mod watch;
 
 /// The examples of docs/library.md, as tests.
 #[cfg(doctest)]

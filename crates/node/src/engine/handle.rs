@@ -2,11 +2,12 @@
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::{io, mem};
 
+use rustix::event::epoll::EventFlags;
 use rustix::time::{TimerfdClockId, TimerfdFlags};
 use treecast_ebpf::HookTrouble;
 use treecast_proto::{Input, MemberId};
@@ -23,9 +24,10 @@ use crate::memory::progress::ProgressList;
 use crate::memory::shared_group::SharedGroup;
 use crate::streams::Streams;
 use crate::sync::{FairMutex, lock};
-use crate::wait::leader_followers::{EventSource, LeaderFollowers};
+use crate::wait::leader_followers::LeaderFollowers;
 use crate::wait::spin::SpinPolicy;
 use crate::wait::waker::Waker;
+use crate::watch::{Watch, WatchedKind};
 use crate::{EngineChoice, NodeError, NodeSettings};
 
 /// An engine behind its lock, with what threads need to reach it.
@@ -41,7 +43,8 @@ pub(crate) struct EngineHandle {
     rings: RingMaker,
     is_stopping: AtomicBool,
     timer: Arc<OwnedFd>,
-    /// The engine's own thread sleeps on the timer, the wakers, and the socket unless a leader polls that.
+    /// The engine's own thread sleeps on the timer, its waker, and the sockets, unless a leader has their
+    /// events.
     leader_followers: LeaderFollowers,
     has_kernel: bool,
     has_streams: bool,
@@ -53,13 +56,19 @@ pub(crate) struct EngineHandle {
 const PORTS_MAX: usize = 16;
 
 /// Binds the sockets of a node. Without its TCP port it can be in groups that send datagrams.
-fn bind(settings: &NodeSettings, lanes: usize) -> Result<(Datagrams, Streams), NodeError> {
+fn bind(
+    settings: &NodeSettings,
+    lanes: usize,
+    watch: &Arc<Watch>,
+) -> Result<(Datagrams, Streams), NodeError> {
     let to = settings.bind;
     let is_shared = settings.share.is_some();
     let error = |source| NodeError::Bind { address: to, source, is_shared };
     let at = |port| {
-        let datagrams = Datagrams::bind(SocketAddr::new(to.ip(), port), settings.buffer_bytes, lanes)?;
-        let streams = Streams::new(datagrams.address())?;
+        let of_kind = |token| WatchedKind { watch: Arc::clone(watch), token };
+        let mut datagrams = Datagrams::bind(SocketAddr::new(to.ip(), port), settings.buffer_bytes, lanes)?;
+        datagrams.watch_multicast(of_kind(MULTICAST));
+        let streams = Streams::new(datagrams.address(), of_kind(STREAMS))?;
         Ok::<_, io::Error>((datagrams, streams))
     };
     let ports = settings.ports.filter(|_| to.port() == 0);
@@ -126,15 +135,15 @@ const STREAMS: u64 = 5;
 impl EngineHandle {
     /// Opens an engine whose socket has this number of lanes: one, or several if it serves several users.
     pub fn open(settings: &NodeSettings, lanes: usize) -> Result<Self, NodeError> {
-        let (mut datagrams, streams) = bind(settings, lanes)?;
+        let system = |what| move |source| NodeError::System { what, source };
+        let watch = Watch::new().map(Arc::new).map_err(system("cannot make an epoll instance"))?;
+        let (mut datagrams, streams) = bind(settings, lanes, &watch)?;
         let address = datagrams.address();
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         let timer = rustix::time::timerfd_create(TimerfdClockId::Monotonic, flags)
             .map_err(|source| NodeError::System { what: "cannot make a timer", source: source.into() })?;
-        let system = |what| move |source| NodeError::System { what, source };
         let timer = Arc::new(timer);
         let waker = Waker::new().map(Arc::new).map_err(system("cannot make an event descriptor"))?;
-        let socket = datagrams.as_fd().try_clone_to_owned().map_err(system("cannot share the socket"))?;
         let kernel = match settings.engine {
             EngineChoice::Ebpf => {
                 Some(KernelPath::open(&mut datagrams, settings.protocol.groups_max as u32)?)
@@ -142,20 +151,13 @@ impl EngineHandle {
             EngineChoice::Auto | EngineChoice::User => None,
         };
         let has_kernel = kernel.is_some();
-        let multicast = datagrams.multicast_descriptor().try_clone_to_owned();
-        let multicast = multicast.map_err(system("cannot share the multicast sockets"))?;
         let has_streams = streams.has_port() && !has_kernel;
-        let watched =
-            streams.as_fd().try_clone_to_owned().map_err(system("cannot share an epoll instance"))?;
-        let sources = vec![
-            EventSource::new(socket, SOCKET),
-            EventSource::unused(multicast, MULTICAST),
-            EventSource::unused(watched, STREAMS),
-        ];
-        let watch = || {
-            let leader_followers = LeaderFollowers::new(sources, SpinPolicy::new(settings.spin), has_kernel)?;
+        let watch_all = || {
+            watch.add(&datagrams, SOCKET, EventFlags::IN)?;
+            let spin = SpinPolicy::new(settings.spin);
+            let own_waker = (Arc::clone(&waker), WAKER);
+            let leader_followers = LeaderFollowers::new(watch, own_waker, spin, has_kernel)?;
             leader_followers.watch(&timer, TIMER)?;
-            leader_followers.watch(&waker, WAKER)?;
             // Only the engine's own thread serves several users.
             for lane in datagrams.descriptors().skip(1) {
                 leader_followers.watch(&lane, SOCKET)?;
@@ -163,7 +165,7 @@ impl EngineHandle {
             kernel.as_ref().map_or(Ok(()), |kernel| leader_followers.watch(&kernel.event_fd(), KERNEL))?;
             Ok(leader_followers)
         };
-        let leader_followers = watch().map_err(system("cannot watch descriptors"))?;
+        let leader_followers = watch_all().map_err(system("cannot watch descriptors"))?;
         let progress = Arc::new(ProgressList::new());
         let wakers = (Arc::clone(&timer), Arc::clone(&waker));
         let engine = Engine::new(settings, datagrams, streams, kernel, wakers, Arc::clone(&progress));
@@ -212,16 +214,9 @@ impl EngineHandle {
 
     /// Drives the engine once, and leaves the rest to its own thread.
     fn step(&self, mut engine: MutexGuard<'_, Engine>, look: Look) {
-        if self.step_once(&mut engine, look) == Progress::More {
-            self.waker.wake();
+        if engine.step(self, look) == Progress::More {
+            self.leader_followers.leave_events();
         }
-    }
-
-    fn step_once(&self, engine: &mut Engine, look: Look) -> Progress {
-        let progress = engine.step(self, look);
-        self.leader_followers.use_source(MULTICAST, engine.receives_multicast());
-        self.leader_followers.use_source(STREAMS, engine.uses_streams());
-        progress
     }
 
     /// Makes rings of groups, without the engine.
@@ -256,10 +251,13 @@ impl Backend for EngineHandle {
         let mut look = Look::ALL;
         loop {
             self.waker.arm();
+            if self.leader_followers.take_left_events() {
+                look = Look::ALL;
+            }
             let is_stopping;
             {
                 let mut engine = self.engine.lock();
-                let progress = self.step_once(&mut engine, look);
+                let progress = engine.step(self, look);
                 is_stopping = self.is_stopping.load(Ordering::Acquire);
                 if is_stopping && stop.is_done(&mut engine) {
                     return;

@@ -249,7 +249,10 @@ impl Engine {
             (true, false) => LONE_MESSAGES_MAX,
             (true, true) => SHARED_MESSAGES_MAX,
         };
-        for _ in 0..BATCHES_PER_STEP_MAX {
+        for batch in 0.. {
+            if batch == BATCHES_PER_STEP_MAX {
+                return Progress::More;
+            }
             let mut is_full = false;
             // Data by multicast first: a probe that comes later would find it missing. All groups of a lane take one turn together.
             let multicast = self.datagrams.ready_multicast();
@@ -322,11 +325,6 @@ impl Engine {
             }
         }
         count
-    }
-
-    /// Whether there are multicast addresses at which this node receives.
-    pub fn receives_multicast(&self) -> bool {
-        self.datagrams.receives_multicast()
     }
 
     /// Receives at the multicast addresses of the groups, before the root learns that they are here.

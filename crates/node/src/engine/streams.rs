@@ -25,11 +25,6 @@ const WRITE_BYTES: usize = 128 << 10;
 const READS_MAX: usize = 16;
 
 impl Engine {
-    /// Whether there are streams, or may be.
-    pub fn uses_streams(&self) -> bool {
-        self.streams.is_used()
-    }
-
     /// Opens the streams that groups need, and closes those that they need no more.
     pub(super) fn tend_streams(&mut self) {
         let Self { core, streams, .. } = self;
@@ -127,18 +122,14 @@ impl Engine {
         matches!(read, Read::More | Read::All).then_some(progress)
     }
 
-    /// Deals with the streams that are ready: reads what parents have sent, and passes it on.
+    /// Deals with the streams that are ready, up to a bound: reads what parents have sent, and passes it on.
     pub(super) fn receive_streams(&mut self) -> Progress {
         if !self.streams.is_used() {
             return Progress::Done;
         }
-        let mut progress = Progress::Done;
-        if let Some(progress) = self.pass_on_stream() {
-            // Whatever else is ready is so at the next call too.
-            return progress;
-        }
         let Self { core, streams, .. } = self;
-        let ready = streams.ready(clock::now(), |host| core.has_child_at(host));
+        let (ready, has_more) = streams.ready(clock::now(), |host| core.has_child_at(host));
+        let mut progress = if has_more { Progress::More } else { Progress::Done };
         let is_empty = ready.is_empty();
         for ready in ready {
             let now = clock::now();
