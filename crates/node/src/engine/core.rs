@@ -536,6 +536,7 @@ impl Core {
                 member, start, slots, payload_bytes_max, offload, transport, multicast, ..
             } => {
                 let settings = RingSettings { slots, payload_bytes_max, start, offload, transport };
+                tracing::debug!(%group, %member, ?settings, "this host has its place in the tree");
                 if transport == Transport::Streams {
                     self.by_streams.insert(group);
                 }
@@ -551,9 +552,13 @@ impl Core {
                 }
                 self.place(group, member, settings);
             }
-            Event::Ready { .. } => entry.shared_group.set_ready(),
+            Event::Ready { .. } => {
+                tracing::debug!(%group, "all members are there, or are lost");
+                entry.shared_group.set_ready();
+            }
             Event::Joined { member, .. } => tracing::debug!(%group, %member, "a member has joined"),
             Event::MemberLost { member, reader, loss, .. } => {
+                tracing::info!(%group, %member, process = reader, reason = %loss, "a member is lost");
                 entry.shared_group.add_loss(HostLoss { host: member, reader, loss });
             }
             Event::Attached { .. } => {}
@@ -565,6 +570,7 @@ impl Core {
                 self.ended_streams.push(EndedStream::ToParent(group));
             }
             Event::Ended { ending, .. } => {
+                tracing::debug!(%group, reason = %ending, "the group has ended at this host");
                 entry.shared_group.end(ending);
                 self.remove_from_kernel(group);
                 self.end_streams(group);
