@@ -8,8 +8,9 @@ use treecast_node::{Nanoseconds, NodeSettings, PortRange};
 
 use crate::stream::Hash;
 
-/// The first message of a receiver. A receiver of a different version may use a different protocol.
-pub const HELLO: &str = concat!("treecast-copy ", env!("CARGO_PKG_VERSION"));
+/// The first message of a receiver: its version, and that of the protocol, which counts the changes after
+/// which a receiver does not understand a sender.
+pub const HELLO: &str = concat!("treecast-copy ", env!("CARGO_PKG_VERSION"), ", protocol 2");
 
 /// A request to a receiver, in this order.
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -36,20 +36,29 @@ impl ContentHash {
     }
 }
 
-/// The hash of what is sent of a file: of its data, and of the length of each hole in the place of the hole. A receiver so takes no
-/// longer for a hole than for a few bytes, whatever length a sender claims. Without holes it is the hash of the content.
-#[derive(Default)]
-pub(crate) struct SentHash {
-    hasher: blake3::Hasher,
+/// The hash of what is sent of a file: of its data, and of where its holes are. A receiver takes no longer
+/// for a hole than for a few bytes, whatever length a sender claims. Without holes it is the hash of the
+/// content.
+#[derive(Debug, Default)]
+pub struct SentHash {
+    data: blake3::Hasher,
     /// The end of what is hashed.
     position: u64,
+    /// The offset and the length of each hole; none: no hole so far.
+    holes: Option<blake3::Hasher>,
 }
+
+/// What the hash of a file with holes is for, so that it is never that of a file without.
+const HOLES_CONTEXT: &str = "treecast 2026-11-26 a file with holes";
 
 impl SentHash {
     /// Adds bytes at an offset that is not before what has been added.
     pub fn add(&mut self, offset: u64, bytes: &[u8]) {
+        if bytes.is_empty() {
+            return;
+        }
         self.add_hole(offset);
-        self.hasher.update(bytes);
+        self.data.update(bytes);
         self.position = offset.saturating_add(bytes.len() as u64);
     }
 
@@ -60,14 +69,18 @@ impl SentHash {
 
     fn add_hole(&mut self, until: u64) {
         if let Some(length @ 1..) = until.checked_sub(self.position) {
-            self.hasher.update(&length.to_le_bytes());
+            let holes = self.holes.get_or_insert_with(|| blake3::Hasher::new_derive_key(HOLES_CONTEXT));
+            holes.update(&self.position.to_le_bytes()).update(&length.to_le_bytes());
         }
     }
 
     /// The hash of a file of this length.
     pub fn finish(mut self, length: u64) -> Hash {
         self.add_hole(length);
-        self.hasher.finalize().into()
+        let data = self.data.finalize();
+        // The holes have 16 bytes each, and the hash behind them has 32: no two files have the same bytes
+        // here unless all of that is equal.
+        self.holes.map_or(data, |mut holes| holes.update(data.as_bytes()).finalize()).into()
     }
 }
 
@@ -117,5 +130,14 @@ mod tests {
             assert!(!all[..number].contains(hash), "{number}");
         }
         assert_ne!(sent(&[], u64::MAX), sent(&[], 0));
+    }
+
+    #[test]
+    fn no_data_has_the_hash_of_a_hole() {
+        let hole = sent(&[(0, b"abc"), (11, b"def")], 14);
+        for data in [8_u64.to_le_bytes(), 8_u64.to_be_bytes(), [0; 8]] {
+            assert_ne!(sent(&[(0, b"abc"), (3, &data), (11, b"def")], 14), hole);
+        }
+        assert_eq!(sent(&[(0, b"abc"), (5, b""), (11, b"def")], 14), hole);
     }
 }

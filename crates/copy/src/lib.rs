@@ -33,6 +33,7 @@ pub use coordinator::copy;
 pub use destination::Destination;
 pub use entry::{Attribute, Entry, Kind};
 pub use error::CopyError;
+pub use file_hash::SentHash;
 pub use progress::{Progress, Upload};
 pub use receiver::receive;
 pub use report::{CopiedFile, HostReport, Outcome, Planned, Report};
