@@ -100,27 +100,34 @@ fn bind(
 /// The sources of input that a step reads, each with one or two system calls.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Look {
-    pub datagrams: bool,
-    pub streams: bool,
+    /// The sources with events: a bit for the token of each.
+    ready: u64,
     /// Whether it looks for datagrams also where no event says that there are some, if groups send in datagrams: a root that sends
     /// without a pause learns of acknowledgments so.
     pub attempts: bool,
 }
 
 impl Look {
-    pub const ALL: Self = Self { datagrams: true, streams: true, attempts: true };
-    const WITHOUT_EVENTS: Self = Self { datagrams: false, streams: false, attempts: true };
-
-    /// Whether nothing but streams has events.
-    pub const fn is_streams_only(self) -> bool {
-        self.streams && !self.datagrams && !self.attempts
-    }
+    pub const ALL: Self = Self { ready: u64::MAX, attempts: true };
+    const WITHOUT_EVENTS: Self = Self { ready: 0, attempts: true };
 
     /// At the sources with these tokens, a bit for each.
     const fn at(ready: u64) -> Self {
-        let datagrams = ready & (1 << SOCKET | 1 << MULTICAST | 1 << KERNEL) != 0;
+        Self { ready, attempts: false }
+    }
+
+    pub const fn datagrams(self) -> bool {
+        self.ready & (1 << SOCKET | 1 << MULTICAST | 1 << KERNEL) != 0
+    }
+
+    pub const fn streams(self) -> bool {
         // A timer may be that of a connection.
-        Self { datagrams, streams: ready & (1 << STREAMS | 1 << TIMER) != 0, attempts: false }
+        self.ready & (1 << STREAMS | 1 << TIMER) != 0
+    }
+
+    /// Whether nothing but streams has events.
+    pub const fn is_streams_only(self) -> bool {
+        self.ready == 1 << STREAMS && !self.attempts
     }
 }
 

@@ -194,10 +194,8 @@ impl Engine {
 
     /// Does everything that is due, up to a bound: other threads may wait for the engine.
     pub fn step(&mut self, handle: &EngineHandle, look: Look) -> Progress {
-        if look.is_streams_only()
-            && let Some(progress) = self.pass_on_stream()
-        {
-            return progress;
+        if look.is_streams_only() {
+            return self.pass_on_streams();
         }
         // A request is about what the application has written or read before. So requests are taken first: what comes before one of
         // them is visible to `take_progress`, and a later one waits for the next step.
@@ -221,10 +219,10 @@ impl Engine {
         self.steer();
         self.tend_streams();
         let mut progress = taken.and(self.send_some());
-        if look.datagrams || look.attempts && !self.core.has_only_streams() {
+        if look.datagrams() || look.attempts && !self.core.has_only_streams() {
             progress = progress.and(self.receive_some());
         }
-        if look.streams {
+        if look.streams() {
             progress = progress.and(self.receive_streams());
         }
         self.core.give_progress();

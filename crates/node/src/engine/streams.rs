@@ -112,14 +112,27 @@ impl Engine {
         let _ = protocol.handle(now, Input::Stream { group, child, change });
     }
 
-    /// Reads what the parent has sent, if there is one only, and passes it on; none if nothing has
-    /// come.
+    /// Reads what parents have sent, and passes it on.
     ///
     /// Most wake-ups of a member are for this, and nothing else is looked at then.
-    pub(super) fn pass_on_stream(&mut self) -> Option<Progress> {
-        let (stream, group) = self.streams.lone_parent()?;
-        let (read, progress) = self.read_stream(stream, group);
-        matches!(read, Read::More | Read::All).then_some(progress)
+    pub(super) fn pass_on_streams(&mut self) -> Progress {
+        // A lone parent is likely to be the reason: that saves a system call.
+        if let Some((stream, group)) = self.streams.lone_parent() {
+            match self.read_stream(stream, group) {
+                (Read::More | Read::All, progress) => return progress,
+                (Read::Nothing, _) => {}
+                (Read::NoSlot | Read::Ended, _) => return self.settle_streams(),
+            }
+        }
+        self.receive_streams()
+    }
+
+    /// Does what follows when a stream has begun or ended, or takes more.
+    fn settle_streams(&mut self) -> Progress {
+        self.tend_streams();
+        let progress = self.send_some();
+        self.core.give_progress();
+        progress
     }
 
     /// Deals with the streams that are ready, up to a bound: reads what parents have sent, and passes it on.
@@ -130,7 +143,7 @@ impl Engine {
         let Self { core, streams, .. } = self;
         let (ready, has_more) = streams.ready(clock::now(), |host| core.has_child_at(host));
         let mut progress = if has_more { Progress::More } else { Progress::Done };
-        let is_empty = ready.is_empty();
+        let mut is_settled = true;
         for ready in ready {
             let now = clock::now();
             match ready {
@@ -149,7 +162,11 @@ impl Engine {
                     }
                 }
                 Ready::Parent { stream, group } => {
-                    progress = progress.and(self.read_stream(stream, group).1);
+                    let (read, passed_on) = self.read_stream(stream, group);
+                    progress = progress.and(passed_on);
+                    if matches!(read, Read::More | Read::All | Read::Nothing) {
+                        continue;
+                    }
                 }
                 Ready::Writable { stream, .. } => self.write_stream(now, stream),
                 Ready::ChildClosed { group, child } => {
@@ -157,13 +174,9 @@ impl Engine {
                     let _ = self.core.protocol.handle(now, input);
                 }
             }
+            is_settled = false;
         }
-        if !is_empty {
-            self.tend_streams();
-            progress = progress.and(self.send_some());
-            self.core.give_progress();
-        }
-        progress
+        if is_settled { progress } else { progress.and(self.settle_streams()) }
     }
 
     fn take_local_outputs(&mut self) {
@@ -180,17 +193,19 @@ impl Engine {
     }
 
     /// Reads what the parent of a group has sent, a bounded number of times, and forwards it each
-    /// time. Returns what the first read has found.
+    /// time. Returns what the first read has found, or that the stream is closed.
     fn read_stream(&mut self, stream: u64, group: GroupId) -> (Read, Progress) {
         let first = self.read_stream_once(stream, group);
         let mut read = first;
-        if read == Read::NoSlot {
-            // A parent sends a packet only if there is a slot for it.
-            self.streams.close(stream);
-        }
         for _ in 0..READS_MAX {
-            if !matches!(read, Read::More | Read::All) {
-                return (first, Progress::Done);
+            match read {
+                Read::More | Read::All => {}
+                Read::Nothing => return (first, Progress::Done),
+                Read::NoSlot | Read::Ended => {
+                    // A parent sends a packet only if there is a slot for it.
+                    self.streams.close(stream);
+                    return (read, Progress::Done);
+                }
             }
             let sent = self.send_some();
             self.core.give_progress();
