@@ -13,6 +13,10 @@ use crate::output::{Messages, print_message, set_messages, write_line};
 /// The variable that chooses levels by crate, in place of `-v` and `-q`.
 const VARIABLE: &str = "RUST_LOG";
 
+/// The target of what a daemon reports about its users and about strangers. In other commands it is a
+/// detail: datagrams of groups that have not begun yet, or have ended, come in every run.
+const AUDIT: &str = "audit";
+
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Options of all commands")]
 pub struct LogArguments {
@@ -49,7 +53,10 @@ impl LogArguments {
             2 => LevelFilter::DEBUG,
             _ => LevelFilter::TRACE,
         };
-        let log = registry().with(filter(level));
+        let of_level = Targets::new().with_default(level);
+        let hides_audit = usual < LevelFilter::INFO && level < LevelFilter::DEBUG;
+        let of_level = if hides_audit { of_level.with_target(AUDIT, LevelFilter::OFF) } else { of_level };
+        let log = registry().with(filter(of_level));
         let lines = fmt::layer().with_writer(|| Lines).with_ansi(false);
         if is_json {
             log.with(lines.json().flatten_event(true)).init();
@@ -68,8 +75,7 @@ impl LogArguments {
 }
 
 /// The filter of the variable, if it is set and valid.
-fn filter(level: LevelFilter) -> Targets {
-    let of_level = Targets::new().with_default(level);
+fn filter(of_level: Targets) -> Targets {
     let text = match std::env::var(VARIABLE) {
         Ok(text) if !text.is_empty() => text,
         _ => return of_level,

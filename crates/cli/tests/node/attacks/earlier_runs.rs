@@ -47,8 +47,16 @@ fn run(
     forger: &Forger,
     recorded: &[Datagram],
 ) -> usize {
+    /// Also when a check fails.
+    struct SetWhenDropped<'a>(&'a AtomicBool);
+    impl Drop for SetWhenDropped<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Release);
+        }
+    }
     let (is_over, times_sent) = (AtomicBool::new(false), AtomicUsize::new(0));
     thread::scope(|scope| {
+        let _over = SetWhenDropped(&is_over);
         scope.spawn(|| {
             while !is_over.load(Ordering::Acquire) {
                 forger.send_all(recorded);
@@ -57,7 +65,6 @@ fn run(
             }
         });
         let outputs = run_members(hosts, directory, engine, lines, &times_sent);
-        is_over.store(true, Ordering::Release);
         outputs.iter().filter(|stderr| stderr.contains("datagrams belonged to no group")).count()
     })
 }

@@ -281,7 +281,7 @@ impl Client {
             return;
         }
         if !self.is_stopping.load(Ordering::Acquire) {
-            tracing::warn!(%reason, "the groups of the node have ended");
+            tracing::info!(%reason, "the groups of the node have ended");
         }
         for shared_group in std::mem::take(&mut *lock(&self.groups)).into_values() {
             shared_group.fail(reason);
