@@ -78,10 +78,37 @@ const LOAD_CASES: [LoadCase; 10] = [
     },
 ];
 
-/// One broadcast to 65,536 hosts, including the construction of fabric and plan.
-const BROADCASTS: [(&str, &str, Offload, &str); 2] = [
-    ("fat-tree k=64: ni, 65,535-way", "k-binomial", Offload::Nic, ""),
-    ("fat-tree k=64: tree, 65,535-way", "tree-worm", Offload::Host, "buffer_flits=8320"),
+/// One broadcast to all hosts, including the construction of fabric and plan.
+struct Broadcast {
+    name: &'static str,
+    fabric: &'static str,
+    scheme: &'static str,
+    offload: Offload,
+    settings: &'static str,
+}
+
+const BROADCASTS: [Broadcast; 3] = [
+    Broadcast {
+        name: "fat-tree k=64: ni, 65,535-way",
+        fabric: "fat-tree:k=64",
+        scheme: "k-binomial",
+        offload: Offload::Nic,
+        settings: "",
+    },
+    Broadcast {
+        name: "fat-tree k=64: tree, 65,535-way",
+        fabric: "fat-tree:k=64",
+        scheme: "tree-worm",
+        offload: Offload::Host,
+        settings: "buffer_flits=8320",
+    },
+    Broadcast {
+        name: "leaf-spine: ni, 1,048,575-way",
+        fabric: "leaf-spine:leaves=1024,spines=32,hosts=1048576",
+        scheme: "k-binomial",
+        offload: Offload::Nic,
+        settings: "",
+    },
 ];
 
 /// The median time of some runs, and the result of the last one.
@@ -127,10 +154,11 @@ fn load_case(case: &LoadCase) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-fn broadcast(name: &str, scheme: &str, offload: Offload, settings: &str) -> Result<(), Box<dyn Error>> {
+fn broadcast(broadcast: &Broadcast) -> Result<(), Box<dyn Error>> {
+    let Broadcast { name, fabric, scheme, offload, settings } = *broadcast;
     let parameters: Parameters = settings.parse()?;
     let (seconds, latency) = timed(|| {
-        let fabric = Fabric::from_spec(&"fat-tree:k=64".parse::<FabricSpec>()?)?;
+        let fabric = Fabric::from_spec(&fabric.parse::<FabricSpec>()?)?;
         let placement = Placement::one_per_host(fabric.topology().host_count());
         let destinations = MemberList::All.resolve(&placement, MemberId(0), 1)?;
         let group = Group::new(placement, MemberId(0), destinations)?;
@@ -193,8 +221,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     for case in LOAD_CASES.iter().filter(|case| case.name.contains(&wanted)) {
         load_case(case)?;
     }
-    for (name, scheme, offload, settings) in BROADCASTS.into_iter().filter(|case| case.0.contains(&wanted)) {
-        broadcast(name, scheme, offload, settings)?;
+    for case in BROADCASTS.iter().filter(|case| case.name.contains(&wanted)) {
+        broadcast(case)?;
     }
     if "growth".contains(&wanted) {
         growth("k-binomial", Offload::Nic, "")?;

@@ -67,7 +67,8 @@ impl Multicast {
         let packets = packet_count(multicast.message, parameters.packet_flits)?;
         let placement = plan.placement().clone();
         let finder = PathFinder::new(fabric, plan, parameters, multicast.number);
-        let mut participants = vec![Participant { member: plan.root(), sends: 0..0 }];
+        let mut participants = Vec::with_capacity(plan.destination_count() + 1);
+        participants.push(Participant { member: plan.root(), sends: 0..0 });
         let mut worms = Vec::with_capacity(plan.worms().len());
         for worm in plan.worms() {
             let first = participants.len();
@@ -140,7 +141,11 @@ impl Multicast {
 
     /// The receivers of a worm on a host.
     pub fn receivers_on(&self, worm: u32, host: HostId) -> Range<u32> {
-        let Range { start, end } = self.worms[worm as usize].receivers;
+        let RunningWorm { kind, receivers: Range { start, end }, .. } = self.worms[worm as usize];
+        if kind == WormKind::Unicast {
+            debug_assert_eq!(self.host(start), host, "a unicast worm reaches the host of its receivers only");
+            return start..end;
+        }
         let receivers = &self.participants[start as usize..end as usize];
         let host_of = |receiver: &Participant| self.placement.host_of(receiver.member);
         let first = receivers.partition_point(|receiver| host_of(receiver) < host);

@@ -81,11 +81,11 @@ enum PathKind {
     Local,
     /// To a host on a switch, by shortest legal routes.
     Adaptive { host: HostId, switch: SwitchId },
-    /// By random intermediates, one for each packet.
+    /// By random intermediates, one for each packet. The routing is boxed, so that other kinds are small.
     Detour {
         from: HostId,
         to: HostId,
-        routing: Valiant,
+        routing: Box<Valiant>,
         intermediate_count: u32,
         /// The number of the multicast, and the position of the worm in its plan.
         multicast: u64,
@@ -169,7 +169,7 @@ impl<'a> PathFinder<'a> {
             {
                 let (from, to) = (host_of(worm.from), host_of(worm.to[0]));
                 let intermediate_count = routing.intermediate_count(topology, from, to);
-                let (multicast, worm) = (self.multicast, position);
+                let (multicast, worm, routing) = (self.multicast, position, Box::new(routing));
                 (unicast_header, PathKind::Detour { from, to, routing, intermediate_count, multicast, worm })
             }
             WormKind::Unicast => {

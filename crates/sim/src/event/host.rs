@@ -41,25 +41,43 @@ struct Job {
     for_all: bool,
 }
 
-/// A resource that does one job at a time.
+/// A resource that does one job at a time. A job that finds it idle takes no memory besides: so it is on most hosts of a large
+/// fabric.
 #[derive(Debug, Clone, Default)]
 struct Resource {
-    waiting: BinaryHeap<Reverse<Job>>,
+    /// The job that it does, or, while it is idle, the next one.
     current: Option<Job>,
+    is_busy: bool,
+    /// The other jobs that wait.
+    waiting: BinaryHeap<Reverse<Job>>,
 }
 
 impl Resource {
+    fn request(&mut self, mut job: Job) {
+        match &mut self.current {
+            None => {
+                self.current = Some(job);
+                return;
+            }
+            Some(next) if !self.is_busy && job < *next => std::mem::swap(next, &mut job),
+            Some(_) => {}
+        }
+        self.waiting.push(Reverse(job));
+    }
+
     /// Starts the next job, if the resource is idle and a job waits.
     fn start(&mut self) -> Option<Job> {
-        if self.current.is_some() {
+        if self.is_busy {
             return None;
         }
-        self.current = self.waiting.pop().map(|Reverse(job)| job);
+        self.is_busy = self.current.is_some();
         self.current
     }
 
     fn done(&mut self) -> Job {
-        self.current.take().expect("a job that completes has started")
+        self.is_busy = false;
+        let next = self.waiting.pop().map(|Reverse(job)| job);
+        std::mem::replace(&mut self.current, next).expect("a job that completes has started")
     }
 }
 
@@ -76,7 +94,7 @@ pub(super) struct Hosts<'a> {
     cpus: Vec<Resource>,
     buses: Vec<Resource>,
     nics: Vec<Resource>,
-    /// The processors that receive, where network interfaces have one for each direction; otherwise unused.
+    /// The processors that receive, where network interfaces have one for each direction; otherwise empty.
     nics_receiving: Vec<Resource>,
     /// Members and hosts whose resources may start a job in this cycle.
     woken_members: Vec<MemberId>,
@@ -87,12 +105,13 @@ impl<'a> Hosts<'a> {
     pub fn new(setting: &'a Setting) -> Self {
         let resources = |count: u32| vec![Resource::default(); count as usize];
         let hosts = setting.placement.host_count();
+        let is_double = setting.parameters.nic_processors == NicProcessors::PerDirection;
         Self {
             setting,
             cpus: resources(setting.placement.member_count()),
             buses: resources(hosts),
             nics: resources(hosts),
-            nics_receiving: resources(hosts),
+            nics_receiving: resources(if is_double { hosts } else { 0 }),
             woken_members: Vec::new(),
             woken_hosts: Vec::new(),
         }
@@ -104,13 +123,13 @@ impl<'a> Hosts<'a> {
 
     fn request_cpu(&mut self, multicast: &Multicast, job: Job) {
         let member = multicast.member(job.participant);
-        self.cpus[member.index()].waiting.push(Reverse(job));
+        self.cpus[member.index()].request(job);
         self.woken_members.push(member);
     }
 
     fn request_bus(&mut self, multicast: &Multicast, job: Job) {
         let host = multicast.host(job.participant);
-        self.buses[host.index()].waiting.push(Reverse(job));
+        self.buses[host.index()].request(job);
         self.woken_hosts.push(host);
     }
 
@@ -118,7 +137,7 @@ impl<'a> Hosts<'a> {
         let receiving =
             job.work == Work::NicReceive && self.parameters().nic_processors == NicProcessors::PerDirection;
         let nics = if receiving { &mut self.nics_receiving } else { &mut self.nics };
-        nics[host.index()].waiting.push(Reverse(job));
+        nics[host.index()].request(job);
         self.woken_hosts.push(host);
     }
 
@@ -180,7 +199,7 @@ impl<'a> Hosts<'a> {
             if let Some(job) = self.nics[host.index()].start() {
                 self.nic_starts(events, observer, host, job, false);
             }
-            if let Some(job) = self.nics_receiving[host.index()].start() {
+            if let Some(job) = self.nics_receiving.get_mut(host.index()).and_then(Resource::start) {
                 self.nic_starts(events, observer, host, job, true);
             }
         }

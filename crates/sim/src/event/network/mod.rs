@@ -131,6 +131,14 @@ struct Injection {
 /// `free_at` of a link that a copy holds under synchronous replication: not known.
 const HELD: Cycles = Cycles(u64::MAX);
 
+/// Appends to a queue. On most hosts of a large fabric it never holds more than one packet.
+fn push(queue: &mut VecDeque<Packet>, packet: Packet) {
+    if queue.capacity() == 0 {
+        queue.reserve_exact(1);
+    }
+    queue.push_back(packet);
+}
+
 pub(super) struct Network<'a> {
     topology: &'a Topology,
     parameters: &'a Parameters,
@@ -184,14 +192,8 @@ impl<'a> Network<'a> {
         let path = &multicast.worms[worm as usize].path;
         let length = multicast.payload(packet) + path.header;
         let progress = path.initial_progress(self.seed, packet);
-        self.injections[host.index()].queue.push_back(Packet {
-            slot,
-            worm,
-            packet,
-            length,
-            progress,
-            arrival: Cycles::ZERO,
-        });
+        let packet = Packet { slot, worm, packet, length, progress, arrival: Cycles::ZERO };
+        push(&mut self.injections[host.index()].queue, packet);
         self.woken_injections.push(host);
     }
 
@@ -207,6 +209,7 @@ impl<'a> Network<'a> {
         self.router.branches(path, at, packet.progress, &mut self.branches);
         debug_assert!(!self.branches.is_empty(), "a worm leaves every switch that it reaches");
         let copy = |branch| Copy { branch, is_queued: false, output: None };
+        state.copies.reserve_exact(self.branches.len());
         state.copies.extend(self.branches.drain(..).map(copy));
         state.waiting = state.copies.len() as u32;
         // Where the arbitration ignores age, all requests are of the same age.
@@ -288,7 +291,7 @@ impl<'a> Network<'a> {
                 let input = self.input_at(channel);
                 let state = &mut self.inputs[input.index()];
                 state.taken += length;
-                state.queue.push_back(Packet { arrival, ..packet });
+                push(&mut state.queue, Packet { arrival, ..packet });
                 if state.queue.len() == 1 {
                     self.schedule_routing(events, in_flight, input);
                 }
