@@ -23,7 +23,6 @@ mod sync;
 mod text;
 mod tree;
 mod wait;
-mod watch;
 
 /// The examples of docs/library.md, as tests.
 #[cfg(doctest)]

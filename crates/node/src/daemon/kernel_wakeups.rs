@@ -24,18 +24,17 @@ impl KernelWakeups {
     }
 
     /// Takes up to `count_max` datagrams; calls `wake` for the group of each that the program has
-    /// sent, and counts the others. Returns whether there may be more.
-    pub fn take(&self, count_max: usize, mut wake: impl FnMut(GroupId)) -> bool {
+    /// sent, and counts the others.
+    pub fn take(&self, count_max: usize, mut wake: impl FnMut(GroupId)) {
         let mut bytes = [0; HEADER_BYTES];
         for _ in 0..count_max {
             let received = recv(&self.socket, &mut bytes[..], RecvFlags::DONTWAIT);
-            let Ok((length, _)) = received else { return false };
+            let Ok((length, _)) = received else { break };
             match self.nonce.read(&bytes[..length]) {
                 Some(group) => wake(group),
                 None => _ = self.strays.fetch_add(1, Ordering::Relaxed),
             }
         }
-        true
     }
 
     /// The number of datagrams that the program has not sent.

@@ -25,7 +25,6 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use treecast_wire::{GroupId, HEADER_BYTES};
 
-use crate::watch::WatchedKind;
 use incoming::Incoming;
 use multicast::MulticastSockets;
 pub use multicast::Reception;
@@ -231,9 +230,14 @@ impl Datagrams {
         self.multicast.ready()
     }
 
-    /// From now on threads sleep on the sockets of multicast addresses that are opened.
-    pub fn watch_multicast(&mut self, watched: WatchedKind) {
-        self.multicast.watch(watched);
+    /// Whether there are multicast addresses at which this node receives.
+    pub const fn receives_multicast(&self) -> bool {
+        self.multicast.is_open()
+    }
+
+    /// The descriptor that is readable when a datagram for one of the multicast addresses has arrived.
+    pub fn multicast_descriptor(&self) -> BorrowedFd<'_> {
+        self.multicast.as_fd()
     }
 
     /// Sends to this multicast address by the interface by which a receiver is reached.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::CStr;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr;
 
 use rustix::event::epoll;
@@ -12,7 +12,6 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 use rustix::time::Timespec;
 
 use super::{addresses, options};
-use crate::watch::WatchedKind;
 
 /// A multicast address at which a node receives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,10 +39,8 @@ pub struct MulticastRoute {
 pub struct MulticastSockets {
     sockets: Vec<MulticastSocket>,
     next: u64,
-    /// Tells which of the sockets are readable; nobody sleeps on it.
+    /// Readable while one of the sockets is.
     epoll: OwnedFd,
-    /// Threads sleep on the same sockets here, if they do.
-    watched: Option<WatchedKind>,
 }
 
 /// A socket at a multicast address.
@@ -63,13 +60,7 @@ impl MulticastSockets {
     /// # Errors
     /// Those of the system.
     pub fn new() -> io::Result<Self> {
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        Ok(Self { sockets: Vec::new(), next: 0, epoll, watched: None })
-    }
-
-    /// From now on threads sleep on sockets that are opened.
-    pub fn watch(&mut self, watched: WatchedKind) {
-        self.watched = Some(watched);
+        Ok(Self { sockets: Vec::new(), next: 0, epoll: epoll::create(epoll::CreateFlags::CLOEXEC)? })
     }
 
     /// Receives at these addresses from now on, and at no others. Each is joined on the interface by which its root is reached from `own`.
@@ -96,7 +87,6 @@ impl MulticastSockets {
         options::enable_gro(&socket);
         let number = self.next;
         epoll::add(&self.epoll, &socket, epoll::EventData::new_u64(number), epoll::EventFlags::IN)?;
-        self.watched.as_ref().map_or(Ok(()), |watched| watched.add(&socket, epoll::EventFlags::IN))?;
         self.next += 1;
         self.sockets.push(MulticastSocket { number, reception, socket });
         Ok(())
@@ -111,6 +101,11 @@ impl MulticastSockets {
             others.entry(*ip).and_modify(|count| *count = count.wrapping_sub(1));
         }
         own.into_iter().filter(|ip| others.get(ip) == Some(&0)).collect()
+    }
+
+    /// Whether there is a socket.
+    pub const fn is_open(&self) -> bool {
+        !self.sockets.is_empty()
     }
 
     /// The numbers of sockets with datagrams, each with its lane. All sockets have their turn: the kernel begins with those that have waited
@@ -134,6 +129,12 @@ impl MulticastSockets {
     /// The socket with this number, if it is still open.
     pub fn socket(&self, number: u64) -> Option<&UdpSocket> {
         self.find(number).map(|found| &found.socket)
+    }
+}
+
+impl AsFd for MulticastSockets {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
     }
 }
 

@@ -2,12 +2,11 @@
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::{io, mem};
 
-use rustix::event::epoll::EventFlags;
 use rustix::time::{TimerfdClockId, TimerfdFlags};
 use treecast_ebpf::HookTrouble;
 use treecast_proto::{Input, MemberId};
@@ -24,10 +23,9 @@ use crate::memory::progress::ProgressList;
 use crate::memory::shared_group::SharedGroup;
 use crate::streams::Streams;
 use crate::sync::{FairMutex, lock};
-use crate::wait::leader_followers::LeaderFollowers;
+use crate::wait::leader_followers::{EventSource, LeaderFollowers};
 use crate::wait::spin::SpinPolicy;
 use crate::wait::waker::Waker;
-use crate::watch::{Watch, WatchedKind};
 use crate::{EngineChoice, NodeError, NodeSettings};
 
 /// An engine behind its lock, with what threads need to reach it.
@@ -43,8 +41,7 @@ pub(crate) struct EngineHandle {
     rings: RingMaker,
     is_stopping: AtomicBool,
     timer: Arc<OwnedFd>,
-    /// The engine's own thread sleeps on the timer, its waker, and the sockets, unless a leader has their
-    /// events.
+    /// The engine's own thread sleeps on the timer, the wakers, and the socket unless a leader polls that.
     leader_followers: LeaderFollowers,
     has_kernel: bool,
     has_streams: bool,
@@ -56,19 +53,13 @@ pub(crate) struct EngineHandle {
 const PORTS_MAX: usize = 16;
 
 /// Binds the sockets of a node. Without its TCP port it can be in groups that send datagrams.
-fn bind(
-    settings: &NodeSettings,
-    lanes: usize,
-    watch: &Arc<Watch>,
-) -> Result<(Datagrams, Streams), NodeError> {
+fn bind(settings: &NodeSettings, lanes: usize) -> Result<(Datagrams, Streams), NodeError> {
     let to = settings.bind;
     let is_shared = settings.share.is_some();
     let error = |source| NodeError::Bind { address: to, source, is_shared };
     let at = |port| {
-        let of_kind = |token| WatchedKind { watch: Arc::clone(watch), token };
-        let mut datagrams = Datagrams::bind(SocketAddr::new(to.ip(), port), settings.buffer_bytes, lanes)?;
-        datagrams.watch_multicast(of_kind(MULTICAST));
-        let streams = Streams::new(datagrams.address(), of_kind(STREAMS))?;
+        let datagrams = Datagrams::bind(SocketAddr::new(to.ip(), port), settings.buffer_bytes, lanes)?;
+        let streams = Streams::new(datagrams.address())?;
         Ok::<_, io::Error>((datagrams, streams))
     };
     let ports = settings.ports.filter(|_| to.port() == 0);
@@ -100,34 +91,27 @@ fn bind(
 /// The sources of input that a step reads, each with one or two system calls.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Look {
-    /// The sources with events: a bit for the token of each.
-    ready: u64,
+    pub datagrams: bool,
+    pub streams: bool,
     /// Whether it looks for datagrams also where no event says that there are some, if groups send in datagrams: a root that sends
     /// without a pause learns of acknowledgments so.
     pub attempts: bool,
 }
 
 impl Look {
-    pub const ALL: Self = Self { ready: u64::MAX, attempts: true };
-    const WITHOUT_EVENTS: Self = Self { ready: 0, attempts: true };
-
-    /// At the sources with these tokens, a bit for each.
-    const fn at(ready: u64) -> Self {
-        Self { ready, attempts: false }
-    }
-
-    pub const fn datagrams(self) -> bool {
-        self.ready & (1 << SOCKET | 1 << MULTICAST | 1 << KERNEL) != 0
-    }
-
-    pub const fn streams(self) -> bool {
-        // A timer may be that of a connection.
-        self.ready & (1 << STREAMS | 1 << TIMER) != 0
-    }
+    pub const ALL: Self = Self { datagrams: true, streams: true, attempts: true };
+    const WITHOUT_EVENTS: Self = Self { datagrams: false, streams: false, attempts: true };
 
     /// Whether nothing but streams has events.
     pub const fn is_streams_only(self) -> bool {
-        self.ready == 1 << STREAMS && !self.attempts
+        self.streams && !self.datagrams && !self.attempts
+    }
+
+    /// At the sources with these tokens, a bit for each.
+    const fn at(ready: u64) -> Self {
+        let datagrams = ready & (1 << SOCKET | 1 << MULTICAST | 1 << KERNEL) != 0;
+        // A timer may be that of a connection.
+        Self { datagrams, streams: ready & (1 << STREAMS | 1 << TIMER) != 0, attempts: false }
     }
 }
 
@@ -142,15 +126,15 @@ const STREAMS: u64 = 5;
 impl EngineHandle {
     /// Opens an engine whose socket has this number of lanes: one, or several if it serves several users.
     pub fn open(settings: &NodeSettings, lanes: usize) -> Result<Self, NodeError> {
-        let system = |what| move |source| NodeError::System { what, source };
-        let watch = Watch::new().map(Arc::new).map_err(system("cannot make an epoll instance"))?;
-        let (mut datagrams, streams) = bind(settings, lanes, &watch)?;
+        let (mut datagrams, streams) = bind(settings, lanes)?;
         let address = datagrams.address();
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         let timer = rustix::time::timerfd_create(TimerfdClockId::Monotonic, flags)
             .map_err(|source| NodeError::System { what: "cannot make a timer", source: source.into() })?;
+        let system = |what| move |source| NodeError::System { what, source };
         let timer = Arc::new(timer);
         let waker = Waker::new().map(Arc::new).map_err(system("cannot make an event descriptor"))?;
+        let socket = datagrams.as_fd().try_clone_to_owned().map_err(system("cannot share the socket"))?;
         let kernel = match settings.engine {
             EngineChoice::Ebpf => {
                 Some(KernelPath::open(&mut datagrams, settings.protocol.groups_max as u32)?)
@@ -158,13 +142,20 @@ impl EngineHandle {
             EngineChoice::Auto | EngineChoice::User => None,
         };
         let has_kernel = kernel.is_some();
+        let multicast = datagrams.multicast_descriptor().try_clone_to_owned();
+        let multicast = multicast.map_err(system("cannot share the multicast sockets"))?;
         let has_streams = streams.has_port() && !has_kernel;
-        let watch_all = || {
-            watch.add(&datagrams, SOCKET, EventFlags::IN)?;
-            let spin = SpinPolicy::new(settings.spin);
-            let own_waker = (Arc::clone(&waker), WAKER);
-            let leader_followers = LeaderFollowers::new(watch, own_waker, spin, has_kernel)?;
+        let watched =
+            streams.as_fd().try_clone_to_owned().map_err(system("cannot share an epoll instance"))?;
+        let sources = vec![
+            EventSource::new(socket, SOCKET),
+            EventSource::unused(multicast, MULTICAST),
+            EventSource::unused(watched, STREAMS),
+        ];
+        let watch = || {
+            let leader_followers = LeaderFollowers::new(sources, SpinPolicy::new(settings.spin), has_kernel)?;
             leader_followers.watch(&timer, TIMER)?;
+            leader_followers.watch(&waker, WAKER)?;
             // Only the engine's own thread serves several users.
             for lane in datagrams.descriptors().skip(1) {
                 leader_followers.watch(&lane, SOCKET)?;
@@ -172,7 +163,7 @@ impl EngineHandle {
             kernel.as_ref().map_or(Ok(()), |kernel| leader_followers.watch(&kernel.event_fd(), KERNEL))?;
             Ok(leader_followers)
         };
-        let leader_followers = watch_all().map_err(system("cannot watch descriptors"))?;
+        let leader_followers = watch().map_err(system("cannot watch descriptors"))?;
         let progress = Arc::new(ProgressList::new());
         let wakers = (Arc::clone(&timer), Arc::clone(&waker));
         let engine = Engine::new(settings, datagrams, streams, kernel, wakers, Arc::clone(&progress));
@@ -222,9 +213,16 @@ impl EngineHandle {
 
     /// Drives the engine once, and leaves the rest to its own thread.
     fn step(&self, mut engine: MutexGuard<'_, Engine>, look: Look) {
-        if engine.step(self, look) == Progress::More {
-            self.leader_followers.leave_events();
+        if self.step_once(&mut engine, look) == Progress::More {
+            self.waker.wake();
         }
+    }
+
+    fn step_once(&self, engine: &mut Engine, look: Look) -> Progress {
+        let progress = engine.step(self, look);
+        self.leader_followers.use_source(MULTICAST, engine.receives_multicast());
+        self.leader_followers.use_source(STREAMS, engine.uses_streams());
+        progress
     }
 
     /// Makes rings of groups, without the engine.
@@ -259,13 +257,10 @@ impl Backend for EngineHandle {
         let mut look = Look::ALL;
         loop {
             self.waker.arm();
-            if self.leader_followers.take_left_events() {
-                look = Look::ALL;
-            }
             let is_stopping;
             {
                 let mut engine = self.engine.lock();
-                let progress = engine.step(self, look);
+                let progress = self.step_once(&mut engine, look);
                 is_stopping = self.is_stopping.load(Ordering::Acquire);
                 if is_stopping && stop.is_done(&mut engine) {
                     return;

@@ -194,8 +194,10 @@ impl Engine {
 
     /// Does everything that is due, up to a bound: other threads may wait for the engine.
     pub fn step(&mut self, handle: &EngineHandle, look: Look) -> Progress {
-        if look.is_streams_only() {
-            return self.pass_on_streams();
+        if look.is_streams_only()
+            && let Some(progress) = self.pass_on_stream()
+        {
+            return progress;
         }
         // A request is about what the application has written or read before. So requests are taken first: what comes before one of
         // them is visible to `take_progress`, and a later one waits for the next step.
@@ -219,10 +221,10 @@ impl Engine {
         self.steer();
         self.tend_streams();
         let mut progress = taken.and(self.send_some());
-        if look.datagrams() || look.attempts && !self.core.has_only_streams() {
+        if look.datagrams || look.attempts && !self.core.has_only_streams() {
             progress = progress.and(self.receive_some());
         }
-        if look.streams() {
+        if look.streams {
             progress = progress.and(self.receive_streams());
         }
         self.core.give_progress();
@@ -247,10 +249,7 @@ impl Engine {
             (true, false) => LONE_MESSAGES_MAX,
             (true, true) => SHARED_MESSAGES_MAX,
         };
-        for batch in 0.. {
-            if batch == BATCHES_PER_STEP_MAX {
-                return Progress::More;
-            }
+        for _ in 0..BATCHES_PER_STEP_MAX {
             let mut is_full = false;
             // Data by multicast first: a probe that comes later would find it missing. All groups of a lane take one turn together.
             let multicast = self.datagrams.ready_multicast();
@@ -323,6 +322,11 @@ impl Engine {
             }
         }
         count
+    }
+
+    /// Whether there are multicast addresses at which this node receives.
+    pub fn receives_multicast(&self) -> bool {
+        self.datagrams.receives_multicast()
     }
 
     /// Receives at the multicast addresses of the groups, before the root learns that they are here.

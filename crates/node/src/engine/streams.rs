@@ -25,6 +25,11 @@ const WRITE_BYTES: usize = 128 << 10;
 const READS_MAX: usize = 16;
 
 impl Engine {
+    /// Whether there are streams, or may be.
+    pub fn uses_streams(&self) -> bool {
+        self.streams.is_used()
+    }
+
     /// Opens the streams that groups need, and closes those that they need no more.
     pub(super) fn tend_streams(&mut self) {
         let Self { core, streams, .. } = self;
@@ -112,38 +117,29 @@ impl Engine {
         let _ = protocol.handle(now, Input::Stream { group, child, change });
     }
 
-    /// Reads what parents have sent, and passes it on.
+    /// Reads what the parent has sent, if there is one only, and passes it on; none if nothing has
+    /// come.
     ///
     /// Most wake-ups of a member are for this, and nothing else is looked at then.
-    pub(super) fn pass_on_streams(&mut self) -> Progress {
-        // A lone parent is likely to be the reason: that saves a system call.
-        if let Some((stream, group)) = self.streams.lone_parent() {
-            match self.read_stream(stream, group) {
-                (Read::More | Read::All, progress) => return progress,
-                (Read::Nothing, _) => {}
-                (Read::NoSlot | Read::Ended, _) => return self.settle_streams(),
-            }
-        }
-        self.receive_streams()
+    pub(super) fn pass_on_stream(&mut self) -> Option<Progress> {
+        let (stream, group) = self.streams.lone_parent()?;
+        let (read, progress) = self.read_stream(stream, group);
+        matches!(read, Read::More | Read::All).then_some(progress)
     }
 
-    /// Does what follows when a stream has begun or ended, or takes more.
-    fn settle_streams(&mut self) -> Progress {
-        self.tend_streams();
-        let progress = self.send_some();
-        self.core.give_progress();
-        progress
-    }
-
-    /// Deals with the streams that are ready, up to a bound: reads what parents have sent, and passes it on.
+    /// Deals with the streams that are ready: reads what parents have sent, and passes it on.
     pub(super) fn receive_streams(&mut self) -> Progress {
         if !self.streams.is_used() {
             return Progress::Done;
         }
+        let mut progress = Progress::Done;
+        if let Some(progress) = self.pass_on_stream() {
+            // Whatever else is ready is so at the next call too.
+            return progress;
+        }
         let Self { core, streams, .. } = self;
-        let (ready, has_more) = streams.ready(clock::now(), |host| core.has_child_at(host));
-        let mut progress = if has_more { Progress::More } else { Progress::Done };
-        let mut is_settled = true;
+        let ready = streams.ready(clock::now(), |host| core.has_child_at(host));
+        let is_empty = ready.is_empty();
         for ready in ready {
             let now = clock::now();
             match ready {
@@ -162,11 +158,7 @@ impl Engine {
                     }
                 }
                 Ready::Parent { stream, group } => {
-                    let (read, passed_on) = self.read_stream(stream, group);
-                    progress = progress.and(passed_on);
-                    if matches!(read, Read::More | Read::All | Read::Nothing) {
-                        continue;
-                    }
+                    progress = progress.and(self.read_stream(stream, group).1);
                 }
                 Ready::Writable { stream, .. } => self.write_stream(now, stream),
                 Ready::ChildClosed { group, child } => {
@@ -174,9 +166,13 @@ impl Engine {
                     let _ = self.core.protocol.handle(now, input);
                 }
             }
-            is_settled = false;
         }
-        if is_settled { progress } else { progress.and(self.settle_streams()) }
+        if !is_empty {
+            self.tend_streams();
+            progress = progress.and(self.send_some());
+            self.core.give_progress();
+        }
+        progress
     }
 
     fn take_local_outputs(&mut self) {
@@ -193,19 +189,17 @@ impl Engine {
     }
 
     /// Reads what the parent of a group has sent, a bounded number of times, and forwards it each
-    /// time. Returns what the first read has found, or that the stream is closed.
+    /// time. Returns what the first read has found.
     fn read_stream(&mut self, stream: u64, group: GroupId) -> (Read, Progress) {
         let first = self.read_stream_once(stream, group);
         let mut read = first;
+        if read == Read::NoSlot {
+            // A parent sends a packet only if there is a slot for it.
+            self.streams.close(stream);
+        }
         for _ in 0..READS_MAX {
-            match read {
-                Read::More | Read::All => {}
-                Read::Nothing => return (first, Progress::Done),
-                Read::NoSlot | Read::Ended => {
-                    // A parent sends a packet only if there is a slot for it.
-                    self.streams.close(stream);
-                    return (read, Progress::Done);
-                }
+            if !matches!(read, Read::More | Read::All) {
+                return (first, Progress::Done);
             }
             let sent = self.send_some();
             self.core.give_progress();

@@ -18,9 +18,6 @@ use treecast_wire::{HEADER_BYTES, View};
 pub struct Incoming {
     pub group: GroupId,
     headers: Vec<[u8; HEADER_BYTES]>,
-    /// For how many packets the next read has room. Most reads of short messages find one, and the kernel
-    /// looks at each part of the room.
-    packets_next: usize,
     /// How much there is of the first packet: of its header, and of its payload in the first slot.
     header_bytes: usize,
     payload_bytes: usize,
@@ -64,19 +61,9 @@ const READ_BYTES_MAX: usize = 128 << 10;
 /// The most packets of a read.
 const PACKETS_MAX: usize = 16;
 
-/// The fewest packets for which a read has room, unless there are fewer free slots.
-const PACKETS_MIN: usize = 2;
-
 impl Incoming {
     pub fn new(group: GroupId) -> Self {
-        Self {
-            group,
-            headers: vec![[0; HEADER_BYTES]],
-            packets_next: PACKETS_MIN,
-            header_bytes: 0,
-            payload_bytes: 0,
-            moved: Vec::new(),
-        }
+        Self { group, headers: vec![[0; HEADER_BYTES]], header_bytes: 0, payload_bytes: 0, moved: Vec::new() }
     }
 
     /// Reads once, and calls `take` with each whole packet, until that returns false.
@@ -87,7 +74,7 @@ impl Incoming {
         mut take: impl FnMut(Received<'_>) -> bool,
     ) -> Read {
         let Some((_, stride)) = slots.free(0) else { return Read::NoSlot };
-        let packets = (READ_BYTES_MAX / (HEADER_BYTES + stride)).clamp(1, self.packets_next);
+        let packets = (READ_BYTES_MAX / (HEADER_BYTES + stride)).clamp(1, PACKETS_MAX);
         let payloads: SmallVec<[(*mut u8, usize); PACKETS_MAX]> =
             (0..packets).map_while(|number| slots.free(number)).collect();
         self.headers.resize(self.headers.len().max(packets), [0; HEADER_BYTES]);
@@ -111,10 +98,6 @@ impl Incoming {
             Ok(_) | Err(_) => return Read::Ended,
         };
         drop(parts);
-        self.packets_next = if received == room { PACKETS_MAX } else { self.packets_next };
-        if received <= HEADER_BYTES + stride {
-            self.packets_next = PACKETS_MIN;
-        }
         match self.take_packets(received, &payloads, slots, &mut take) {
             Some(()) if received == room => Read::More,
             Some(()) => Read::All,
@@ -364,13 +347,12 @@ mod tests {
         }
         let mut incoming = Incoming::new(GroupId(1));
         let mut count = 0;
-        while count < 3 {
-            incoming.read(other.as_fd(), &mut memory, |Received { payload, .. }| {
-                assert_eq!(payload.as_ptr(), places[count]);
-                count += 1;
-                next.set(count);
-                true
-            });
-        }
+        incoming.read(other.as_fd(), &mut memory, |Received { payload, .. }| {
+            assert_eq!(payload.as_ptr(), places[count]);
+            count += 1;
+            next.set(count);
+            true
+        });
+        assert_eq!(count, 3);
     }
 }

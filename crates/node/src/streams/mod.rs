@@ -21,7 +21,7 @@ mod port;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpStream};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::epoll;
 use rustix::io::Errno;
@@ -31,7 +31,6 @@ use treecast_proto::{Challenge, GroupId, MemberId, Nanoseconds, Sequence};
 use treecast_wire::HEADER_BYTES;
 
 use crate::random;
-use crate::watch::WatchedKind;
 use options::DelayedAcks;
 use port::Port;
 
@@ -43,10 +42,7 @@ pub use outgoing::{Outgoing, Queued, Written};
 pub struct Streams {
     /// The address of the node's UDP socket.
     address: SocketAddr,
-    /// Tells which connections are ready; nobody sleeps on it.
     epoll: OwnedFd,
-    /// Threads sleep on the same sockets here.
-    watched: WatchedKind,
     /// None: another process has it.
     port: Option<Port>,
     /// When the port is tried again.
@@ -127,12 +123,11 @@ pub enum Ready {
 
 impl Streams {
     /// No connections, of a node with this UDP address. Its TCP port of the same number is
-    /// reserved, if no other process has it. Threads sleep on their sockets by `watched`.
-    pub fn new(address: SocketAddr, watched: WatchedKind) -> io::Result<Self> {
+    /// reserved, if no other process has it.
+    pub fn new(address: SocketAddr) -> io::Result<Self> {
         Ok(Self {
             address,
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
-            watched,
             port: Port::reserve(address).ok(),
             listen_at: Nanoseconds::ZERO,
             opened: LISTENER,
@@ -162,20 +157,13 @@ impl Streams {
         if is_over || self.port.is_none() && now < self.listen_at {
             return;
         }
-        let open = |port: Port| -> io::Result<Port> {
+        let open = |port: Port| {
             let port = port.listen()?;
             let data = epoll::EventData::new_u64(LISTENER);
             epoll::add(&self.epoll, &port, data, epoll::EventFlags::IN)?;
-            self.watched.add(&port, epoll::EventFlags::IN)?;
             Ok(port)
         };
-        match self
-            .port
-            .take()
-            .map_or_else(|| Port::reserve(self.address), Ok)
-            .map_err(Into::into)
-            .and_then(open)
-        {
+        match self.port.take().map_or_else(|| Port::reserve(self.address), Ok).and_then(open) {
             Ok(port) => self.port = Some(port),
             Err(error) => {
                 if self.listen_at == Nanoseconds::ZERO {
@@ -251,7 +239,6 @@ impl Streams {
     ) -> io::Result<u64> {
         self.opened += 1;
         epoll::add(&self.epoll, &socket, epoll::EventData::new_u64(self.opened), flags)?;
-        self.watched.add(&socket, flags)?;
         self.connections.insert(self.opened, Connection { socket, peer, role });
         Ok(self.opened)
     }
@@ -283,22 +270,22 @@ impl Streams {
         (is_open && parents.next().is_none()).then_some((stream, group))
     }
 
-    /// Returns what is ready, and whether there may be more. The caller handles all of it before the next
-    /// call. A connection of a host from which none is awaited is closed at once.
-    pub fn ready(&mut self, now: Nanoseconds, is_awaited: impl Fn(IpAddr) -> bool) -> (Vec<Ready>, bool) {
+    /// Returns what is ready. The caller handles all of it before the next call. A connection of a host from
+    /// which none is awaited is closed at once.
+    pub fn ready(&mut self, now: Nanoseconds, is_awaited: impl Fn(IpAddr) -> bool) -> Vec<Ready> {
         let empty = epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) };
         let mut events = [empty; EVENTS_MAX];
         let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
         let count = epoll::wait(&self.epoll, &mut events[..], Some(&at_once)).unwrap_or(0);
-        let (mut ready, mut has_more) = (Vec::new(), count == EVENTS_MAX);
+        let mut ready = Vec::new();
         for event in &events[..count] {
             match event.data.u64() {
-                LISTENER => has_more |= self.accept(now, &is_awaited),
+                LISTENER => self.accept(now, &is_awaited),
                 stream => ready.extend(self.look_at(stream, event.flags)),
             }
         }
         self.expire_guests(now);
-        (ready, has_more)
+        ready
     }
 
     fn look_at(&mut self, stream: u64, flags: epoll::EventFlags) -> Option<Ready> {
@@ -348,10 +335,9 @@ impl Streams {
         }
     }
 
-    /// Accepts connections, a bounded number of them; whether there may be more.
-    fn accept(&mut self, now: Nanoseconds, is_awaited: impl Fn(IpAddr) -> bool) -> bool {
+    fn accept(&mut self, now: Nanoseconds, is_awaited: impl Fn(IpAddr) -> bool) {
         for _ in 0..ACCEPTED_MAX {
-            let Some((socket, peer)) = self.port.as_ref().and_then(Port::accept) else { return false };
+            let Some((socket, peer)) = self.port.as_ref().and_then(Port::accept) else { return };
             if !is_awaited(peer.ip().to_canonical()) {
                 tracing::debug!(%peer, "no stream is awaited from this host");
                 continue;
@@ -360,7 +346,6 @@ impl Streams {
                 tracing::debug!(%peer, %error, "cannot take a stream");
             }
         }
-        true
     }
 
     /// Sends the challenge to a host that has connected.
@@ -452,7 +437,7 @@ impl Streams {
         let (group, child) = (outgoing.group, outgoing.child);
         let address = |packet, slot| address(group, packet, slot);
         // SAFETY: as the caller says.
-        let mut written = unsafe { outgoing.write(socket.as_fd(), address) };
+        let written = unsafe { outgoing.write(socket.as_fd(), address) };
         match written {
             Written::Nothing | Written::All | Written::Blocked => {
                 let is_blocked = written == Written::Blocked;
@@ -460,18 +445,10 @@ impl Streams {
                     let writable =
                         if is_blocked { epoll::EventFlags::OUT } else { epoll::EventFlags::empty() };
                     let flags = epoll::EventFlags::IN | writable;
-                    let data = epoll::EventData::new_u64(stream);
-                    let changed = epoll::modify(&self.epoll, &*socket, data, flags);
-                    if changed.is_err() || self.watched.change(socket, flags).is_err() {
-                        // Nobody would learn of the socket's events.
-                        written = Written::Failed;
-                    }
+                    let _ = epoll::modify(&self.epoll, socket, epoll::EventData::new_u64(stream), flags);
                 }
             }
-            Written::Failed => {}
-        }
-        if written == Written::Failed {
-            self.close(stream);
+            Written::Failed => self.close(stream),
         }
         Some((group, child, written, was_blocked))
     }
@@ -553,5 +530,11 @@ impl Streams {
             self.parents.remove(&group);
             self.undialed.insert(group);
         }
+    }
+}
+
+impl AsFd for Streams {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
     }
 }

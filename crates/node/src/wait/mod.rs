@@ -19,11 +19,11 @@
 //! | member: the first `receive`, `wait_until_ready` | its place | `SharedGroup::set_placement` | not handed off yet |
 //! | root: `wait_until_ready` | all members | `SharedGroup::set_ready`, at the last answer or when `join_timeout` has expired | the same |
 //! | all: any call on a group, `close` | the end of the group | `SharedGroup::end`, `fail`: the silence of neighbours is a timer of the protocol | the protocol's timers of the group go on in user space |
-//! | the leader | the node's sockets ([`crate::watch`]) | a datagram, a stream; `EventCount::notify` by the leader's [`waker`] | a wake datagram of the program to the same descriptors |
+//! | the leader | the node's descriptors | a datagram; `EventCount::notify` by the leader's [`waker`] | a wake datagram of the program to the same descriptors |
 //! | a program that polls `Group::watch` | the same as the call that it attempts | `EventCount::notify`; at processes that share a node `ClientLink::wake_watchers`, and the client's own thread | the word stays set (`EventCount::watch`), so that the program always sends a wake datagram |
 //! | a process that shares a node | the same, on one futex of all processes | `Readers::notify`, by the node or the root's process; `Readers::notify_always` by its own client thread, when the state changes | a wake datagram to the node, which calls `Readers::notify` |
 //! | a follower | the group's event count | `EventCount::notify`, by the thread that drives the engine | the leader, or without one the node's own thread, which receives the wake datagram |
-//! | the engine's own thread | datagrams, the timer, its waker, the program | a request or `wake` of an application; a leader that ceases leaves it the events that it has not handled (`Leadership::drop`) | the program's ring buffer: a NAK, an expired timer, room for packets that the application has delegated |
+//! | the engine's own thread | datagrams, the timer, its waker, the program | a request or `wake` of an application; a leader that stops makes pending events visible again (`Leadership::drop`) | the program's ring buffer: a NAK, an expired timer, room for packets that the application has delegated |
 //! | a client's own thread, or its leader | the daemon's wake-ups, its end | `ClientLink` | a wake datagram to the client's socket |
 //!
 //! The program and a sleeping thread agree by `is_waiting` in the group's page: the thread sets it and then checks its condition, the

@@ -78,11 +78,6 @@ pub struct Spin<'a> {
 }
 
 impl Spin<'_> {
-    /// Whether the wait begins with spinning.
-    pub fn spins(&self) -> bool {
-        self.checked < self.until
-    }
-
     /// Whether to check again, and not to sleep. If so, other threads have had the processor in between.
     pub fn goes_on(&mut self) -> bool {
         if self.until <= self.checked {

@@ -11,7 +11,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use rustix::event::epoll::EventFlags;
 use rustix::net::{RecvFlags, Shutdown, recv, shutdown};
 use rustix::process::getuid;
 use rustix::time::Timespec;
@@ -34,10 +33,9 @@ use crate::engine::root_socket::RootSocket;
 use crate::memory::ring::ReaderPlace;
 use crate::memory::shared_group::{Placement, RingSide, SharedGroup};
 use crate::sync::lock;
-use crate::wait::leader_followers::LeaderFollowers;
+use crate::wait::leader_followers::{EventSource, LeaderFollowers};
 use crate::wait::spin::SpinPolicy;
 use crate::wait::waker::Waker;
-use crate::watch::Watch;
 use crate::{EngineChoice, NodeError};
 
 pub(super) use exchange::{ANSWER_TIMEOUT, ConnectError};
@@ -65,7 +63,7 @@ pub(crate) struct Client {
     groups: Mutex<BTreeMap<GroupId, Arc<SharedGroup>>>,
     leader_followers: LeaderFollowers,
     /// Wakes the node's own thread.
-    waker: Arc<Waker>,
+    waker: Waker,
     is_stopping: AtomicBool,
     is_over: AtomicBool,
 }
@@ -125,13 +123,14 @@ impl Client {
             return Err(failed(&"the daemon sent no descriptors: this process may have too many open"));
         };
         let open = || {
-            let watch = Arc::new(Watch::new()?);
-            watch.add(&wakeups, WAKEUPS, EventFlags::IN)?;
-            watch.add(&kernel_wakeups, KERNEL_WAKEUPS, EventFlags::IN)?;
-            watch.add(&socket, HANG_UP, EventFlags::empty())?;
-            let waker = Arc::new(Waker::new()?);
-            let own_waker = (Arc::clone(&waker), WAKER);
-            let leader_followers = LeaderFollowers::new(watch, own_waker, SpinPolicy::new(spin), true)?;
+            let sources = vec![
+                EventSource::new(wakeups.try_clone()?, WAKEUPS),
+                EventSource::new(kernel_wakeups.try_clone()?, KERNEL_WAKEUPS),
+                EventSource::hang_up(socket.try_clone()?, HANG_UP),
+            ];
+            let leader_followers = LeaderFollowers::new(sources, SpinPolicy::new(spin), true)?;
+            let waker = Waker::new()?;
+            leader_followers.watch(&waker, WAKER)?;
             Ok((leader_followers, waker))
         };
         let (leader_followers, waker) = open().map_err(|error: io::Error| failed(&error))?;
@@ -334,13 +333,11 @@ impl Backend for Client {
             if self.is_over.load(Ordering::Acquire) {
                 break;
             }
-            if !self.leader_followers.take_left_events() {
-                let woken = self.leader_followers.sleep(is_stopping.then_some(&CHECK_INTERVAL));
-                if woken & 1 << WAKER != 0 {
-                    self.waker.clear();
-                }
-            }
+            let woken = self.leader_followers.sleep(is_stopping.then_some(&CHECK_INTERVAL));
             self.waker.disarm();
+            if woken & 1 << WAKER != 0 {
+                self.waker.clear();
+            }
             self.drive(u64::MAX);
         }
         self.finish("the node has been closed");
@@ -372,10 +369,7 @@ impl Backend for Client {
                 Wakeup::Update => has_update = true,
             }
         }
-        let has_more = self.kernel_wakeups.take(WAKEUPS_MAX, |group| self.wake_group(group));
-        if has_more || count == WAKEUPS_MAX {
-            self.leader_followers.leave_events();
-        }
+        self.kernel_wakeups.take(WAKEUPS_MAX, |group| self.wake_group(group));
         if has_update || count >= WAKEUPS_BEFORE_UPDATE {
             self.poll_updates();
         }
