@@ -370,7 +370,12 @@ impl Engine {
                 return Progress::More;
             }
             match self.core.protocol.poll(now) {
-                Output::Timeout(timeout) => break timeout,
+                Output::Timeout(timeout) => {
+                    self.core.hand_off_senders(self.batch_data.senders());
+                    if !self.flush() {
+                        break timeout;
+                    }
+                }
                 Output::Transmit(transmit) => {
                     transmits += transmit.cost();
                     self.transmit(now, transmit);
@@ -382,8 +387,6 @@ impl Engine {
                 self.flush();
             }
         };
-        self.core.hand_off_senders(self.batch_data.senders());
-        self.flush();
         let timeout = [timeout, self.stream_timeout()].into_iter().flatten().min();
         self.set_timer(now, timeout);
         Progress::Done
@@ -414,8 +417,10 @@ impl Engine {
         }
     }
 
-    fn flush(&mut self) {
-        self.write_streams();
+    /// Sends what is batched and queued. Returns whether a child's stream takes more now than the protocol
+    /// knew: it has to be polled again.
+    fn flush(&mut self) -> bool {
+        let takes_more = self.write_streams();
         // Acknowledgments are datagrams, and follow.
         self.core.publish();
         if let Some(kernel) = &mut self.core.kernel {
@@ -430,6 +435,7 @@ impl Engine {
             }
             tracing::debug!(%error, "cannot send a datagram");
         }
+        takes_more
     }
 
     /// Sets the timer, unless it fires before the deadline anyway.

@@ -85,15 +85,17 @@ impl Engine {
         }
     }
 
-    /// Writes what is queued for children.
-    pub(super) fn write_streams(&mut self) {
+    /// Writes what is queued for children; whether one that was full takes more.
+    pub(super) fn write_streams(&mut self) -> bool {
+        let mut takes_more = false;
         while let Some(stream) = self.streams.next_unwritten() {
-            self.write_stream(clock::now(), stream);
+            takes_more |= self.write_stream(clock::now(), stream) == Some(StreamChange::Writable);
         }
+        takes_more
     }
 
-    /// Writes what is queued for a child, and tells the protocol what has changed.
-    fn write_stream(&mut self, now: Nanoseconds, stream: u64) {
+    /// Writes what is queued for a child, and tells the protocol what has changed, and the caller.
+    fn write_stream(&mut self, now: Nanoseconds, stream: u64) -> Option<StreamChange> {
         let Self { core: Core { protocol, groups, .. }, streams, .. } = self;
         let address = |group: GroupId, packet: Sequence, slot: u32| {
             protocol.piece(group, packet)?;
@@ -106,15 +108,16 @@ impl Engine {
         // root the application writes those that the engine has released, in `give_progress`; at
         // another member the engine writes slots of packets that have not come, in `store`.
         let written = unsafe { streams.write(stream, address) };
-        let Some((group, child, written, was_blocked)) = written else { return };
+        let (group, child, written, was_blocked) = written?;
         let change = match written {
             Written::Blocked => StreamChange::Full,
             Written::All if was_blocked => StreamChange::Writable,
-            Written::All | Written::Nothing => return,
+            Written::All | Written::Nothing => return None,
             Written::Failed => StreamChange::Closed,
         };
         // The group may have ended.
         let _ = protocol.handle(now, Input::Stream { group, child, change });
+        Some(change)
     }
 
     /// Reads what the parent has sent, if there is one only, and passes it on; none if nothing has
@@ -160,7 +163,7 @@ impl Engine {
                 Ready::Parent { stream, group } => {
                     progress = progress.and(self.read_stream(stream, group).1);
                 }
-                Ready::Writable { stream, .. } => self.write_stream(now, stream),
+                Ready::Writable { stream, .. } => _ = self.write_stream(now, stream),
                 Ready::ChildClosed { group, child } => {
                     let input = Input::Stream { group, child, change: StreamChange::Closed };
                     let _ = self.core.protocol.handle(now, input);
