@@ -536,7 +536,7 @@ impl Core {
                 member, start, slots, payload_bytes_max, offload, transport, multicast, ..
             } => {
                 let settings = RingSettings { slots, payload_bytes_max, start, offload, transport };
-                tracing::debug!(%group, %member, ?settings, "this host has its place in the tree");
+                tracing::debug!(%group, %member, slots, ?offload, ?transport, "this host has its place in the tree");
                 if transport == Transport::Streams {
                     self.by_streams.insert(group);
                 }

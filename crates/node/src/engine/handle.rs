@@ -168,7 +168,6 @@ impl EngineHandle {
         let wakers = (Arc::clone(&timer), Arc::clone(&waker));
         let engine = Engine::new(settings, datagrams, streams, kernel, wakers, Arc::clone(&progress));
         let rings = engine.rings().clone();
-        tracing::info!(%address, has_kernel, has_streams, "the node is open");
         Ok(Self {
             engine: FairMutex::new(engine),
             requests: Mutex::new(VecDeque::new()),
