@@ -8,7 +8,7 @@ use treecast_copy::{Progress, Upload};
 
 use crate::output::{messages, print_note, progress_bar};
 
-/// The interval of progress lines where there is no terminal.
+/// The interval of progress lines when standard error is not a terminal.
 const LINE_INTERVAL: Duration = Duration::from_secs(5);
 
 /// How long hosts may take to start before a line names them.

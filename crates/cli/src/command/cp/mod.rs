@@ -26,6 +26,7 @@ use crate::output::{emit, print_message, print_note};
 
 use self::display::Display;
 use self::outcome::{in_json, plan, print_failures, summary, summary_of_plan};
+use self::receiver::INCOMPLETE;
 pub use self::receiver::{ReceiverArguments, receive};
 
 #[derive(Debug, Args)]
@@ -189,9 +190,6 @@ fn existing(text: &str) -> Result<Existing, &'static str> {
         _ => Err("changed, replace, keep or newer"),
     }
 }
-
-/// The exit status if not everything is on all hosts, which has been reported.
-const INCOMPLETE: u8 = 5;
 
 /// How long a copy that was stopped may take to end: it also waits for the disk and the kernel, which may not answer.
 const STOP_TIMEOUT: Duration = Duration::from_millis(1_700);

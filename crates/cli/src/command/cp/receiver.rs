@@ -1,4 +1,5 @@
-//! The receiver that a remote shell starts: `treecast copy-receiver`, and all that `treecast-receiver` does.
+//! The receiver that a remote shell starts: `treecast copy-receiver`, and all that
+//! `treecast-receiver` does.
 
 use std::io::{self, BufReader, Write};
 
@@ -13,8 +14,8 @@ pub struct ReceiverArguments {
     pub hello: bool,
 }
 
-/// The exit status if not everything is on this host, which has been reported.
-const INCOMPLETE: u8 = 5;
+/// The exit status if not everything is on this host, or on all hosts, which has been reported.
+pub const INCOMPLETE: u8 = 5;
 
 /// Receives a copy, by the requests on standard input.
 pub fn receive(arguments: &ReceiverArguments) -> anyhow::Result<u8> {
