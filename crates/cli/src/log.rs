@@ -13,8 +13,8 @@ use crate::output::{Messages, print_message, set_messages, write_line};
 /// The variable that chooses levels by crate, in place of `-v` and `-q`.
 const VARIABLE: &str = "RUST_LOG";
 
-/// The target of what a daemon reports about its users and about strangers. In other commands it is a
-/// detail: datagrams of groups that have not begun yet, or have ended, come in every run.
+/// The target of what a daemon reports about its users and about strangers. In other commands it is
+/// a detail: datagrams of groups that have not begun yet, or have ended, come in every run.
 const AUDIT: &str = "audit";
 
 #[derive(Debug, Args)]
@@ -42,7 +42,8 @@ enum LogFormat {
 }
 
 impl LogArguments {
-    /// Starts the log, of events from level `usual` unless an option or the variable says otherwise.
+    /// Starts the log, of events from level `usual` unless an option or the variable says
+    /// otherwise.
     pub fn start(&self, usual: LevelFilter) {
         let is_json = self.log_format == LogFormat::Json;
         set_messages(Messages { is_quiet: self.quiet, is_verbose: self.verbose > 0, is_json });

@@ -125,7 +125,8 @@ fn print(text: &str) -> io::Result<()> {
     stdout.flush()
 }
 
-/// The reader of a pipe may stop reading: then the command ends without an error message, as others do.
+/// The reader of a pipe may stop reading: then the command ends without an error message, as others
+/// do.
 pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }
@@ -152,7 +153,8 @@ pub fn messages() -> Messages {
     MESSAGES.get().copied().unwrap_or_default()
 }
 
-/// Prints an error in one line to standard error. Control characters, which input may contain, are escaped.
+/// Prints an error in one line to standard error. Control characters, which input may contain, are
+/// escaped.
 pub fn print_message(sentence: &str) {
     print_line("ERROR", sentence);
 }
@@ -192,7 +194,8 @@ fn json_line(level: &str, message: &str) -> String {
 
 /// Writes one line to standard error, above the progress bar.
 pub fn write_line(line: &[u8]) {
-    // One write per line, so that lines of several processes do not mix. If standard error is closed, the message is lost.
+    // One write per line, so that lines of several processes do not mix. If standard error is
+    // closed, the message is lost.
     let write = || drop(io::stderr().write_all(line));
     if BARS.is_hidden() { write() } else { BARS.suspend(write) }
 }
@@ -216,8 +219,8 @@ const PROGRESS_BAR_DELAY: Duration = Duration::from_secs(2);
 static BARS: LazyLock<MultiProgress> =
     LazyLock::new(|| MultiProgress::with_draw_target(ProgressDrawTarget::hidden()));
 
-/// A progress bar, on a terminal only, which appears after a delay; without a length where the amount of work is unknown.
-/// With `--quiet` and where standard error is JSON, it does not appear.
+/// A progress bar, on a terminal only, which appears after a delay; without a length where the
+/// amount of work is unknown. With `--quiet` and where standard error is JSON, it does not appear.
 pub fn progress_bar(length: Option<u64>, template: &str) -> ProgressBar {
     let style = ProgressStyle::with_template(template).expect("the template is well-formed");
     let bar = ProgressBar::with_draw_target(length, ProgressDrawTarget::hidden());

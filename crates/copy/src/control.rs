@@ -1,4 +1,5 @@
-//! The control protocol between the host that copies and a receiver: requests and responses, a line of JSON each.
+//! The control protocol between the host that copies and a receiver: requests and responses, a line
+//! of JSON each.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -8,8 +9,8 @@ use treecast_node::{Nanoseconds, NodeSettings, PortRange};
 
 use crate::stream::Hash;
 
-/// The first message of a receiver: its version, and that of the protocol, which counts the changes after
-/// which a receiver does not understand a sender.
+/// The first message of a receiver: its version, and that of the protocol, which counts the changes
+/// after which a receiver does not understand a sender.
 pub const HELLO: &str = concat!("treecast-copy ", env!("CARGO_PKG_VERSION"), ", protocol 2");
 
 /// A request to a receiver, in this order.
@@ -17,7 +18,8 @@ pub const HELLO: &str = concat!("treecast-copy ", env!("CARGO_PKG_VERSION"), ", 
 pub(crate) enum Request {
     /// Open a node, and look at the destination.
     Open {
-        /// The address of the host that copies; without one it is that of the remote shell's client.
+        /// The address of the host that copies; without one it is that of the remote shell's
+        /// client.
         root: Option<IpAddr>,
         /// The ports of which its node takes one; without them the system chooses.
         ports: Option<PortRange>,
@@ -33,13 +35,14 @@ pub(crate) enum Request {
         /// Whether files are written into the destination, and not as the destination.
         into: bool,
     },
-    /// The BLAKE3 hash of the next message of the stream: one such request for each message, before it is sent. The stream passes through
-    /// other receivers, and this pipe does not, so a receiver acts on no message before it has compared it.
+    /// The BLAKE3 hash of the next message of the stream: one such request for each message, before
+    /// it is sent. The stream passes through other receivers, and this pipe does not, so a receiver
+    /// acts on no message before it has compared it.
     Digest(Hash),
 }
 
-/// How long a host may be silent before it is lost, in milliseconds: a copy is worth waiting for a process that is stopped for a while. One
-/// whose process has ended is not waited for.
+/// How long a host may be silent before it is lost, in milliseconds: a copy is worth waiting for a
+/// process that is stopped for a while. One whose process has ended is not waited for.
 const PEER_TIMEOUT_MS: u64 = 30_000;
 
 /// The settings of the nodes of a copy.
@@ -53,13 +56,13 @@ pub(crate) fn node_settings(address: IpAddr, ports: Option<PortRange>) -> NodeSe
 /// How a receiver writes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Writing {
-    /// Whether modes, times and, for root, owners are those of the sources. Otherwise modes are those of the sources without the bits of
-    /// the umask.
+    /// Whether modes, times and, for root, owners are those of the sources. Otherwise modes are
+    /// those of the sources without the bits of the umask.
     pub preserves: bool,
     /// The treatment of existing files.
     pub existing: Existing,
-    /// If set, what is in copied directories and not among the sources is deleted in the end, except for what these
-    /// patterns match.
+    /// If set, what is in copied directories and not among the sources is deleted in the end,
+    /// except for what these patterns match.
     pub deletes_all_but: Option<Vec<String>>,
     /// Whether nothing is changed: receivers say what they lack, and what they would delete.
     pub is_dry: bool,
@@ -70,7 +73,8 @@ pub struct Writing {
 /// The treatment of files that exist at the destination.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Existing {
-    /// They are replaced if their length or time of modification differs, or their contents where hashes are compared.
+    /// They are replaced if their length or time of modification differs, or their contents where
+    /// hashes are compared.
     #[default]
     Changed,
     /// They are replaced.
@@ -98,7 +102,8 @@ pub(crate) enum Response {
     },
     /// The number of bytes that have been written.
     Progress { bytes: u64 },
-    /// The entries or chunks that are lacking: ranges of their numbers, the first one and the one after the last.
+    /// The entries or chunks that are lacking: ranges of their numbers, the first one and the one
+    /// after the last.
     Lacking { ranges: Vec<(u32, u32)> },
     /// The last response.
     Done {

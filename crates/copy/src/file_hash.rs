@@ -36,9 +36,9 @@ impl ContentHash {
     }
 }
 
-/// The hash of what is sent of a file: of its data, and of where its holes are. A receiver takes no longer
-/// for a hole than for a few bytes, whatever length a sender claims. Without holes it is the hash of the
-/// content.
+/// The hash of what is sent of a file: of its data, and of where its holes are. A receiver takes no
+/// longer for a hole than for a few bytes, whatever length a sender claims. Without holes it is the
+/// hash of the content.
 #[derive(Debug, Default)]
 pub struct SentHash {
     data: blake3::Hasher,
@@ -78,8 +78,8 @@ impl SentHash {
     pub fn finish(mut self, length: u64) -> Hash {
         self.add_hole(length);
         let data = self.data.finalize();
-        // The holes have 16 bytes each, and the hash behind them has 32: no two files have the same bytes
-        // here unless all of that is equal.
+        // The holes have 16 bytes each, and the hash behind them has 32: no two files have the same
+        // bytes here unless all of that is equal.
         self.holes.map_or(data, |mut holes| holes.update(data.as_bytes()).finalize()).into()
     }
 }

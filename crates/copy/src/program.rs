@@ -36,11 +36,12 @@ pub(crate) struct Program {
     uploads: Uploads,
 }
 
-/// The bytes that are sent, once they are needed; none if there is no such form of them.
+/// The bytes that are sent, made when they are first needed; none if that has failed.
 type Form = OnceLock<Option<Arc<[u8]>>>;
 
 impl Program {
-    /// The command at `path`, of which hosts that lack it are sent `sent`: the command, or only its receiver.
+    /// The command at `path`, of which hosts that lack it are sent `sent`: the command, or only its
+    /// receiver.
     ///
     /// # Errors
     /// What is sent cannot be read.
@@ -58,7 +59,8 @@ impl Program {
         })
     }
 
-    /// What is sent to a host that does not have the command, compressed if this host and that one have gzip.
+    /// What is sent to a host that does not have the command, compressed if this host and that one
+    /// have gzip.
     ///
     /// # Errors
     /// The program cannot be read any more.
@@ -115,8 +117,9 @@ impl Program {
     }
 }
 
-/// Without single quotes. The program comes after a line with its packing and its length as it is sent: the shell reads no byte beyond
-/// that line. `runs PROGRAM`: whether it is a receiver of this version.
+/// Without single quotes. The program comes after a line with its packing and its length as it is
+/// sent: the shell reads no byte beyond that line. `runs PROGRAM`: whether it is a receiver of this
+/// version.
 const SCRIPT: &str = r#"
     runs() { [ "$("$1" RECEIVER ASK 2>/dev/null)" = "HELLO" ]; };
     kept="KEPT"; directory="${kept%/*}";

@@ -25,7 +25,8 @@ const CHUNKS_MAX: usize = 2_000;
 
 /// The stream of all sources, in messages.
 pub(crate) struct Sender<'a> {
-    /// Takes a message with the number of bytes of files in it, and returns an empty one; none if the receiving side has stopped.
+    /// Takes a message with the number of bytes of files in it, and returns an empty one; none if
+    /// the receiving side has stopped.
     take: &'a mut dyn FnMut(Vec<u8>, u64) -> Option<Vec<u8>>,
     message: Vec<u8>,
     compressor: Option<Compressor>,
@@ -51,7 +52,8 @@ impl<'a> Sender<'a> {
         Self { take, message, compressor, read, file_bytes: 0, files: Vec::new(), left_out: Vec::new() }
     }
 
-    /// Lists all sources, with the hashes of files if these are compared, and asks which of them hosts lack.
+    /// Lists all sources, with the hashes of files if these are compared, and asks which of them
+    /// hosts lack.
     pub fn list(
         &mut self,
         sources: &[Source],
@@ -72,7 +74,8 @@ impl<'a> Sender<'a> {
         self.flush()
     }
 
-    /// Reads the files that hosts lack and that are long enough to be compared, and asks which of their chunks hosts lack.
+    /// Reads the files that hosts lack and that are long enough to be compared, and asks which of
+    /// their chunks hosts lack.
     pub fn ask(
         &mut self,
         sources: &[Source],
@@ -217,8 +220,8 @@ impl<'a> Sender<'a> {
         self.end_file(number, source, read.map(|sent| sent.map(|()| (length, hash, hash))))
     }
 
-    /// Adds the record that ends a file: its length, and the hash of what was sent of it, or that it could not be read as it was found. The
-    /// hash between them is of the file's content.
+    /// Adds the record that ends a file: its length, and the hash of what was sent of it, or that
+    /// it could not be read as it was found. The hash between them is of the file's content.
     fn end_file(
         &mut self,
         number: u32,
@@ -240,8 +243,8 @@ impl<'a> Sender<'a> {
         self.add(&record)
     }
 
-    /// Reads as much as a message has room for, up to `end`, into `self.read`, and adds it to the message. Returns its length; 0 at the end
-    /// of the file.
+    /// Reads as much as a message has room for, up to `end`, into `self.read`, and adds it to the
+    /// message. Returns its length; 0 at the end of the file.
     fn read_data(
         &mut self,
         entry: u32,
@@ -284,7 +287,8 @@ impl<'a> Sender<'a> {
     }
 }
 
-/// The next part of a file that has data; all of the rest where holes are of no interest, or not known to the file system.
+/// The next part of a file that has data; all of the rest where holes are of no interest, or not
+/// known to the file system.
 fn next_data(file: &File, position: u64, is_sparse: bool) -> io::Result<Option<Range<u64>>> {
     let rest = Some(position..u64::MAX);
     if !is_sparse {
@@ -315,8 +319,9 @@ mod tests {
         bytes
     }
 
-    /// Sends one file to a host that lacks all of it, or what chunks of it a host lacks. `meanwhile` runs before the second message is
-    /// read. Returns why the file was left out, if it was.
+    /// Sends one file to a host that lacks all of it, or what chunks of it a host lacks.
+    /// `meanwhile` runs before the second message is read. Returns why the file was left out, if it
+    /// was.
     fn left_out(has_chunks: bool, meanwhile: impl Fn(&Path)) -> Option<String> {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("file");

@@ -17,27 +17,34 @@ pub struct CopySettings {
     pub hosts: Vec<String>,
     /// Where files go on each of them.
     pub to: Destination,
-    /// Whether files go into the destination, as in an earlier copy; otherwise that follows from what is there.
+    /// Whether the destination is a directory, as an earlier attempt has found; `None`: the hosts
+    /// look.
     pub into: Option<bool>,
     /// How they are written there.
     pub writing: Writing,
-    /// Whether hosts are asked what they have, so that it is not sent: chunks of files that are replaced, and of parts.
+    /// Whether hosts are asked what they have, so that it is not sent: chunks of files that are
+    /// replaced, and of parts.
     pub compares: bool,
-    /// Whether files are compared by the hashes of their contents, and not by their lengths and times of modification.
+    /// Whether files are compared by the hashes of their contents, and not by their lengths and
+    /// times of modification.
     pub compares_hashes: bool,
     /// The level of zstd, one of [`LEVELS`](crate::LEVELS), if messages are compressed.
     pub compression: Option<i32>,
     /// How receivers are started.
     pub shell: RemoteShell,
-    /// How long a host may do nothing while its receiver is started; then the others start without it.
+    /// How long a host may do nothing while its receiver is started; then the others start without
+    /// it.
     pub start_timeout: Duration,
-    /// The path of the command that is a receiver with the argument `copy-receiver`, and then calls [`receive`](crate::receive).
+    /// The path of the command that is a receiver with the argument `copy-receiver`, and then calls
+    /// [`receive`](crate::receive).
     pub program: PathBuf,
-    /// A shorter command that is only the receiver, which hosts that lack the command are sent instead of it.
+    /// A shorter command that is only the receiver, which hosts that lack the command are sent
+    /// instead of it.
     pub receiver: Option<PathBuf>,
     /// Whether hosts that do not have the command keep it for the next copy, in the user's cache.
     pub keeps_program: bool,
-    /// This host's address towards the others; without one that by which packets to the first of them go.
+    /// This host's address towards the others; without one that by which packets to the first of
+    /// them go.
     pub bind: Option<IpAddr>,
     /// The ports of which each host takes the first free one; without them the system chooses.
     pub ports: Option<PortRange>,

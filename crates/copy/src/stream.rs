@@ -82,7 +82,7 @@ pub enum Record<'a> {
         entry: u32,
         /// The bytes that the file has.
         length: u64,
-        /// The hash of its data, with the length of each hole, as 8 bytes from the least significant on, in the place of the hole.
+        /// The hash of its data, and of where its holes are ([`crate::SentHash`]).
         hash: Hash,
     },
     /// A file could not be read to its end, and is not to be kept.

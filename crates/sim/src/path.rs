@@ -1,5 +1,5 @@
-//! The path of a worm: what each switch on it does with a packet, independent of time. Both simulators use this module, so they
-//! share the routing function and nothing else.
+//! The path of a worm: what each switch on it does with a packet, independent of time. Both
+//! simulators use this module, so they share the routing function and nothing else.
 
 use std::collections::BTreeMap;
 
@@ -47,7 +47,8 @@ pub(crate) struct Branch {
 /// The path of a worm, as far as it is known before the worm is sent.
 #[derive(Debug)]
 pub(crate) struct WormPath {
-    /// The header at injection: one flit per byte. A tree worm's bit string has one bit per host of the fabric.
+    /// The header at injection: one flit per byte. A tree worm's bit string has one bit per host of
+    /// the fabric.
     pub header: Flits,
     kind: PathKind,
 }
@@ -81,7 +82,8 @@ enum PathKind {
     Local,
     /// To a host on a switch, by shortest legal routes.
     Adaptive { host: HostId, switch: SwitchId },
-    /// By random intermediates, one for each packet. The routing is boxed, so that other kinds are small.
+    /// By random intermediates, one for each packet. The routing is boxed, so that other kinds are
+    /// small.
     Detour {
         from: HostId,
         to: HostId,
@@ -118,7 +120,8 @@ struct Tree {
     links_up: u16,
     targets: FixedBitSet,
     hosts: BTreeMap<SwitchId, Vec<LinkId>>,
-    /// The branches found so far, and the branch that starts at each switch where the worm has turned down.
+    /// The branches found so far, and the branch that starts at each switch where the worm has
+    /// turned down.
     branches: Vec<TreeBranch>,
     tops: BTreeMap<SwitchId, u32>,
 }
@@ -127,7 +130,8 @@ struct Tree {
 #[derive(Debug)]
 struct TreeBranch {
     targets: FixedBitSet,
-    /// The output links of the copies, each with the branch that it leads to. Computed when the first packet arrives.
+    /// The output links of the copies, each with the branch that it leads to. Computed when the
+    /// first packet arrives.
     copies: Option<Vec<(LinkId, Option<u32>)>>,
 }
 
@@ -222,7 +226,8 @@ const ADAPTIVE_STREAM: u128 = 0x6164_6170 << 32;
 /// The intermediates of packets come from this stream.
 const INTERMEDIATE_STREAM: u128 = 0x696e_7465_726d;
 
-/// The generator of a switch's random choices: of n free outputs it takes number `random_range(0..n)`.
+/// The generator of a switch's random choices: of n free outputs it takes number
+/// `random_range(0..n)`.
 pub(crate) fn random_stream(seed: u64, switch: SwitchId) -> Pcg64 {
     Pcg64::new(u128::from(seed), ADAPTIVE_STREAM + u128::from(switch.0))
 }
@@ -253,7 +258,8 @@ struct Candidates<'a> {
 }
 
 impl Candidates<'_> {
-    /// The channels of a link that a packet may take: one on an ejection link, elsewhere all that the routing allows.
+    /// The channels of a link that a packet may take: one on an ejection link, elsewhere all that
+    /// the routing allows.
     fn channels(self, channel: Channel) -> Outputs {
         let into_host = self.topology.link(channel.link).to.host().is_some();
         if self.channels == 1 || into_host {
@@ -266,7 +272,8 @@ impl Candidates<'_> {
         self.channels(Channel { link, virtual_channel: 0 })
     }
 
-    /// All channels of several links, the lowest link first; of the first link only where the choice is not adaptive.
+    /// All channels of several links, the lowest link first; of the first link only where the
+    /// choice is not adaptive.
     fn any_of(self, links: &[LinkId]) -> Outputs {
         let links = &links[..links.len().min(self.links_max)];
         if self.channels == 1 {
@@ -353,8 +360,9 @@ impl<'a> Router<'a> {
         }
     }
 
-    /// Appends the copies that a switch makes of a packet to an empty list: first those to hosts, in the order of the plan, then
-    /// those to switches, in the order of their ports or of [`Parameters::overlap`].
+    /// Appends the copies that a switch makes of a packet to an empty list: first those to hosts,
+    /// in the order of the plan, then those to switches, in the order of their ports or of
+    /// [`Parameters::overlap`].
     pub fn branches(
         &mut self,
         path: &mut WormPath,
@@ -485,9 +493,9 @@ fn stops(topology: &Topology, route: &[Channel]) -> Vec<Stop> {
     stops
 }
 
-/// A path worm's header has two fields for each switch with drops: a host id of one flit, and a bit string with one bit per
-/// port, rounded up to flits. On a torus, host and router are one node, and the id is enough. A switch with drops strips its
-/// fields off.
+/// A path worm's header has two fields for each switch with drops: a host id of one flit, and a bit
+/// string with one bit per port, rounded up to flits. On a torus, host and router are one node, and
+/// the id is enough. A switch with drops strips its fields off.
 fn set_path_header(topology: &Topology, stops: &mut [Stop], route: &[Channel]) -> Flits {
     let switches = route.iter().filter_map(|channel| topology.link(channel.link).to.switch());
     for (stop, switch) in stops.iter_mut().zip(switches) {

@@ -11,8 +11,8 @@
 //!   if it is killed, or if its root has not learned of it within the join timeout. The root learns of
 //!   each process that is killed before the root closes the group.
 //!
-//! Nothing of that is promised for a group after attackers with its token have sent a member an authentic forgery, but an end. All other
-//! groups of the world, and this one before, are checked.
+//! Nothing of that is promised for a group after attackers with its token have sent a member an
+//! authentic forgery, but an end. All other groups of the world, and this one before, are checked.
 //!
 //! The protocol is correct if every world agrees with this, whatever its faults.
 
@@ -312,8 +312,8 @@ impl Oracle {
         Err(format!("group {group} has lost process {process} of host {host} for no reason: {loss}"))
     }
 
-    /// Checks at the end of a closed session that the root knows of each process that was killed before
-    /// its application closed the group.
+    /// Checks at the end of a closed session that the root knows of each process that was killed
+    /// before its application closed the group.
     fn check_processes(&self, scenario: &Scenario, group: u32, session: u32) -> Result<(), String> {
         let closed_at = self.closes.get(&(group, session)).copied().unwrap_or_default();
         let is_unknown = |&(host, member, process): &(usize, MemberId, u32)| {
@@ -328,7 +328,8 @@ impl Oracle {
         }
     }
 
-    /// A group has ended at a host: as closed if the host has read everything, and otherwise for a reason.
+    /// A group has ended at a host: as closed if the host has read everything, and otherwise for a
+    /// reason.
     pub fn end(&mut self, scenario: &Scenario, ended: &EndedReader, ending: Ending) -> Result<(), String> {
         let EndedReader { id, session, has_left, .. } = *ended;
         let ReaderId { group, host, .. } = id;
@@ -379,8 +380,9 @@ impl Oracle {
         ))
     }
 
-    /// Whether a root has reported a host as lost: under the number that it has, or without a place under
-    /// any that it had, or that no host has taken: a root loses a late member that its table does not reach.
+    /// Whether a root has reported a host as lost: under the number that it has, or without a place
+    /// under any that it had, or that no host has taken: a root loses a late member that its table
+    /// does not reach.
     fn is_lost(&self, scenario: &Scenario, id: ReaderId) -> bool {
         let ReaderId { group, host, .. } = id;
         if let Some((session, member)) = self.readers.get(&id).and_then(|reader| reader.place) {
@@ -393,7 +395,8 @@ impl Oracle {
         })
     }
 
-    /// Whether a host was restarted and has the place that it had before (docs/protocol.md, "What is not guaranteed").
+    /// Whether a host was restarted and has the place that it had before (docs/protocol.md, "What
+    /// is not guaranteed").
     fn has_place_of_earlier_life(&self, id: ReaderId) -> bool {
         let first = ReaderId { life: 0, join: 0, ..id };
         let earlier = self.readers.range(first..ReaderId { join: 0, ..id });
@@ -402,7 +405,8 @@ impl Oracle {
         place.is_some() && same.any(|(_, reader)| reader.place == place)
     }
 
-    /// Whether a member may hear nothing from its root: because of a fault, since the root has lost it, or because there is no session.
+    /// Whether a member may hear nothing from its root: because of a fault, since the root has lost
+    /// it, or because there is no session.
     fn may_miss_root(&self, scenario: &Scenario, id: ReaderId, reader: &Reader) -> bool {
         let ReaderId { group, host, .. } = id;
         let root = scenario.root_host(group);
@@ -425,8 +429,9 @@ impl Oracle {
         sessions.map(|(&(_, session), _)| session).next_back()
     }
 
-    /// The world has ended, and with it every group at every host that is up: as closed at all members of a session that is closed at
-    /// its root but those that it has lost, or that have left.
+    /// The world has ended, and with it every group at every host that is up: as closed at all
+    /// members of a session that is closed at its root but those that it has lost, or that have
+    /// left.
     pub fn at_end(
         &self,
         scenario: &Scenario,
@@ -448,7 +453,8 @@ impl Oracle {
     }
 }
 
-/// The content of a byte of a message. It depends on seed, group, session, message and offset, so that misplaced data is detected.
+/// The content of a byte of a message. It depends on seed, group, session, message and offset, so
+/// that misplaced data is detected.
 fn byte(seed: u64, group: u32, session: u32, message: u32, offset: u64) -> u8 {
     let place =
         seed ^ (u64::from(group) << 56) ^ (u64::from(session) << 50) ^ (u64::from(message) << 32) ^ offset;
@@ -470,7 +476,8 @@ mod tests {
     use super::*;
     use crate::scenario::Attacks;
 
-    /// A scenario with attackers that have the token, these faults, and a member beside the root of group 0; that member's number and host.
+    /// A scenario with attackers that have the token, these faults, and a member beside the root of
+    /// group 0; that member's number and host.
     fn scenario(faults: impl Fn(usize) -> Vec<(Nanoseconds, Fault)>) -> (Scenario, MemberId, usize) {
         let is_fit = |scenario: &Scenario| {
             scenario.groups[0].hosts.len() > 1 && scenario.groups[0].messages.first().is_some_and(|&m| m > 0)

@@ -17,8 +17,8 @@ fn every_world_keeps_what_is_promised_to_readers() {
 /// Seeds among the hundreds of thousands of `make worlds` that have found something.
 #[test]
 fn worlds_that_found_a_fault_are_kept() {
-    // A late member that is lost before it has a place; a root that lost its last member, and ended before
-    // it asked the nodes of the others which processes were killed.
+    // A late member that is lost before it has a place; a root that lost its last member, and ended
+    // before it asked the nodes of the others which processes were killed.
     for seed in [194_496, 229_188] {
         World::check(seed).unwrap_or_else(|violation| panic!("{violation}"));
     }

@@ -42,7 +42,7 @@ pub struct Bench {
     /// Other software that is measured too, in the lab.
     pub peers: Vec<Peer>,
     /// The MPI shim that is preloaded into the peer's program for a further configuration; `None`:
-    /// there is no such.
+    /// the peer is measured without a shim.
     pub shim: Option<PathBuf>,
     /// The message sizes, in bytes.
     pub sizes: Vec<usize>,

@@ -11,7 +11,8 @@ use crate::host::Host;
 use crate::worker::Worker;
 use crate::{HostReport, Outcome, Progress};
 
-/// How long a receiver that says nothing is waited for once all was sent. It says each half second how far it is.
+/// How long a receiver that says nothing is waited for once all was sent. It says each half second
+/// how far it is.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 
 /// The same for one that the group has lost.

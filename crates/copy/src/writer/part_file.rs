@@ -76,8 +76,8 @@ impl PartFile {
         Ok(file)
     }
 
-    /// A full disk is known before the data comes, and the file system can lay the file out in one piece. So is a file with holes that is
-    /// longer than files can be there.
+    /// A full disk is known before the data comes, and the file system can lay the file out in one
+    /// piece. So is a file with holes that is longer than files can be there.
     fn allocate(&self) -> io::Result<()> {
         if let Kind::File { length, is_sparse: true } = self.entry.kind
             && length > ALLOCATED_BYTES_MIN
@@ -125,7 +125,8 @@ impl PartFile {
         Ok(())
     }
 
-    /// Moves the file to its name. Returns the first error of an extended attribute, which does not prevent that.
+    /// Moves the file to its name. Returns the first error of an extended attribute, which does not
+    /// prevent that.
     pub fn complete(
         mut self,
         length: u64,
@@ -134,7 +135,8 @@ impl PartFile {
     ) -> io::Result<io::Result<()>> {
         self.hash_until(length)?;
         let received = std::mem::take(&mut self.hash);
-        // The file has another length if it was allocated and has become shorter since, or if a hole is at its end.
+        // The file has another length if it was allocated and has become shorter since, or if a
+        // hole is at its end.
         let has_length = received.position() == length && self.entry.length() <= ALLOCATED_BYTES_MIN;
         if received.finish(length) != *hash {
             return Err(io::Error::other("what has come differs from what was sent: the hashes differ"));

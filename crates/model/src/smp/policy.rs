@@ -92,8 +92,8 @@ impl Attachment {
         self.attached
     }
 
-    /// A broadcast is over for it: how long it waited, whether it and the packet waited for the leader,
-    /// and the average that the leader has published.
+    /// A broadcast is over for it: how long it waited, whether it and the packet waited for the
+    /// leader, and the average that the leader has published.
     pub fn after(
         &mut self,
         policy: &Policy,

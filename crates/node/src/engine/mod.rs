@@ -1,7 +1,8 @@
 //! The engine: the protocol, with a socket, a timer, and the groups' rings.
 //!
-//! The thread that holds the engine's lock drives it: the engine's own thread for datagrams and timeouts; an application's thread
-//! that has just sent, or that waits and leads. So neither sending nor receiving waits until another thread has woken.
+//! The thread that holds the engine's lock drives it: the engine's own thread for datagrams and
+//! timeouts; an application's thread that has just sent, or that waits and leads. So neither
+//! sending nor receiving waits until another thread has woken.
 
 #![expect(unsafe_code, reason = "the kernel reads packets in place")]
 
@@ -81,8 +82,8 @@ pub(crate) struct RootRing {
 #[derive(Debug)]
 pub(crate) struct KernelRoot {
     pub group: KernelGroup,
-    /// Where the kernel's packet path sends: the cookie of the application's socket, whose datagrams are the root's packets, and the
-    /// engine's copy of it, for delegated packets.
+    /// Where the kernel's packet path sends: the cookie of the application's socket, whose
+    /// datagrams are the root's packets, and the engine's copy of it, for delegated packets.
     pub socket: Option<(u64, RootSocket)>,
 }
 
@@ -124,18 +125,20 @@ impl Progress {
     }
 }
 
-/// The most batches of datagrams that a step receives from each lane, so that other threads get the engine.
+/// The most batches of datagrams that a step receives from each lane, so that other threads get the
+/// engine.
 const BATCHES_PER_STEP_MAX: usize = 16;
 
-/// The most messages that are received from a lane before the other lanes have their turn, while several owners have groups: each has one
-/// or several datagrams, 64 KB at most, which take some tens of microseconds.
+/// The most messages that are received from a lane before the other lanes have their turn, while
+/// several owners have groups: each has one or several datagrams, 64 KB at most, which take some
+/// tens of microseconds.
 const SHARED_MESSAGES_MAX: usize = 1;
 
 /// The same where owners may come, and one has groups.
 const LONE_MESSAGES_MAX: usize = 2;
 
-/// The most that the datagrams of a step may cost while several owners have groups: a turn of one of them. So what arrives for
-/// others waits for less than a tenth of a millisecond.
+/// The most that the datagrams of a step may cost while several owners have groups: a turn of one
+/// of them. So what arrives for others waits for less than a tenth of a millisecond.
 const SHARED_TRANSMITS_MAX: u32 = TURN_MAX;
 
 /// The same where owners may come, and one has groups: about a millisecond.
@@ -199,8 +202,9 @@ impl Engine {
         {
             return progress;
         }
-        // A request is about what the application has written or read before. So requests are taken first: what comes before one of
-        // them is visible to `take_progress`, and a later one waits for the next step.
+        // A request is about what the application has written or read before. So requests are taken
+        // first: what comes before one of them is visible to `take_progress`, and a later one waits
+        // for the next step.
         let requests = handle.take_requests();
         let core = &mut self.core;
         core.take_rings();
@@ -241,7 +245,8 @@ impl Engine {
         }
     }
 
-    /// Receives a bounded number of datagrams, of all lanes in turn, and sends what follows from them.
+    /// Receives a bounded number of datagrams, of all lanes in turn, and sends what follows from
+    /// them.
     fn receive_some(&mut self) -> Progress {
         let mut progress = Progress::Done;
         let messages_max = match (self.core.owners.have_lanes(), self.core.owners.share()) {
@@ -251,7 +256,8 @@ impl Engine {
         };
         for _ in 0..BATCHES_PER_STEP_MAX {
             let mut is_full = false;
-            // Data by multicast first: a probe that comes later would find it missing. All groups of a lane take one turn together.
+            // Data by multicast first: a probe that comes later would find it missing. All groups
+            // of a lane take one turn together.
             let multicast = self.datagrams.ready_multicast();
             let lanes = if multicast.is_empty() { 0 } else { self.datagrams.lanes() };
             let mut left = vec![messages_max; lanes];
@@ -277,7 +283,8 @@ impl Engine {
         progress
     }
 
-    /// Receives a batch of datagrams of a lane; returns the number of messages of the socket, each of one or several datagrams.
+    /// Receives a batch of datagrams of a lane; returns the number of messages of the socket, each
+    /// of one or several datagrams.
     fn receive(&mut self, lane: Lane, messages_max: usize) -> usize {
         let Self { core, datagrams, .. } = self;
         let count = match datagrams.receive(lane, messages_max) {
@@ -311,7 +318,8 @@ impl Engine {
                 if let Some(stray) = core.protocol.take_stray() {
                     core.audit.on_stray(now, from, stray);
                 }
-                // Packets are sent after the whole batch; a member that is placed needs its ring before the next datagram.
+                // Packets are sent after the whole batch; a member that is placed needs its ring
+                // before the next datagram.
                 while let Some(output) = core.protocol.poll_local() {
                     match output {
                         Output::Store(store) => core.store(&store, &bytes[store.payload.clone()]),
@@ -329,7 +337,8 @@ impl Engine {
         self.datagrams.receives_multicast()
     }
 
-    /// Receives at the multicast addresses of the groups, before the root learns that they are here.
+    /// Receives at the multicast addresses of the groups, before the root learns that they are
+    /// here.
     fn apply_multicast(&mut self) {
         let Self { core: Core { multicast, owners, .. }, datagrams, .. } = self;
         if !multicast.take_change() {
@@ -341,7 +350,8 @@ impl Engine {
         datagrams.keep_multicast(|address| multicast.is_sent_to(address));
     }
 
-    /// Chooses the interface by which a root sends to its multicast address: that by which it reaches a child.
+    /// Chooses the interface by which a root sends to its multicast address: that by which it
+    /// reaches a child.
     fn choose_multicast_interface(&mut self, address: SocketAddr, header: &[u8; HEADER_BYTES]) {
         let Ok(view) = View::new(header) else { return };
         let neighbours = self.core.protocol.neighbours(view.group());
@@ -351,7 +361,8 @@ impl Engine {
         }
     }
 
-    /// Sends what is due, and sets the timer. Where owners may share the engine, the number of datagrams is bounded.
+    /// Sends what is due, and sets the timer. Where owners may share the engine, the number of
+    /// datagrams is bounded.
     fn send_some(&mut self) -> Progress {
         self.apply_multicast();
         let now = clock::now();
@@ -417,8 +428,8 @@ impl Engine {
         }
     }
 
-    /// Sends what is batched and queued. Returns whether a child's stream takes more now than the protocol
-    /// knew: it has to be polled again.
+    /// Sends what is batched and queued. Returns whether a child's stream takes more now than the
+    /// protocol knew: it has to be polled again.
     fn flush(&mut self) -> bool {
         let takes_more = self.write_streams();
         // Acknowledgments are datagrams, and follow.

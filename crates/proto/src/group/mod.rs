@@ -202,8 +202,8 @@ impl Group {
         }
     }
 
-    /// At the root: removes a member that is known to be dead. Nothing is done if it is no member
-    /// any more.
+    /// At the root: removes a member that is known to be dead. Does nothing if it has
+    /// already been removed.
     pub fn evict(&mut self, member: MemberId) -> Result<(), Refused> {
         match &mut self.role {
             Role::Root(table) => {
@@ -324,8 +324,9 @@ impl Group {
 
     /// At the root: applies what has changed in the member table, and brings the group to its end.
     fn handle_root_timeout(&mut self, now: Nanoseconds) -> Option<Ending> {
-        // A newcomer waits until the message that has begun is sent. A root that has just lost its last child
-        // sends nothing more of it, and there need be no other input: the newcomer gets its place now.
+        // A newcomer waits until the message that has begun is sent. A root that has just lost its
+        // last child sends nothing more of it, and there need be no other input: the newcomer gets
+        // its place now.
         while self.apply_table_change(now) {}
         let (Role::Root(table), Some(flow)) = (&mut self.role, &mut self.flow) else { return None };
         let keys = self.header.keys()?;

@@ -41,8 +41,8 @@ struct Job {
     for_all: bool,
 }
 
-/// A resource that does one job at a time. A job that finds it idle takes no memory besides: so it is on most hosts of a large
-/// fabric.
+/// A resource that does one job at a time. A job that finds it idle takes no memory besides: so it
+/// is on most hosts of a large fabric.
 #[derive(Debug, Clone, Default)]
 struct Resource {
     /// The job that it does, or, while it is idle, the next one.
@@ -94,7 +94,8 @@ pub(super) struct Hosts<'a> {
     cpus: Vec<Resource>,
     buses: Vec<Resource>,
     nics: Vec<Resource>,
-    /// The processors that receive, where network interfaces have one for each direction; otherwise empty.
+    /// The processors that receive, where network interfaces have one for each direction; otherwise
+    /// empty.
     nics_receiving: Vec<Resource>,
     /// Members and hosts whose resources may start a job in this cycle.
     woken_members: Vec<MemberId>,
@@ -223,8 +224,8 @@ impl<'a> Hosts<'a> {
         events.schedule_after(time, Event::NicDone { host, receiving });
     }
 
-    /// All packets of a message request the bus when the message does, and are served in order. So only the next one needs to be
-    /// in the queue.
+    /// All packets of a message request the bus when the message does, and are served in order. So
+    /// only the next one needs to be in the queue.
     fn queue_next_packet(&mut self, multicast: &Multicast, host: HostId, job: Job) {
         let packet = job.priority.packet + 1;
         if job.work == Work::BusToNic && packet < multicast.packets {
@@ -238,13 +239,15 @@ impl<'a> Hosts<'a> {
         match work {
             Work::HostReceive => parameters.host_receive_overhead,
             Work::HostSend => parameters.host_send_overhead,
-            // With shared delivery the receivers read the message in place; otherwise each copies it out.
+            // With shared delivery the receivers read the message in place; otherwise each copies
+            // it out.
             Work::LocalReceive if multicast.shared_delivery => parameters.local_overhead,
             _ => parameters.local_overhead + parameters.local_copy_time(multicast.parameters.message),
         }
     }
 
-    /// A CPU completes its job. Returns the participant that has received the message by it, if any.
+    /// A CPU completes its job. Returns the participant that has received the message by it, if
+    /// any.
     pub fn cpu_done(&mut self, now: Cycles, in_flight: &InFlight, member: MemberId) -> Option<(Slot, u32)> {
         let job = self.cpus[member.index()].done();
         self.woken_members.push(member);

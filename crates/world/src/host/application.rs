@@ -20,7 +20,7 @@ pub(super) struct Application {
     pub is_root: bool,
     pub has_left: bool,
     pub ended: Option<Ending>,
-    /// Whether it is no initial member, or was one before a restart.
+    /// Whether it has joined a group that was running, for the first time or after a restart.
     pub joined_late: bool,
     /// How often this host has joined in this life, from 0.
     pub join: u32,

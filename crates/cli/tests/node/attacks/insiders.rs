@@ -1,4 +1,5 @@
-//! What an attacker with the token forges in the name of members is ignored, or ends a member with a reason (docs/security.md).
+//! What an attacker with the token forges in the name of members is ignored, or ends a member with
+//! a reason (docs/security.md).
 
 use std::sync::Arc;
 use std::thread;
@@ -267,8 +268,8 @@ const SETTINGS: &[(Setting, &str)] = &[
 fn forged_packets_are_ignored_or_end_a_member_with_a_reason() {
     with_both_engines_in(SETTINGS, |engine, setting| {
         let Some(world) = World::with(engine, setting) else { return };
-        // Members that get no processor for longer than they are waited for are lost: cases that fail
-        // beside all the others are tried again beside few.
+        // Members that get no processor for longer than they are waited for are lost: cases that
+        // fail beside all the others are tried again beside few.
         let mut failures = Failures { cases: CASES.iter().collect(), reasons: Vec::new() };
         for attempt in 0..3 {
             failures = attack(&world, setting, 1_000 * attempt, &failures.cases);
@@ -284,12 +285,12 @@ fn forged_packets_are_ignored_or_end_a_member_with_a_reason() {
 #[derive(Default)]
 struct Failures<'a> {
     cases: Vec<&'a Case>,
-    /// Also of the chain that all ignored packets are sent to, which is no case.
+    /// One for each case, and one if the chain that gets all ignored packets has failed.
     reasons: Vec<String>,
 }
 
-/// Attacks a chain for each case, and one more with what is ignored. The numbers of the groups begin
-/// with `first`.
+/// Attacks a chain for each case, and one more with what is ignored. The numbers of the groups
+/// begin with `first`.
 fn attack<'a>(world: &Arc<World>, setting: Setting, first: u32, cases: &[&'a Case]) -> Failures<'a> {
     let recorder = world.hosts.run_on(ROOT, Recorder::start);
     let forger = world.hosts.run_on(STRANGER, Forger::start);
@@ -310,7 +311,8 @@ fn attack<'a>(world: &Arc<World>, setting: Setting, first: u32, cases: &[&'a Cas
     }
     let insider = learn(&ignored);
     let ignored = attack_in_vain(ignored, insider, &forger);
-    // Longer than a member that is cut off is waited for, and than a member waits to which nothing new comes before it asks the root.
+    // Longer than a member that is cut off is waited for, and than a member waits to which nothing
+    // new comes before it asks the root.
     thread::sleep(Duration::from_secs(6));
     // All end side by side.
     for chain in &mut chains {
@@ -347,8 +349,8 @@ fn attack_in_vain(mut chain: Chain, mut insider: Insider, forger: &Forger) -> Re
     Ok(chain)
 }
 
-/// Bad memory of the relay, or of a switch behind it, changes the payload of an authentic packet, and the checksum of its datagram is
-/// computed after that.
+/// Bad memory of the relay, or of a switch behind it, changes the payload of an authentic packet,
+/// and the checksum of its datagram is computed after that.
 #[test]
 fn a_payload_that_no_checksum_of_the_network_protects_is_never_passed_on() {
     with_both_engines(|engine| {
@@ -367,15 +369,16 @@ fn a_payload_that_no_checksum_of_the_network_protects_is_never_passed_on() {
         chain.close();
         let expected = chain.sent[chain.sent.len() - LINES_AFTER..].to_vec();
         let outcomes = chain.finish();
-        // In the user engine the protocol drops the packet. In the kernel's packet path the reader finds the wrong CRC, and its node asks for
-        // the packet again.
+        // In the user engine the protocol drops the packet. In the kernel's packet path the reader
+        // finds the wrong CRC, and its node asks for the packet again.
         let closed = (Outcome::Closed(Vec::new()), expected);
         assert_eq!((&outcomes[RELAY], &outcomes[LEAF]), (&closed, &closed), "{engine}");
     });
 }
 
-/// The leaf does not read the corrupt packet before its parent has reused the packet's slot. With the
-/// kernel engine nobody can repair the payload then: the leaf's group ends, and the other members go on.
+/// The leaf does not read the corrupt packet before its parent has reused the packet's slot. With
+/// the kernel engine nobody can repair the payload then: the leaf's group ends, and the other
+/// members go on.
 #[test]
 fn a_corrupt_payload_that_the_parent_has_no_more_ends_its_reader_alone() {
     with_both_engines(|engine| {

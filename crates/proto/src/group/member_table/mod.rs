@@ -299,8 +299,8 @@ impl MemberTable {
         }
     }
 
-    /// A suspect that is not the root's child has answered a probe of the root's; `None` if the
-    /// sender is no member, and whether the answer is no replay.
+    /// A suspect that is not the root's child has answered a probe of the root's; whether the
+    /// answer is new and not a replay; `None` if the sender is not a member.
     pub fn handle_probe_answer(
         &mut self,
         now: Nanoseconds,
@@ -335,7 +335,7 @@ impl MemberTable {
     }
 
     /// A member acknowledges its table, and says which processes of its node are there; false if
-    /// the sender is no member.
+    /// the sender is not a member.
     pub fn handle_table_ack(
         &mut self,
         now: Nanoseconds,
