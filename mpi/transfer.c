@@ -1,10 +1,9 @@
 #include "transfer.h"
 
-#include <limits.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "datatype.h"
 
@@ -15,30 +14,19 @@
  * longer buffer. */
 #define PACKED_BYTES (256 << 10)
 
-/* The longest packet. */
-#define PACKET_BYTES_MAX (64 << 10)
-
-/* How often a waiting rank lets its MPI make progress. The interval is short at first, because
- * another rank may wait for a message of this one. */
-enum { WAIT_MIN_MS = 1, WAIT_MAX_MS = 8 };
-
 /* If a message lies in the root's other group for this long while this rank waits, the rank has
  * passed a different byte count than the root. Otherwise the message that this rank waits for
  * would have come first: the root sent it first, and lost packets are retransmitted within this
  * time. */
 enum { OTHER_GROUP_MS = 2000 };
 
-/* A broadcast as messages of MESSAGE_BYTES_MAX bytes and a last one with the rest. */
-struct stream {
-    struct communicator *communicator;
-    struct root_groups *groups;
-    /* The group that carries this broadcast, and whether it is the one for long messages. */
-    tc_group *group;
-    bool is_for_long;
-    /* Bytes still to be transferred, of the broadcast and of its current message; the length of
-     * the current message. */
-    uint64_t rest, message_rest, message_bytes;
-};
+static int64_t now_ms(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
 
 static void begin_message(struct stream *stream)
 {
@@ -48,23 +36,40 @@ static void begin_message(struct stream *stream)
 
 static void advance(struct stream *stream, size_t bytes)
 {
+    stream->next += bytes;
+    stream->room -= bytes;
     stream->rest -= bytes;
     stream->message_rest -= bytes;
     if (!stream->message_rest)
         begin_message(stream);
 }
 
-/* The part of the next `bytes` bytes that belongs to the current message. */
-static size_t of_message(const struct stream *stream, size_t bytes)
+/* The part of the next bytes that belongs to the current message. */
+static size_t of_message(const struct stream *stream)
 {
-    return bytes < stream->message_rest ? bytes : (size_t)stream->message_rest;
+    return stream->room < stream->message_rest ? stream->room : (size_t)stream->message_rest;
 }
 
-static void wait_once(const struct stream *stream, int *wait_ms)
+struct stream begin_stream(struct communicator *communicator, struct root_groups *groups, uint64_t all, char *bytes)
 {
-    make_progress(stream->communicator);
-    if (*wait_ms < WAIT_MAX_MS)
-        *wait_ms *= 2;
+    struct stream stream = {
+        .communicator = communicator, .groups = groups, .is_for_long = is_long(all), .rest = all, .next = bytes, .room = all};
+
+    stream.group = groups->by_length[stream.is_for_long];
+    begin_message(&stream);
+    return stream;
+}
+
+static tc_group *other_group(const struct stream *stream)
+{
+    return stream->groups->by_length[!stream->is_for_long];
+}
+
+/* Ends with the last error of Treecast, which is this thread's. */
+static enum step fail(struct stream *stream)
+{
+    snprintf(stream->failure, sizeof stream->failure, "%s", tc_error_message());
+    return ENDED;
 }
 
 static pthread_once_t class_once = PTHREAD_ONCE_INIT;
@@ -76,88 +81,83 @@ static void add_class(void)
     mpi.Add_error_class(&error_class);
 }
 
-/* Turns the last error of Treecast into an MPI error code, which every later broadcast of this
- * root returns too. */
-static int fail(struct communicator *communicator, struct root_groups *groups)
+/* Turns Treecast's error into an MPI error code, which every later broadcast of this root returns
+ * too. */
+int error_of(const struct stream *stream)
 {
+    struct root_groups *groups = stream->groups;
     char text[MPI_MAX_ERROR_STRING];
 
+    if (!*stream->failure)
+        return stream->error;
     if (groups->error != MPI_SUCCESS)
         return groups->error;
     pthread_once(&class_once, add_class);
     if (mpi.Add_error_code(error_class, &groups->error) != MPI_SUCCESS)
         groups->error = MPI_ERR_OTHER;
-    snprintf(text, sizeof text, "Treecast: %s", tc_error_message());
+    snprintf(text, sizeof text, "Treecast: %s", stream->failure);
     mpi.Add_error_string(groups->error, text);
-    snprintf(communicator->report.why, sizeof communicator->report.why, "%s", tc_error_message());
+    snprintf(stream->communicator->report.why, sizeof stream->communicator->report.why, "%s", stream->failure);
     return groups->error;
 }
 
-/* Sends all whole packets of the data. `all_sent` is set to the number of bytes sent; the rest,
- * less than a packet, stays. */
-static int send_bytes(struct stream *stream, const char *bytes, size_t length, size_t *all_sent)
+void abort_groups(struct root_groups *groups)
 {
-    int wait_ms = WAIT_MIN_MS;
-    size_t sent;
+    int kind;
 
-    for (*all_sent = 0; *all_sent < length; *all_sent += sent) {
-        size_t part = of_message(stream, length - *all_sent);
-        tc_result result =
-            tc_group_send_part(stream->group, bytes + *all_sent, part, stream->message_bytes, wait_ms, &sent);
-
-        if (result == TC_TIMED_OUT) {
-            sent = 0;
-            wait_once(stream, &wait_ms);
-            continue;
-        }
-        if (result != TC_OK)
-            return fail(stream->communicator, stream->groups);
-        if (!sent)
-            break;
-        wait_ms = WAIT_MIN_MS;
-        advance(stream, sent);
+    for (kind = 0; kind < 2; kind++) {
+        tc_group_free(groups->by_length[kind]);
+        groups->by_length[kind] = NULL;
     }
-    return MPI_SUCCESS;
 }
 
-/* Receives and drops the rest of a message of unexpected length, of which `received` bytes have
- * been received. */
-static int discard_message(const struct stream *stream, const tc_group *group, uint64_t message_bytes, size_t received)
+/* Sends whole packets. Less than a packet stays, unless it is the end of the broadcast. */
+enum step send_some(struct stream *stream, int wait_ms)
+{
+    size_t sent = 0;
+
+    if (stream->room) {
+        switch (tc_group_send_part(stream->group, stream->next, of_message(stream), stream->message_bytes, wait_ms, &sent)) {
+        case TC_OK:
+            break;
+        case TC_TIMED_OUT:
+            return WAITS;
+        default:
+            return fail(stream);
+        }
+    }
+    advance(stream, sent);
+    if (!stream->rest && tc_group_check(stream->group) != TC_OK)
+        return fail(stream);
+    return sent && stream->room ? MOVED : ENDED;
+}
+
+static enum step drop_some(struct stream *stream, int wait_ms)
 {
     char *nowhere = malloc(PACKET_BYTES_MAX);
-    uint64_t all = received;
-    int wait_ms = WAIT_MIN_MS;
-    tc_result result = TC_OK;
+    tc_result result = TC_ENDED;
+    size_t received = 0;
 
-    while (nowhere && all < message_bytes && (result == TC_OK || result == TC_TIMED_OUT)) {
-        result = tc_group_receive_part(group, nowhere, PACKET_BYTES_MAX, wait_ms, &message_bytes, &received);
-        if (result == TC_OK)
-            all += received;
-        else
-            wait_once(stream, &wait_ms);
-    }
+    if (nowhere)
+        result = tc_group_receive_part(stream->dropped_group, nowhere, PACKET_BYTES_MAX, wait_ms, &stream->dropped_bytes, &received);
+    else
+        stream->error = MPI_ERR_NO_MEM;
     free(nowhere);
-    return nowhere ? MPI_ERR_TRUNCATE : MPI_ERR_NO_MEM;
+    if (result == TC_TIMED_OUT)
+        return WAITS;
+    stream->dropped += received;
+    return result == TC_OK && stream->dropped < stream->dropped_bytes ? MOVED : ENDED;
 }
 
-static tc_group *other_group(const struct stream *stream)
+/* Goes on by receiving and dropping the rest of a message of unexpected length, UINT64_MAX if it
+ * is unknown yet, of which `received` bytes have been received. */
+static enum step drop_message(struct stream *stream, tc_group *group, uint64_t message_bytes, size_t received)
 {
-    return stream->groups->by_length[!stream->is_for_long];
-}
-
-/* The root has announced, by an empty message, that it makes its other group and sends this
- * broadcast by it. */
-static int make_told_group(struct stream *stream, bool is_for_long)
-{
-    int error = make_group(stream->communicator, stream->groups, is_for_long);
-
-    if (error != MPI_SUCCESS || stream->communicator->outcome != TAKEN)
-        return error;
-    /* This rank's byte count belongs to the first group: it differs from the root's. */
-    if (is_for_long != stream->is_for_long)
-        return discard_message(stream, other_group(stream), UINT64_MAX, 0);
-    stream->group = stream->groups->by_length[is_for_long];
-    return MPI_SUCCESS;
+    stream->error = MPI_ERR_TRUNCATE;
+    stream->dropped_group = group;
+    stream->dropped_bytes = message_bytes;
+    stream->dropped = received;
+    return received < message_bytes ? MOVED : ENDED;
 }
 
 /* Whether the other group has a message. */
@@ -170,244 +170,222 @@ static bool has_other_message(const struct stream *stream)
            tc_group_receive_part(other_group(stream), NULL, 0, 0, &message_bytes, &received) == TC_BUFFER_TOO_SMALL;
 }
 
-/* Receives at most `capacity` bytes, which must hold a packet or the rest. `received` is set to
- * their number. */
-static int receive_bytes(struct stream *stream, char *bytes, size_t capacity, size_t *received)
+/* Nothing has come. The time with a message in the other group counts from its arrival. While
+ * this process is stopped, it does not count. */
+static enum step check_other(struct stream *stream)
 {
-    int wait_ms = WAIT_MIN_MS, other_ms = 0;
-    uint64_t message_bytes;
+    int64_t now = now_ms(), passed = now - stream->checked_ms;
 
-    for (;;) {
-        *received = 0;
-        switch (tc_group_receive_part(stream->group, bytes, of_message(stream, capacity), wait_ms, &message_bytes, received)) {
-        case TC_OK:
-            if (!message_bytes)
-                return make_told_group(stream, !stream->is_for_long);
-            if (message_bytes != stream->message_bytes)
-                return discard_message(stream, stream->group, message_bytes, *received);
-            advance(stream, *received);
-            return MPI_SUCCESS;
-        case TC_TIMED_OUT:
-            /* The time counts from the arrival of the other message, and this group is looked at
-             * first. */
-            if (other_ms > OTHER_GROUP_MS)
-                return discard_message(stream, other_group(stream), UINT64_MAX, 0);
-            other_ms = has_other_message(stream) ? other_ms + wait_ms : 0;
-            wait_once(stream, &wait_ms);
-            break;
-        case TC_BUFFER_TOO_SMALL:
-            /* The message is longer than this rank expects. */
-            return discard_message(stream, stream->group, UINT64_MAX, 0);
-        default:
-            return fail(stream->communicator, stream->groups);
-        }
+    if (stream->other_ms > OTHER_GROUP_MS)
+        return drop_message(stream, other_group(stream), UINT64_MAX, 0);
+    stream->other_ms = has_other_message(stream) ? stream->other_ms + (passed < WAIT_MAX_MS ? passed : WAIT_MAX_MS) : 0;
+    stream->checked_ms = now;
+    return WAITS;
+}
+
+/* The room must hold a packet or the rest. */
+enum step receive_some(struct stream *stream, int wait_ms)
+{
+    uint64_t message_bytes = 0;
+    size_t received = 0;
+
+    if (stream->dropped_group)
+        return drop_some(stream, wait_ms);
+    switch (tc_group_receive_part(stream->group, stream->next, of_message(stream), wait_ms, &message_bytes, &received)) {
+    case TC_OK:
+        if (!message_bytes)
+            return TOLD;
+        if (message_bytes != stream->message_bytes)
+            return drop_message(stream, stream->group, message_bytes, received);
+        stream->other_ms = 0;
+        advance(stream, received);
+        return stream->rest ? MOVED : ENDED;
+    case TC_TIMED_OUT:
+        return check_other(stream);
+    case TC_BUFFER_TOO_SMALL:
+        /* The message is longer than this rank expects. */
+        return drop_message(stream, stream->group, UINT64_MAX, 0);
+    default:
+        return fail(stream);
     }
 }
 
-/* At a member: waits for the root's announcement in the other group, and makes the group of this
- * broadcast. */
-static int await_group(struct stream *stream)
+/* Lets the MPI make progress, and waits longer the next time. */
+static void wait_once(const struct stream *stream, int *wait_ms)
+{
+    make_progress(stream->communicator);
+    if (*wait_ms < WAIT_MAX_MS)
+        *wait_ms *= 2;
+}
+
+/* Repeats a step until it does something. */
+static enum step wait_for(struct stream *stream, enum step (*some)(struct stream *stream, int wait_ms))
 {
     int wait_ms = WAIT_MIN_MS;
+    enum step step;
+
+    while ((step = some(stream, wait_ms)) == WAITS)
+        wait_once(stream, &wait_ms);
+    return step;
+}
+
+/* Repeats a step until the broadcast has ended, or the memory at `next` has been sent. */
+static enum step finish(struct stream *stream, enum step (*some)(struct stream *stream, int wait_ms))
+{
+    enum step step;
+
+    while ((step = wait_for(stream, some)) == MOVED)
+        continue;
+    return step;
+}
+
+static bool has_ended_wrong(const struct stream *stream)
+{
+    return stream->error != MPI_SUCCESS || *stream->failure;
+}
+
+/* The root has announced, by an empty message, that it makes its other group and sends this
+ * broadcast by it. ENDED if that fails, or MOVED. */
+static enum step make_told_group(struct stream *stream, bool is_for_long)
+{
+    stream->error = make_group(stream->communicator, stream->groups, is_for_long);
+    if (stream->error != MPI_SUCCESS || stream->communicator->outcome != TAKEN)
+        return ENDED;
+    /* This rank's byte count belongs to the first group: it differs from the root's. */
+    if (is_for_long != stream->is_for_long)
+        return drop_message(stream, other_group(stream), UINT64_MAX, 0);
+    stream->group = stream->groups->by_length[is_for_long];
+    return MOVED;
+}
+
+/* At a member, in the other group: the root's announcement. */
+static enum step hear_announcement(struct stream *stream, int wait_ms)
+{
     uint64_t message_bytes;
     size_t received;
 
-    for (;;) {
-        switch (tc_group_receive_part(other_group(stream), NULL, 0, wait_ms, &message_bytes, &received)) {
-        case TC_OK:
-            return make_told_group(stream, stream->is_for_long);
-        case TC_TIMED_OUT:
-            wait_once(stream, &wait_ms);
-            break;
-        case TC_BUFFER_TOO_SMALL:
-            /* The root sends its broadcast by the other group. */
-            return discard_message(stream, other_group(stream), UINT64_MAX, 0);
-        default:
-            return fail(stream->communicator, stream->groups);
-        }
+    switch (tc_group_receive_part(other_group(stream), NULL, 0, wait_ms, &message_bytes, &received)) {
+    case TC_OK:
+        return TOLD;
+    case TC_TIMED_OUT:
+        return WAITS;
+    case TC_BUFFER_TOO_SMALL:
+        /* The root sends its broadcast by the other group. */
+        return drop_message(stream, other_group(stream), UINT64_MAX, 0);
+    default:
+        return fail(stream);
     }
-}
-
-/* The state of packing or unpacking elements piece by piece. */
-struct packing {
-    const struct buffer *buffer;
-    /* The data bytes of an element, and the distance from one element to the next. */
-    MPI_Count size, extent;
-    /* The index of the next element. */
-    MPI_Count next;
-    /* Packed bytes that are not sent or unpacked yet. */
-    char *bytes;
-    size_t capacity, filled;
-};
-
-static int begin_packing(struct packing *packing, const struct buffer *buffer)
-{
-    MPI_Count lower;
-
-    *packing = (struct packing){.buffer = buffer};
-    mpi.Type_get_extent_x(buffer->type, &lower, &packing->extent);
-    packing->size = (MPI_Count)(buffer->bytes / (uint64_t)buffer->count);
-    if (packing->size > INT_MAX)
-        return MPI_ERR_COUNT;
-    packing->capacity = (size_t)(packing->size > PACKED_BYTES ? packing->size : PACKED_BYTES) + PACKET_BYTES_MAX;
-    packing->bytes = malloc(packing->capacity);
-    return packing->bytes ? MPI_SUCCESS : MPI_ERR_NO_MEM;
-}
-
-static char *next_element(const struct packing *packing)
-{
-    return (char *)packing->buffer->address + packing->next * packing->extent;
-}
-
-static int min_int(MPI_Count one, MPI_Count other)
-{
-    MPI_Count min = one < other ? one : other;
-
-    return min < INT_MAX ? (int)min : INT_MAX;
-}
-
-static int pack_some(struct packing *packing, const struct communicator *communicator)
-{
-    MPI_Count room = (MPI_Count)(packing->capacity - packing->filled);
-    int elements = min_int(room / packing->size, packing->buffer->count - packing->next), end = 0;
-    int error = mpi.Pack(next_element(packing), elements, packing->buffer->type, packing->bytes + packing->filled,
-                         min_int(room, INT_MAX), &end, communicator->private);
-
-    if (error == MPI_SUCCESS && end != elements * (int)packing->size)
-        error = MPI_ERR_INTERN;
-    packing->filled += (size_t)end;
-    packing->next += elements;
-    return error;
-}
-
-static int unpack_some(struct packing *packing, const struct communicator *communicator)
-{
-    int elements = min_int((MPI_Count)packing->filled / packing->size, packing->buffer->count - packing->next), end = 0;
-    int bytes = elements * (int)packing->size;
-    int error = mpi.Unpack(packing->bytes, bytes, &end, next_element(packing), elements, packing->buffer->type, communicator->private);
-
-    packing->filled -= (size_t)bytes;
-    packing->next += elements;
-    memmove(packing->bytes, packing->bytes + bytes, packing->filled);
-    return error;
-}
-
-static int send_packed(struct stream *stream, const struct buffer *buffer)
-{
-    struct packing packing;
-    int error = begin_packing(&packing, buffer);
-    size_t sent;
-
-    while (error == MPI_SUCCESS && stream->rest) {
-        error = pack_some(&packing, stream->communicator);
-        if (error != MPI_SUCCESS)
-            break;
-        error = send_bytes(stream, packing.bytes, packing.filled, &sent);
-        packing.filled -= sent;
-        memmove(packing.bytes, packing.bytes + sent, packing.filled);
-    }
-    free(packing.bytes);
-    if (error != MPI_SUCCESS && stream->groups->error == MPI_SUCCESS) {
-        int kind;
-
-        /* The members wait for the rest of the message. They learn that the groups have ended. */
-        for (kind = 0; kind < 2; kind++) {
-            tc_group_free(stream->groups->by_length[kind]);
-            stream->groups->by_length[kind] = NULL;
-        }
-        stream->groups->error = error;
-    }
-    return error;
-}
-
-static int receive_packed(struct stream *stream, const struct buffer *buffer)
-{
-    struct packing packing;
-    int error = begin_packing(&packing, buffer);
-    size_t received;
-
-    if (error != MPI_SUCCESS) {
-        discard_message(stream, stream->group, UINT64_MAX, 0);
-        return error;
-    }
-    while (error == MPI_SUCCESS && stream->rest) {
-        error = receive_bytes(stream, packing.bytes + packing.filled, packing.capacity - packing.filled, &received);
-        if (error != MPI_SUCCESS || !received)
-            break;
-        packing.filled += received;
-        error = unpack_some(&packing, stream->communicator);
-    }
-    free(packing.bytes);
-    return error;
 }
 
 /* At the root: announces, by an empty message in the other group, that it makes the group of
  * this broadcast. If a member is lost, nothing is announced, since that member could not take
  * part. */
-static int announce_group(const struct stream *stream)
+static enum step announce(struct stream *stream, int wait_ms)
 {
-    int wait_ms = WAIT_MIN_MS;
-    tc_result result;
+    tc_result result = tc_group_check(other_group(stream));
     size_t sent;
 
-    do {
-        result = tc_group_check(other_group(stream));
-        if (result == TC_OK)
-            result = tc_group_send_part(other_group(stream), NULL, 0, 0, wait_ms, &sent);
-        if (result == TC_TIMED_OUT)
-            wait_once(stream, &wait_ms);
-    } while (result == TC_TIMED_OUT);
-    return result == TC_OK ? MPI_SUCCESS : fail(stream->communicator, stream->groups);
+    if (result == TC_OK)
+        result = tc_group_send_part(other_group(stream), NULL, 0, 0, wait_ms, &sent);
+    if (result == TC_TIMED_OUT)
+        return WAITS;
+    return result == TC_OK ? TOLD : fail(stream);
 }
 
-static struct stream begin_stream(struct communicator *communicator, struct root_groups *groups, const struct buffer *buffer)
+/* Makes the group of this broadcast if there is none. */
+static void await_group(struct stream *stream, enum step (*some)(struct stream *stream, int wait_ms))
 {
-    struct stream stream = {.communicator = communicator, .groups = groups, .is_for_long = is_long(buffer->bytes), .rest = buffer->bytes};
+    if (!stream->group && wait_for(stream, some) == TOLD)
+        make_told_group(stream, stream->is_for_long);
+}
 
-    stream.group = groups->by_length[stream.is_for_long];
-    begin_message(&stream);
-    return stream;
+static void send_packed(struct stream *stream, const struct buffer *buffer)
+{
+    struct packing packing;
+
+    stream->error = begin_packing(&packing, buffer, stream->communicator->private, PACKED_BYTES);
+    while (!has_ended_wrong(stream) && stream->rest) {
+        stream->error = pack_some(&packing);
+        if (stream->error != MPI_SUCCESS)
+            break;
+        stream->next = packing.bytes;
+        stream->room = packing.filled;
+        finish(stream, send_some);
+        memmove(packing.bytes, stream->next, stream->room);
+        packing.filled = stream->room;
+    }
+    free(packing.bytes);
+    if (stream->error != MPI_SUCCESS && stream->groups->error == MPI_SUCCESS) {
+        abort_groups(stream->groups);
+        stream->groups->error = stream->error;
+    }
+}
+
+/* Receives until the broadcast has ended, or some bytes have come. */
+static void receive_next(struct stream *stream)
+{
+    size_t before = stream->room;
+    enum step step;
+
+    do {
+        step = wait_for(stream, receive_some);
+        if (step == TOLD)
+            step = make_told_group(stream, !stream->is_for_long);
+    } while (step == MOVED && stream->room == before);
+}
+
+static void receive_packed(struct stream *stream, const struct buffer *buffer)
+{
+    struct packing packing;
+    int error = begin_packing(&packing, buffer, stream->communicator->private, PACKED_BYTES);
+
+    if (error != MPI_SUCCESS) {
+        drop_message(stream, stream->group, UINT64_MAX, 0);
+        finish(stream, receive_some);
+        stream->error = error;
+        return;
+    }
+    while (!has_ended_wrong(stream) && stream->communicator->outcome == TAKEN && stream->rest) {
+        size_t room = packing.capacity - packing.filled;
+
+        stream->next = packing.bytes + packing.filled;
+        stream->room = room;
+        receive_next(stream);
+        packing.filled += room - stream->room;
+        if (stream->room < room && !has_ended_wrong(stream))
+            stream->error = unpack_some(&packing);
+    }
+    free(packing.bytes);
 }
 
 int send_buffer(struct communicator *communicator, struct root_groups *groups, const struct buffer *buffer)
 {
-    struct stream stream = begin_stream(communicator, groups, buffer);
-    int error = MPI_SUCCESS;
-    size_t sent;
+    struct stream stream = begin_stream(communicator, groups, buffer->bytes, buffer->address);
 
     if (!stream.group && !other_group(&stream))
         return groups->error;
-    if (!stream.group) {
-        error = announce_group(&stream);
-        if (error == MPI_SUCCESS)
-            error = make_told_group(&stream, stream.is_for_long);
-    }
-    if (error != MPI_SUCCESS || communicator->outcome != TAKEN)
-        return error;
-    error = is_dense(buffer->type) ? send_bytes(&stream, buffer->address, buffer->bytes, &sent) : send_packed(&stream, buffer);
-    if (error == MPI_SUCCESS && tc_group_check(stream.group) != TC_OK)
-        error = fail(communicator, groups);
-    return error;
+    await_group(&stream, announce);
+    if (has_ended_wrong(&stream) || communicator->outcome != TAKEN)
+        return error_of(&stream);
+    if (is_dense(buffer->type))
+        finish(&stream, send_some);
+    else
+        send_packed(&stream, buffer);
+    return error_of(&stream);
 }
 
 int receive_buffer(struct communicator *communicator, struct root_groups *groups, const struct buffer *buffer)
 {
-    struct stream stream = begin_stream(communicator, groups, buffer);
-    char *bytes = buffer->address;
-    int error = MPI_SUCCESS;
-    size_t received;
+    struct stream stream = begin_stream(communicator, groups, buffer->bytes, buffer->address);
 
-    if (!stream.group)
-        error = await_group(&stream);
-    if (error != MPI_SUCCESS || communicator->outcome != TAKEN)
-        return error;
+    await_group(&stream, hear_announcement);
+    if (stream.dropped_group)
+        finish(&stream, receive_some);
+    if (has_ended_wrong(&stream) || communicator->outcome != TAKEN)
+        return error_of(&stream);
     if (!is_dense(buffer->type))
-        return receive_packed(&stream, buffer);
-    while (error == MPI_SUCCESS && stream.rest) {
-        error = receive_bytes(&stream, bytes, stream.rest, &received);
-        bytes += received;
-        if (communicator->outcome != TAKEN)
-            break;
-    }
-    return error;
+        receive_packed(&stream, buffer);
+    while (!has_ended_wrong(&stream) && communicator->outcome == TAKEN && stream.rest)
+        receive_next(&stream);
+    return error_of(&stream);
 }

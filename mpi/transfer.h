@@ -3,16 +3,58 @@
 #ifndef TREECAST_MPI_TRANSFER_H
 #define TREECAST_MPI_TRANSFER_H
 
-#include "communicator.h"
+#include <stdbool.h>
 
-/* A buffer of a broadcast. */
-struct buffer {
-    void *address;
-    MPI_Count count;
-    MPI_Datatype type;
-    /* All bytes of data. */
-    uint64_t bytes;
+#include "communicator.h"
+#include "packing.h"
+
+/* How often a waiting rank lets its MPI make progress. The interval is short at first, because
+ * another rank may wait for a message of this one. */
+enum { WAIT_MIN_MS = 1, WAIT_MAX_MS = 8 };
+
+/* A broadcast under way, as messages of up to 4 GiB: its state between calls. */
+struct stream {
+    struct communicator *communicator;
+    struct root_groups *groups;
+    /* The group that carries this broadcast, and whether it is the one for long messages. */
+    tc_group *group;
+    bool is_for_long;
+    /* Bytes still to be transferred, of the broadcast and of its current message; the length of
+     * the current message. */
+    uint64_t rest, message_rest, message_bytes;
+    /* The memory that the next bytes are sent from or received into, and its length. */
+    char *next;
+    size_t room;
+    /* The group that has a message of unexpected length, which is received and dropped; NULL:
+     * none. The length of that message, and what has come of it. */
+    tc_group *dropped_group;
+    uint64_t dropped_bytes, dropped;
+    /* For how long the root's other group has had a message while this one had none, and when
+     * that was last checked. */
+    int64_t other_ms, checked_ms;
+    /* How it has ended: an MPI error code, or Treecast's error message; empty: none. */
+    int error;
+    char failure[240];
 };
+
+/* What a step of a broadcast has done: transferred bytes, nothing yet, or it has ended. TOLD: the
+ * root has announced that it makes its other group. */
+enum step { MOVED, WAITS, ENDED, TOLD };
+
+/* Sends or receives the next bytes, into or from `next`, and waits for at most `wait_ms`. They
+ * call no function of the MPI. */
+enum step send_some(struct stream *stream, int wait_ms);
+enum step receive_some(struct stream *stream, int wait_ms);
+
+/* Begins a broadcast whose group is made, and whose bytes are in one piece of memory at `bytes`. */
+struct stream begin_stream(struct communicator *communicator, struct root_groups *groups, uint64_t all, char *bytes);
+
+/* The MPI error code of a broadcast that has ended. */
+int error_of(const struct stream *stream);
+
+/* Frees the groups of a root which cannot send the rest of a message: the members, which wait for
+ * it, learn that the groups have ended. */
+void abort_groups(struct root_groups *groups);
 
 /* Sends the buffer from the root, or receives it. Returns an MPI error code: MPI_ERR_TRUNCATE,
  * if the root has sent another number of bytes, and the groups' error, if members were lost or a
