@@ -71,13 +71,16 @@ static enum way way_in_trial(const struct trial *trial)
 
 enum outcome choose(const struct choice *choice, int root, uint64_t bytes)
 {
+    if (settings()->choice != CHOICE_ALWAYS && is_tried(choice, root, bytes))
+        return way_in_trial(&choice->trial) == BY_TREECAST ? TAKEN : IN_TRIAL;
+    return choose_nonblocking(choice, bytes);
+}
+
+enum outcome choose_nonblocking(const struct choice *choice, uint64_t bytes)
+{
     const struct class *class = &choice->classes[class_of(bytes)];
 
-    if (settings()->choice == CHOICE_ALWAYS)
-        return TAKEN;
-    if (is_tried(choice, root, bytes))
-        return way_in_trial(&choice->trial) == BY_TREECAST ? TAKEN : IN_TRIAL;
-    if (class->way == BY_TREECAST)
+    if (settings()->choice == CHOICE_ALWAYS || class->way == BY_TREECAST)
         return TAKEN;
     return class->trial_us[BY_TREECAST] > 0 ? SLOWER : UNTRIED;
 }

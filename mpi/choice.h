@@ -71,6 +71,10 @@ int class_of(uint64_t bytes);
 /* TAKEN if a broadcast is by Treecast, or else the reason. All ranks get the same result. */
 enum outcome choose(const struct choice *choice, int root, uint64_t bytes);
 
+/* The same for a nonblocking broadcast, as the blocking ones of its class have turned out. It is
+ * not part of trials, because its calls do not show how long it takes. */
+enum outcome choose_nonblocking(const struct choice *choice, uint64_t bytes);
+
 /* Whether the next broadcast is part of a trial. */
 bool is_tried(const struct choice *choice, int root, uint64_t bytes);
 

@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "node.h"
+#include "request.h"
 
 /* Longer broadcasts use a tree for long messages. The tree for short ones would send several
  * copies over the first links. */
@@ -45,6 +46,9 @@ enum { CLOSE_TIMEOUT_MS = 5000 };
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct communicator *communicators;
 static bool are_closed;
+
+/* The number of communicators that lack groups for nonblocking broadcasts. */
+static _Atomic int wanting;
 
 static pthread_once_t keyval_once = PTHREAD_ONCE_INIT;
 static int keyval;
@@ -125,6 +129,8 @@ void close_groups(struct communicator *communicator)
     int i;
 
     for (i = 0; i < ROOTS_MAX; i++)
+        complete_requests(communicator, &communicator->roots[i]);
+    for (i = 0; i < ROOTS_MAX; i++)
         close_as_root(communicator, &communicator->roots[i]);
     for (i = 0; i < ROOTS_MAX; i++) {
         close_as_member(communicator, &communicator->roots[i]);
@@ -145,6 +151,7 @@ static void free_communicator(struct communicator *communicator)
 {
     free(communicator->members);
     free(communicator->without_groups);
+    free(communicator->is_wanted);
     free(communicator);
 }
 
@@ -166,6 +173,8 @@ static int on_comm_free(MPI_Comm comm, int key, void *attribute, void *extra)
     pthread_mutex_unlock(&lock);
     close_groups(communicator);
     keep_statistics(communicator);
+    if (communicator->is_any_wanted)
+        atomic_fetch_sub(&wanting, 1);
     if (communicator->private != MPI_COMM_NULL)
         mpi.Comm_free(&communicator->private);
     free_communicator(communicator);
@@ -307,7 +316,8 @@ int find_communicator(MPI_Comm comm, struct communicator **found)
     begin_report(&communicator->report, comm);
     begin_choice(&communicator->choice);
     communicator->without_groups = calloc((size_t)communicator->size, sizeof *communicator->without_groups);
-    error = communicator->without_groups ? mpi.Comm_set_attr(comm, keyval, communicator) : MPI_ERR_NO_MEM;
+    communicator->is_wanted = calloc((size_t)communicator->size, sizeof *communicator->is_wanted);
+    error = communicator->without_groups && communicator->is_wanted ? mpi.Comm_set_attr(comm, keyval, communicator) : MPI_ERR_NO_MEM;
     if (error != MPI_SUCCESS) {
         free_communicator(communicator);
         return error;
@@ -342,6 +352,7 @@ static struct root_groups *find_place(struct communicator *communicator)
     }
     if (communicator->broadcasts - oldest->used_at <= (uint64_t)communicator->roots_max * UNUSED_BROADCASTS_PER_ROOT)
         return NULL;
+    complete_requests(communicator, oldest);
     close_as_root(communicator, oldest);
     close_as_member(communicator, oldest);
     return oldest;
@@ -397,6 +408,7 @@ int make_group(struct communicator *communicator, struct root_groups *groups, bo
         error = mpi.Allreduce(&own, &all, 1, MPI_INT, MPI_MIN, communicator->private);
         if (all == MADE) {
             groups->by_length[proposal.is_for_long != 0] = group;
+            groups->is_made[proposal.is_for_long != 0] = true;
             *communicator->report.why = '\0';
         } else {
             tc_group_free(group);
@@ -439,6 +451,62 @@ int find_root(struct communicator *communicator, int root, bool is_for_long, str
     return make_group(communicator, groups, is_for_long);
 }
 
+struct root_groups *find_made(struct communicator *communicator, int root)
+{
+    int i;
+
+    for (i = 0; i < communicator->roots_max; i++) {
+        struct root_groups *groups = &communicator->roots[i];
+
+        if (groups->used_at && groups->root == root && groups->is_made[0] && groups->is_made[1]) {
+            groups->used_at = ++communicator->broadcasts;
+            return groups;
+        }
+    }
+    communicator->is_wanted[root] = true;
+    if (!communicator->is_any_wanted)
+        atomic_fetch_add(&wanting, 1);
+    communicator->is_any_wanted = true;
+    return NULL;
+}
+
+/* Both groups are made, so that a rank which passes a different byte count than the root has the
+ * group of its broadcast if the root has. */
+static int make_both_groups(struct communicator *communicator, int root)
+{
+    struct root_groups *groups;
+    int kind, error = find_root(communicator, root, false, &groups);
+
+    for (kind = 0; kind < 2 && groups && error == MPI_SUCCESS && communicator->outcome == TAKEN; kind++)
+        if (!groups->is_made[kind])
+            error = make_group(communicator, groups, kind);
+    return error;
+}
+
+int make_wanted_groups(MPI_Comm comm)
+{
+    struct communicator *communicator;
+    int root, is_there, error;
+    bool was_set_up;
+
+    if (!atomic_load_explicit(&wanting, memory_order_relaxed) || comm == MPI_COMM_NULL || are_communicators_closed())
+        return MPI_SUCCESS;
+    error = mpi.Comm_get_attr(comm, keyval, &communicator, &is_there);
+    if (error != MPI_SUCCESS || !is_there || !communicator->is_any_wanted)
+        return error;
+    communicator->is_any_wanted = false;
+    atomic_fetch_sub(&wanting, 1);
+    was_set_up = communicator->is_set_up;
+    error = set_up_communicator(communicator, comm);
+    for (root = 0; root < communicator->size; root++) {
+        /* Until it was set up, the bounds of lengths were not known. */
+        if (communicator->is_wanted[root] && was_set_up && error == MPI_SUCCESS && communicator->outcome == TAKEN)
+            error = make_both_groups(communicator, root);
+        communicator->is_wanted[root] = false;
+    }
+    return error;
+}
+
 bool are_communicators_closed(void)
 {
     bool are;
@@ -454,6 +522,7 @@ void close_communicators(void)
     struct communicator *communicator;
     int i;
 
+    end_requests();
     for (communicator = communicators; communicator; communicator = communicator->next)
         for (i = 0; i < ROOTS_MAX; i++)
             close_as_root(communicator, &communicator->roots[i]);

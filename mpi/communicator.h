@@ -4,6 +4,8 @@
 #define TREECAST_MPI_COMMUNICATOR_H
 
 #include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 
 #include <treecast.h>
 
@@ -27,8 +29,17 @@ struct root_groups {
     uint64_t used_at;
     /* Index 0: for short messages, 1: for long ones. NULL: not made. */
     tc_group *by_length[2];
+    /* Which of them have been made, the same at all ranks. */
+    bool is_made[2];
     /* The error code of each further broadcast; MPI_SUCCESS: none. */
     int error;
+    /* The nonblocking broadcasts under way (request.c): those that have not ended, in order;
+     * whether a thread carries on with them; the next root with some; and the number of those
+     * that are not complete. */
+    struct request *first, *last;
+    bool is_busy;
+    struct root_groups *next_active;
+    _Atomic int outstanding;
 };
 
 struct communicator {
@@ -53,6 +64,9 @@ struct communicator {
     uint64_t broadcasts;
     /* By root: the number of its broadcasts while it had no groups. */
     uint32_t *without_groups;
+    /* By root: whether a nonblocking broadcast would have used groups that were not made; and
+     * whether any would. */
+    bool *is_wanted, is_any_wanted;
     struct report report;
     struct communicator *next, *previous;
 };
@@ -68,6 +82,14 @@ int set_up_communicator(struct communicator *communicator, MPI_Comm comm);
 /* Whether a root has groups, or has broadcast often enough to get some. All ranks call it once
  * for each of its broadcasts. */
 bool is_worth_groups(struct communicator *communicator, int root);
+
+/* The groups of a root for a nonblocking broadcast, which makes none: NULL unless both are made.
+ * Then the next call of make_wanted_groups() makes them. All ranks get the same result. */
+struct root_groups *find_made(struct communicator *communicator, int root);
+
+/* Makes the groups that nonblocking broadcasts on this communicator lacked. All ranks have to be
+ * in this call, and the communicator may be any. Returns an MPI error code. */
+int make_wanted_groups(MPI_Comm comm);
 
 /* Closes the groups of all roots. All ranks have to be in this call. */
 void close_groups(struct communicator *communicator);

@@ -1,43 +1,18 @@
-/* The MPI functions that this library defines in front of the MPI's own: broadcasts and
+/* The MPI functions that this library defines in front of the MPI's own: blocking broadcasts and
  * MPI_Finalize. */
 
 #define _GNU_SOURCE
 
-#include <stdatomic.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <time.h>
 
 #include "choice.h"
 #include "communicator.h"
 #include "history.h"
-#include "library.h"
-#include "report.h"
+#include "intercept.h"
+#include "request.h"
 #include "settings.h"
 #include "transfer.h"
-
-/* A function under a name of MPI. Its C name differs, since mpi.h declares that with the types
- * of one interface. */
-#define INTERCEPT(name) __asm__(#name) __attribute__((visibility("default")))
-
-/* A handle of any MPI: a pointer in some interfaces, an int in others. If the process's MPI has
- * a different interface than this shim, handles are passed on unchanged; both kinds are passed
- * in a register, of which an int is the lower half. */
-typedef uintptr_t handle;
-
-/* The MPI's own function, by its profiling name. If the MPI lacks it, the process ends: the
- * program could call it only because this library defines it. */
-#define PASS_TO(type, name)                                                    \
-    __extension__({                                                            \
-        static _Atomic(type *) found;                                          \
-        type *function = atomic_load_explicit(&found, memory_order_relaxed);   \
-                                                                               \
-        if (!function) {                                                       \
-            function = (type *)mpi_required(name);                             \
-            atomic_store_explicit(&found, function, memory_order_relaxed);     \
-        }                                                                      \
-        function;                                                              \
-    })
 
 static uint64_t now_ns(void)
 {
@@ -47,9 +22,7 @@ static uint64_t now_ns(void)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-/* Whether a broadcast may be taken at all. Each rank decides that by itself, and all get the
- * same result. */
-static enum outcome judge(MPI_Comm comm, int root, uint64_t bytes)
+enum outcome judge(MPI_Comm comm, int root, uint64_t bytes)
 {
     int is_intercommunicator, size;
 
@@ -66,7 +39,7 @@ static enum outcome judge(MPI_Comm comm, int root, uint64_t bytes)
     return TAKEN;
 }
 
-static uint64_t bytes_of(MPI_Count count, MPI_Datatype type)
+uint64_t bytes_of(MPI_Count count, MPI_Datatype type)
 {
     MPI_Count size;
 
@@ -116,9 +89,11 @@ static int carry_out(struct call *call)
         call->outcome = OTHER_BYTES;
     else if (error == MPI_SUCCESS && communicator->outcome == TAKEN)
         error = find_root(communicator, call->root, is_long(call->buffer.bytes), &groups);
-    if (error == MPI_SUCCESS && groups && communicator->outcome == TAKEN)
+    if (error == MPI_SUCCESS && groups && communicator->outcome == TAKEN) {
+        complete_requests(communicator, groups);
         error = call->root == communicator->rank ? send_buffer(communicator, groups, &call->buffer)
                                                  : receive_buffer(communicator, groups, &call->buffer);
+    }
     if (communicator->outcome != TAKEN)
         call->outcome = communicator->outcome;
     else if (!groups && call->outcome == TAKEN)
@@ -171,18 +146,10 @@ static int end_call(struct call *call, int error)
 
 typedef int bcast_function(void *address, int count, handle type, int root, handle comm);
 typedef int bcast_c_function(void *address, MPI_Count count, handle type, int root, handle comm);
-typedef int ibcast_function(void *address, int count, handle type, int root, handle comm, void *request);
-typedef int ibcast_c_function(void *address, MPI_Count count, handle type, int root, handle comm, void *request);
-typedef int bcast_init_function(void *address, int count, handle type, int root, handle comm, handle info, void *request);
 typedef int finalize_function(void);
-typedef int bcast_init_c_function(void *address, MPI_Count count, handle type, int root, handle comm, handle info, void *request);
 
 bcast_function intercept_bcast INTERCEPT(MPI_Bcast);
 bcast_c_function intercept_bcast_c INTERCEPT(MPI_Bcast_c);
-ibcast_function intercept_ibcast INTERCEPT(MPI_Ibcast);
-ibcast_c_function intercept_ibcast_c INTERCEPT(MPI_Ibcast_c);
-bcast_init_function intercept_bcast_init INTERCEPT(MPI_Bcast_init);
-bcast_init_c_function intercept_bcast_init_c INTERCEPT(MPI_Bcast_init_c);
 int intercept_finalize(void) INTERCEPT(MPI_Finalize);
 
 /* Carries out a broadcast and returns its error code, or sets `is_passed_on`. */
@@ -197,7 +164,9 @@ static int begin_call(struct call *call, void *address, MPI_Count count, handle 
     call->buffer = (struct buffer){.address = address, .count = count, .type = (MPI_Datatype)type};
     call->buffer.bytes = bytes_of(count, call->buffer.type);
     call->since_ns = now_ns();
-    error = take(call);
+    error = make_wanted_groups(call->comm);
+    if (error == MPI_SUCCESS)
+        error = take(call);
     *is_passed_on = error == MPI_SUCCESS && call->outcome != TAKEN;
     if (*is_passed_on)
         return MPI_SUCCESS;
@@ -228,31 +197,6 @@ int intercept_bcast_c(void *address, MPI_Count count, handle type, int root, han
     if (!is_passed_on)
         return error;
     return end_call(&call, PASS_TO(bcast_c_function, "PMPI_Bcast_c")(address, count, type, root, comm));
-}
-
-/* The MPI's own functions complete requests, so a request must be one of the MPI. */
-int intercept_ibcast(void *address, int count, handle type, int root, handle comm, void *request)
-{
-    count_passed(NONBLOCKING);
-    return PASS_TO(ibcast_function, "PMPI_Ibcast")(address, count, type, root, comm, request);
-}
-
-int intercept_ibcast_c(void *address, MPI_Count count, handle type, int root, handle comm, void *request)
-{
-    count_passed(NONBLOCKING);
-    return PASS_TO(ibcast_c_function, "PMPI_Ibcast_c")(address, count, type, root, comm, request);
-}
-
-int intercept_bcast_init(void *address, int count, handle type, int root, handle comm, handle info, void *request)
-{
-    count_passed(PERSISTENT);
-    return PASS_TO(bcast_init_function, "PMPI_Bcast_init")(address, count, type, root, comm, info, request);
-}
-
-int intercept_bcast_init_c(void *address, MPI_Count count, handle type, int root, handle comm, handle info, void *request)
-{
-    count_passed(PERSISTENT);
-    return PASS_TO(bcast_init_c_function, "PMPI_Bcast_init_c")(address, count, type, root, comm, info, request);
 }
 
 int intercept_finalize(void)

@@ -17,8 +17,9 @@
     DO(Add_error_class) DO(Add_error_code) DO(Add_error_string) DO(Allgather) DO(Allreduce)                    \
     DO(Barrier) DO(Bcast) DO(Comm_call_errhandler) DO(Comm_create) DO(Comm_create_keyval)                      \
     DO(Comm_free) DO(Comm_get_attr) DO(Comm_get_name) DO(Comm_group) DO(Comm_rank) DO(Comm_set_attr)           \
-    DO(Comm_set_errhandler) DO(Comm_size) DO(Comm_test_inter) DO(Get_library_version) DO(Group_free) DO(Iprobe) DO(Pack)               \
-    DO(Type_free) DO(Type_get_contents) DO(Type_get_envelope) DO(Type_get_extent_x)                            \
+    DO(Comm_set_errhandler) DO(Comm_size) DO(Comm_test_inter) DO(Get_library_version) DO(Grequest_complete)              \
+    DO(Grequest_start) DO(Group_free) DO(Iprobe) DO(Pack) DO(Status_set_cancelled) DO(Status_set_elements)     \
+    DO(Type_dup) DO(Type_free) DO(Type_get_contents) DO(Type_get_envelope) DO(Type_get_extent_x)                            \
     DO(Type_get_true_extent_x) DO(Type_size_x) DO(Unpack)
 
 /* Those of version 4.0 of the standard, which an MPI that the shim runs with may lack: NULL
@@ -33,7 +34,7 @@
 #ifdef OPEN_MPI
 #define MPI_VARIABLES(DO)                                                                                        \
     DO(ompi_mpi_comm_null) DO(ompi_mpi_datatype_null) DO(ompi_mpi_comm_world) DO(ompi_mpi_byte) DO(ompi_mpi_int) DO(ompi_mpi_double) DO(ompi_mpi_op_min) DO(ompi_mpi_op_max) \
-    DO(ompi_mpi_errors_return)
+    DO(ompi_mpi_errors_return) DO(ompi_request_null)
 #undef OMPI_PREDEFINED_GLOBAL
 #define OMPI_PREDEFINED_GLOBAL(type, global) ((type)mpi.global)
 #else

@@ -104,6 +104,8 @@ static void add(struct report *all, const struct report *one)
     all->bytes += one->bytes;
     all->groups += one->groups;
     all->errors += one->errors;
+    all->nonblocking += one->nonblocking;
+    all->nonblocking_bytes += one->nonblocking_bytes;
     for (i = 0; i < OUTCOMES; i++)
         all->outcomes[i] += one->outcomes[i];
     for (i = 0; i < TIME_STEPS; i++)
@@ -183,6 +185,9 @@ void print_reports(void)
                     (unsigned long long)report->outcomes[TAKEN], (unsigned long long)report->bytes_min,
                     (unsigned long long)report->bytes_max, (double)report->bytes / 1e6, (unsigned long long)report->groups,
                     quantile_us(report, 0.5), quantile_us(report, 0.99));
+        if (report->nonblocking)
+            fprintf(stderr, "treecast:     %llu taken, nonblocking, %.1f MB\n", (unsigned long long)report->nonblocking,
+                    (double)report->nonblocking_bytes / 1e6);
         print_passed(report->outcomes, report->why);
         print_trials(report);
         if (report->errors)

@@ -47,6 +47,8 @@ struct report {
     /* The least and the most bytes of a broadcast that was taken, and all. */
     uint64_t bytes_min, bytes_max, bytes;
     uint64_t groups, errors;
+    /* The nonblocking broadcasts that were taken, and all their bytes. */
+    uint64_t nonblocking, nonblocking_bytes;
     /* The error that prevented broadcasts from being taken. */
     char why[256];
     uint32_t times[TIME_STEPS];

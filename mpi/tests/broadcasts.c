@@ -17,8 +17,10 @@
 #include <time.h>
 #include <unistd.h>
 
-static int world_rank, world_size;
-static long broadcasts;
+#include "broadcasts.h"
+
+int world_rank, world_size;
+long broadcasts;
 /* The bytes that no broadcast may write. */
 enum { GAP = 0xa5, MARGIN = 64 };
 
@@ -28,13 +30,13 @@ static void fail(const char *what)
     MPI_Abort(MPI_COMM_WORLD, 1);
 }
 
-static void expect(bool is_right, const char *what)
+void expect(bool is_right, const char *what)
 {
     if (!is_right)
         fail(what);
 }
 
-static void pause_us(long us)
+void pause_us(long us)
 {
     struct timespec span = {us / 1000000, us % 1000000 * 1000};
 
@@ -320,31 +322,6 @@ static void back_to_back(void)
     }
 }
 
-/* Nonblocking broadcasts between blocking ones, completed in another order. */
-static void nonblocking(void)
-{
-    enum { COUNT = 8 };
-    int round, i, values[COUNT], blocking;
-    MPI_Request requests[COUNT];
-
-    for (round = 0; round < 50; round++) {
-        int root = round % world_size;
-
-        for (i = 0; i < COUNT; i++) {
-            values[i] = world_rank == root ? round * COUNT + i : -1;
-            MPI_Ibcast(&values[i], 1, MPI_INT, root, MPI_COMM_WORLD, &requests[i]);
-            blocking = world_rank == root ? round + i : -1;
-            MPI_Bcast(&blocking, 1, MPI_INT, root, MPI_COMM_WORLD);
-            expect(blocking == round + i, "a blocking broadcast between others");
-            broadcasts += 2;
-        }
-        for (i = COUNT - 1; i >= 0; i--)
-            MPI_Wait(&requests[i], MPI_STATUS_IGNORE);
-        for (i = 0; i < COUNT; i++)
-            expect(values[i] == round * COUNT + i, "a nonblocking broadcast");
-    }
-}
-
 /* The root broadcasts only once it has a long message, whose sender is already in the broadcast: it has to go on sending from there. */
 static void progress(void)
 {
@@ -526,7 +503,9 @@ static const struct {
     {"back-to-back", back_to_back}, {"nonblocking", nonblocking},    {"progress", progress},
     {"late", late_ranks},         {"truncation", truncation},        {"threads", threads},
     {"killed", killed_rank},      {"stopped", stopped_rank},
-    {"iterations", iterations},   {"bounds", bounds},
+    {"iterations", iterations},   {"bounds", bounds},                {"completions", completions},
+    {"shapes", shapes},           {"pending", pending},              {"other-lengths", other_lengths},
+    {"waits-elsewhere", waits_elsewhere}, {"nonblocking-threads", nonblocking_threads},
 };
 
 static void end(int signal)

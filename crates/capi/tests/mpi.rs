@@ -107,12 +107,13 @@ impl Built {
             let compiler = format!("mpicc.{}", mpi.name());
             let program = directory.path().join(mpi.name());
             if Command::new(&compiler).arg("-v").output().is_ok() {
-                let source = repository().join("mpi/tests/broadcasts.c");
+                let sources = ["broadcasts.c", "nonblocking.c"];
+                let sources = sources.map(|name| repository().join("mpi/tests").join(name));
                 let mut compile = Command::new(compiler);
                 run(compile
                     .args(["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-pthread", "-o"])
                     .arg(program)
-                    .arg(source));
+                    .args(sources));
             }
         }
         let source = repository().join("crates/capi/tests/patient.c");
@@ -249,6 +250,9 @@ fn compare(mpi: Mpi, lab: &LabSettings, ranks: u32, parts: &[&str]) {
     assert!(has_all_parts(&output), "{mpi:?}, {parts:?}: {}", text(&output));
     assert!(taken > 0, "{mpi:?}: {}", text(&output));
     let report = String::from_utf8_lossy(&output.stderr);
+    if parts.contains(&"completions") || parts.contains(&"waits-elsewhere") {
+        assert!(report.contains(" taken, nonblocking, "), "{mpi:?}: {}", text(&output));
+    }
     for reason in report.lines().filter_map(|line| line.split_once(" passed on to the MPI: ")) {
         let may_pass = |part: &&str| passed_on(part).contains(&reason.1);
         assert!(parts.iter().any(may_pass), "{mpi:?}, {parts:?}: {}", text(&output));
@@ -260,7 +264,13 @@ fn passed_on(part: &str) -> &'static [&'static str] {
     match part {
         "basic" | "sizes" => &["no bytes"],
         "communicators" => &["all ranks on one host", "a single rank", "an intercommunicator"],
-        "nonblocking" => &["nonblocking"],
+        "nonblocking"
+        | "completions"
+        | "shapes"
+        | "pending"
+        | "other-lengths"
+        | "waits-elsewhere"
+        | "nonblocking-threads" => &["nonblocking"],
         _ => &[],
     }
 }
@@ -302,6 +312,21 @@ fn a_thousand_communicators_leave_no_descriptors_or_groups() {
 fn broadcasts_are_in_order_without_barriers_and_beside_others() {
     for mpi in ALL {
         compare(mpi, &LabSettings::new(4), 1, &["back-to-back", "nonblocking", "threads", "progress"]);
+    }
+}
+
+#[test]
+fn nonblocking_broadcasts_are_completed_in_every_way() {
+    for mpi in ALL {
+        compare(mpi, &LabSettings::new(3), 1, &["completions", "shapes", "pending"]);
+    }
+    compare(Mpi::OpenMpi, &LabSettings::new(2), 2, &["completions", "shapes", "pending"]);
+}
+
+#[test]
+fn nonblocking_broadcasts_go_on_while_ranks_wait_elsewhere() {
+    for mpi in ALL {
+        compare(mpi, &LabSettings::new(3), 1, &["waits-elsewhere", "nonblocking-threads", "other-lengths"]);
     }
 }
 

@@ -1,0 +1,398 @@
+#define _GNU_SOURCE
+
+#include "request.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "datatype.h"
+#include "transfer.h"
+
+/* Of longer arrays of requests it is not looked up whose they are. */
+enum { LOOKED_UP_MAX = 32 };
+
+struct request {
+    struct stream stream;
+    bool is_root;
+    /* The whole data, where it is not contiguous in the user's buffer: packed at the start, or to
+     * be unpacked at the end. Without bytes, there is none. */
+    struct packing packing;
+    /* What went wrong at the start, and then the result: an MPI error code. */
+    int error;
+    MPI_Request handle;
+    /* The next one of the same root, or of those that have ended. */
+    struct request *next;
+};
+
+_Atomic int outstanding_requests;
+
+/* Held while the following and the roots' queues are looked at, and never during a call of the
+ * MPI, which may call functions of this library with locks of its own. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+/* The roots with requests that have not ended. */
+static struct root_groups *active;
+/* Requests that have ended and are to be completed. */
+static struct request *ended;
+
+static pthread_once_t thread_once = PTHREAD_ONCE_INIT;
+static pthread_cond_t is_active;
+static pthread_t thread;
+static bool has_thread, is_thread_ending;
+
+/* Carries on with the first request of a root. Returns whether it has ended. */
+static bool go_on(struct request *request, int wait_ms, bool *has_moved)
+{
+    struct stream *stream = &request->stream;
+    enum step step;
+
+    if (request->is_root && request->error != MPI_SUCCESS) {
+        abort_groups(stream->groups);
+        if (stream->groups->error == MPI_SUCCESS)
+            stream->groups->error = request->error;
+        return true;
+    }
+    /* An earlier broadcast of this root could not be sent. */
+    if (!stream->groups->by_length[stream->is_for_long]) {
+        request->error = stream->groups->error;
+        return true;
+    }
+    while ((step = request->is_root ? send_some(stream, wait_ms) : receive_some(stream, wait_ms)) == MOVED) {
+        *has_moved = true;
+        wait_ms = 0;
+    }
+    /* Both groups are made, so that the root announces none. */
+    if (step == TOLD)
+        request->error = MPI_ERR_INTERN;
+    return step != WAITS;
+}
+
+static void deactivate(struct root_groups *groups)
+{
+    struct root_groups **place = &active;
+
+    while (*place != groups)
+        place = &(*place)->next_active;
+    *place = groups->next_active;
+}
+
+/* Carries on with the requests of a root, unless another thread does. The lock is held, but not
+ * while bytes move. Returns whether any have. */
+static bool progress_root(struct root_groups *groups, int wait_ms)
+{
+    bool has_moved = false, has_ended = true;
+
+    if (groups->is_busy || !groups->first)
+        return false;
+    groups->is_busy = true;
+    while (has_ended && groups->first) {
+        struct request *request = groups->first;
+
+        pthread_mutex_unlock(&lock);
+        has_ended = go_on(request, wait_ms, &has_moved);
+        pthread_mutex_lock(&lock);
+        if (!has_ended)
+            break;
+        has_moved = true;
+        wait_ms = 0;
+        groups->first = request->next;
+        request->next = ended;
+        ended = request;
+    }
+    groups->is_busy = false;
+    if (!groups->first)
+        deactivate(groups);
+    return has_moved;
+}
+
+/* The lock is held, as above. */
+static bool progress_all(void)
+{
+    struct root_groups *groups;
+    bool has_moved = false;
+
+    /* What follows in the list does so still, since the lock was taken again, and also if this one
+     * has been removed meanwhile. */
+    for (groups = active; groups; groups = groups->next_active)
+        has_moved |= progress_root(groups, 0);
+    return has_moved;
+}
+
+static void wait_until_active(int wait_ms)
+{
+    struct timespec until;
+
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_nsec += wait_ms * 1000000L;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    pthread_cond_timedwait(&is_active, &lock, &until);
+}
+
+static void *run_thread(void *unused)
+{
+    int wait_ms = WAIT_MIN_MS;
+
+    pthread_mutex_lock(&lock);
+    while (!is_thread_ending) {
+        if (!active) {
+            pthread_cond_wait(&is_active, &lock);
+            wait_ms = WAIT_MIN_MS;
+            continue;
+        }
+        wait_until_active(wait_ms);
+        if (progress_all())
+            wait_ms = WAIT_MIN_MS;
+        else if (wait_ms < WAIT_MAX_MS)
+            wait_ms *= 2;
+    }
+    pthread_mutex_unlock(&lock);
+    return unused;
+}
+
+static void start_thread(void)
+{
+    pthread_condattr_t attributes;
+    sigset_t all, before;
+
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&is_active, &attributes);
+    pthread_condattr_destroy(&attributes);
+    /* Handlers of the program expect threads of the program. */
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    has_thread = pthread_create(&thread, NULL, run_thread, NULL) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+static void unpack_all(struct request *request)
+{
+    struct packing *packing = &request->packing;
+
+    packing->filled = packing->buffer.bytes;
+    while (request->error == MPI_SUCCESS && packing->next < packing->buffer.count)
+        request->error = unpack_some(packing);
+}
+
+/* Does for a request that has ended what needs the MPI. Afterwards the communicator may be freed,
+ * and then the request is the program's. */
+static void complete(struct request *request)
+{
+    struct root_groups *groups = request->stream.groups;
+    int error = error_of(&request->stream);
+    MPI_Request handle = request->handle;
+
+    if (request->error == MPI_SUCCESS)
+        request->error = error;
+    if (request->packing.bytes && !request->is_root) {
+        unpack_all(request);
+        mpi.Type_free(&request->packing.buffer.type);
+    }
+    free(request->packing.bytes);
+    if (request->error != MPI_SUCCESS)
+        __atomic_fetch_add(&request->stream.communicator->report.errors, 1, __ATOMIC_RELAXED);
+    atomic_fetch_sub(&groups->outstanding, 1);
+    atomic_fetch_sub(&outstanding_requests, 1);
+    mpi.Grequest_complete(handle);
+}
+
+static void complete_ended(void)
+{
+    struct request *request;
+
+    do {
+        pthread_mutex_lock(&lock);
+        request = ended;
+        if (request)
+            ended = request->next;
+        pthread_mutex_unlock(&lock);
+        if (request)
+            complete(request);
+    } while (request);
+}
+
+static int query(void *state, MPI_Status *status)
+{
+    const struct request *request = state;
+
+    mpi.Status_set_elements(status, MPI_BYTE, 0);
+    mpi.Status_set_cancelled(status, 0);
+    status->MPI_SOURCE = MPI_ANY_SOURCE;
+    status->MPI_TAG = MPI_ANY_TAG;
+    return request->error;
+}
+
+static int free_request(void *state)
+{
+    free(state);
+    return MPI_SUCCESS;
+}
+
+/* MPI forbids to cancel a collective. */
+static int cancel(void *state, int is_complete)
+{
+    (void)state;
+    (void)is_complete;
+    return MPI_SUCCESS;
+}
+
+/* Packs the root's data, or prepares memory for that of a member. The program may free the type
+ * while the request is outstanding. */
+static int prepare_packing(struct request *request, const struct buffer *buffer)
+{
+    struct packing *packing = &request->packing;
+    int error = begin_packing(packing, buffer, request->stream.communicator->private, buffer->bytes);
+
+    if (error == MPI_SUCCESS && !request->is_root)
+        error = mpi.Type_dup(buffer->type, &packing->buffer.type);
+    while (error == MPI_SUCCESS && request->is_root && packing->next < buffer->count)
+        error = pack_some(packing);
+    if (error != MPI_SUCCESS) {
+        free(packing->bytes);
+        packing->bytes = NULL;
+    }
+    return error;
+}
+
+static void enqueue(struct request *request)
+{
+    struct root_groups *groups = request->stream.groups;
+
+    atomic_fetch_add(&groups->outstanding, 1);
+    atomic_fetch_add(&outstanding_requests, 1);
+    pthread_mutex_lock(&lock);
+    if (groups->first) {
+        groups->last->next = request;
+    } else {
+        groups->first = request;
+        groups->next_active = active;
+        active = groups;
+        pthread_cond_signal(&is_active);
+    }
+    groups->last = request;
+    progress_root(groups, 0);
+    pthread_mutex_unlock(&lock);
+    complete_ended();
+}
+
+int start_request(struct communicator *communicator, struct root_groups *groups, const struct buffer *buffer, MPI_Request *handle)
+{
+    struct request *request = calloc(1, sizeof *request);
+    int error;
+
+    if (!request)
+        return MPI_ERR_NO_MEM;
+    pthread_once(&thread_once, start_thread);
+    request->is_root = groups->root == communicator->rank;
+    request->stream = begin_stream(communicator, groups, buffer->bytes, buffer->address);
+    if (!is_dense(buffer->type)) {
+        request->error = prepare_packing(request, buffer);
+        request->stream.next = request->packing.bytes;
+        /* Without room, what comes is dropped. */
+        request->stream.room = request->packing.bytes ? buffer->bytes : 0;
+    }
+    error = mpi.Grequest_start(query, free_request, cancel, request, &request->handle);
+    if (error != MPI_SUCCESS) {
+        free(request->packing.bytes);
+        free(request);
+        return error;
+    }
+    *handle = request->handle;
+    enqueue(request);
+    return MPI_SUCCESS;
+}
+
+void progress_requests(void)
+{
+    pthread_mutex_lock(&lock);
+    progress_all();
+    pthread_mutex_unlock(&lock);
+    complete_ended();
+}
+
+/* The root whose request a handle is; NULL: none, or the request has ended. The lock is held. */
+static struct root_groups *root_of(MPI_Request handle)
+{
+    struct root_groups *groups;
+    struct request *request;
+
+    for (groups = active; groups; groups = groups->next_active)
+        for (request = groups->first; request; request = request->next)
+            if (request->handle == handle)
+                return groups;
+    return NULL;
+}
+
+/* The root of these requests, if all are of one, so that a thread can wait in its group. */
+static struct root_groups *root_of_all(const MPI_Request *handles, int count)
+{
+    struct root_groups *found = NULL, *groups;
+    int i;
+
+    if (count > LOOKED_UP_MAX)
+        return NULL;
+    for (i = 0; i < count; i++) {
+        if (handles[i] == MPI_REQUEST_NULL)
+            continue;
+        groups = root_of(handles[i]);
+        if (!groups || (found && groups != found))
+            return NULL;
+        found = groups;
+    }
+    return found;
+}
+
+void wait_for_requests(const MPI_Request *handles, int count, int *wait_ms)
+{
+    struct root_groups *groups;
+    bool has_moved, can_wait;
+
+    pthread_mutex_lock(&lock);
+    groups = root_of_all(handles, count);
+    can_wait = groups && !groups->is_busy;
+    has_moved = can_wait && progress_root(groups, *wait_ms);
+    pthread_mutex_unlock(&lock);
+    if (!can_wait)
+        sched_yield();
+    if (has_moved)
+        *wait_ms = WAIT_MIN_MS;
+    else if (*wait_ms < WAIT_MAX_MS)
+        *wait_ms *= 2;
+}
+
+void complete_requests(const struct communicator *communicator, struct root_groups *groups)
+{
+    int wait_ms = WAIT_MIN_MS;
+
+    while (atomic_load(&groups->outstanding)) {
+        bool has_moved;
+
+        pthread_mutex_lock(&lock);
+        has_moved = progress_root(groups, wait_ms);
+        pthread_mutex_unlock(&lock);
+        complete_ended();
+        make_progress(communicator);
+        if (has_moved)
+            wait_ms = WAIT_MIN_MS;
+        else if (wait_ms < WAIT_MAX_MS)
+            wait_ms *= 2;
+    }
+}
+
+void end_requests(void)
+{
+    if (has_thread) {
+        pthread_mutex_lock(&lock);
+        is_thread_ending = true;
+        pthread_cond_signal(&is_active);
+        pthread_mutex_unlock(&lock);
+        pthread_join(thread, NULL);
+        has_thread = false;
+    }
+    active = NULL;
+    ended = NULL;
+    atomic_store(&outstanding_requests, 0);
+}
