@@ -134,3 +134,49 @@ int intercept_allreduce_c(const void *from, void *to, MPI_Count count, handle ty
 
     return error != MPI_SUCCESS ? error : PASS_TO(allreduce_c_function, "PMPI_Allreduce_c")(from, to, count, type, op, comm);
 }
+
+#ifdef OPEN_MPI
+/* Fortran's functions call those of C by their profiling names in Open MPI. A collective in which
+ * some ranks are in Fortran code is one for all of them. */
+
+typedef void *of_fortran_function(MPI_Fint number);
+typedef void barrier_of_fortran_function(const MPI_Fint *comm, MPI_Fint *error);
+typedef void allreduce_of_fortran_function(const void *from, void *to, const MPI_Fint *count, const MPI_Fint *type, const MPI_Fint *op,
+                                           const MPI_Fint *comm, MPI_Fint *error);
+
+/* Returns whether the collective can go on; otherwise the error is set. */
+static bool make_groups_from_fortran(const MPI_Fint *comm, MPI_Fint *error)
+{
+    int result = make_groups_in((handle)PASS_TO(of_fortran_function, "PMPI_Comm_f2c")(*comm));
+
+    if (result != MPI_SUCCESS && error)
+        *error = result;
+    return result == MPI_SUCCESS;
+}
+
+static __attribute__((used)) void barrier_from_fortran(const MPI_Fint *comm, MPI_Fint *error)
+{
+    if (make_groups_from_fortran(comm, error))
+        PASS_TO(barrier_of_fortran_function, "pmpi_barrier_")(comm, error);
+}
+
+static __attribute__((used)) void allreduce_from_fortran(const void *from, void *to, const MPI_Fint *count, const MPI_Fint *type,
+                                                         const MPI_Fint *op, const MPI_Fint *comm, MPI_Fint *error)
+{
+    if (make_groups_from_fortran(comm, error))
+        PASS_TO(allreduce_of_fortran_function, "pmpi_allreduce_")(from, to, count, type, op, comm, error);
+}
+
+/* The names that Fortran compilers make of a function, and that by which the module mpi_f08
+ * calls it. */
+#define FORTRAN_NAME(function, name) \
+    extern __typeof__(function) fortran_##name __asm__(#name) __attribute__((alias(#function), visibility("default")));
+#define FORTRAN_NAMES(function, lower, UPPER)                                                                        \
+    FORTRAN_NAME(function, mpi_##lower)                                                                              \
+    FORTRAN_NAME(function, mpi_##lower##_)                                                                           \
+    FORTRAN_NAME(function, mpi_##lower##__)                                                                          \
+    FORTRAN_NAME(function, MPI_##UPPER)                                                                              \
+    FORTRAN_NAME(function, ompi_##lower##_f)
+FORTRAN_NAMES(barrier_from_fortran, barrier, BARRIER)
+FORTRAN_NAMES(allreduce_from_fortran, allreduce, ALLREDUCE)
+#endif

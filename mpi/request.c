@@ -14,6 +14,9 @@
 /* Of longer arrays of requests it is not looked up whose they are. */
 enum { LOOKED_UP_MAX = 32 };
 
+/* How often the thread carries on with broadcasts. The interval doubles while no bytes move. */
+enum { THREAD_WAIT_MIN_US = 200, THREAD_WAIT_MAX_US = 6400 };
+
 struct request {
     struct stream stream;
     bool is_root;
@@ -120,12 +123,12 @@ static bool progress_all(void)
     return has_moved;
 }
 
-static void wait_until_active(int wait_ms)
+static void wait_until_active(int wait_us)
 {
     struct timespec until;
 
     clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += wait_ms * 1000000L;
+    until.tv_nsec += wait_us * 1000L;
     until.tv_sec += until.tv_nsec / 1000000000;
     until.tv_nsec %= 1000000000;
     pthread_cond_timedwait(&is_active, &lock, &until);
@@ -133,20 +136,20 @@ static void wait_until_active(int wait_ms)
 
 static void *run_thread(void *unused)
 {
-    int wait_ms = WAIT_MIN_MS;
+    int wait_us = THREAD_WAIT_MIN_US;
 
     pthread_mutex_lock(&lock);
     while (!is_thread_ending) {
         if (!active) {
             pthread_cond_wait(&is_active, &lock);
-            wait_ms = WAIT_MIN_MS;
+            wait_us = THREAD_WAIT_MIN_US;
             continue;
         }
-        wait_until_active(wait_ms);
+        wait_until_active(wait_us);
         if (progress_all())
-            wait_ms = WAIT_MIN_MS;
-        else if (wait_ms < WAIT_MAX_MS)
-            wait_ms *= 2;
+            wait_us = THREAD_WAIT_MIN_US;
+        else if (wait_us < THREAD_WAIT_MAX_US)
+            wait_us *= 2;
     }
     pthread_mutex_unlock(&lock);
     return unused;
