@@ -1,6 +1,6 @@
 //! MPI programs with the shim preloaded: their broadcasts are right, and are taken, with each MPI that is installed.
 //!
-//! The hosts are those of labs, and `mpi/tests/broadcasts.c` compares what comes with what the MPI's own broadcast gives.
+//! The hosts are those of labs, and the programs of `mpi/tests` compare what comes with what the MPI's own broadcast gives.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -105,11 +105,16 @@ impl Built {
         run(make.arg(format!("BUILT={}", directory.path().display())));
         for mpi in ALL {
             let compiler = format!("mpicc.{}", mpi.name());
-            let program = directory.path().join(mpi.name());
-            if Command::new(&compiler).arg("-v").output().is_ok() {
-                let sources = ["broadcasts.c", "nonblocking.c"];
-                let sources = sources.map(|name| repository().join("mpi/tests").join(name));
-                let mut compile = Command::new(compiler);
+            if Command::new(&compiler).arg("-v").output().is_err() {
+                continue;
+            }
+            let measuring = directory.path().join(format!("{}-overlap", mpi.name()));
+            for (program, sources) in [
+                (directory.path().join(mpi.name()), &["broadcasts.c", "nonblocking.c"][..]),
+                (measuring, &["overlap.c"]),
+            ] {
+                let sources = sources.iter().map(|name| repository().join("mpi/tests").join(name));
+                let mut compile = Command::new(&compiler);
                 run(compile
                     .args(["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-pthread", "-o"])
                     .arg(program)
@@ -433,7 +438,7 @@ fn ways_are_compared_and_remembered() {
             ("TREECAST_MPI_TRIAL_PERCENT", "100"),
             ("TREECAST_MPI_HISTORY", history.to_str().unwrap()),
         ];
-        let parts = ["iterations", "iterations"];
+        let parts = ["iterations", "iterations", "completions", "pending"];
         let ran = broadcast(mpi, &LabSettings::new(3), 1, &environment, &parts);
         let Some(Ran { output, taken }) = ran else { continue };
         let report = text(&output);
