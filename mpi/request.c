@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -185,9 +186,13 @@ static void unpack_all(struct request *request)
 static void complete(struct request *request)
 {
     struct root_groups *groups = request->stream.groups;
-    int error = error_of(&request->stream);
     MPI_Request handle = request->handle;
+    int error;
 
+    /* Not every MPI passes the text of an error of such a request on. */
+    if (*request->stream.failure && groups->error == MPI_SUCCESS)
+        fprintf(stderr, "treecast: a nonblocking broadcast has failed: %s\n", request->stream.failure);
+    error = error_of(&request->stream);
     if (request->error == MPI_SUCCESS)
         request->error = error;
     if (request->packing.bytes && !request->is_root) {

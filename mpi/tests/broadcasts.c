@@ -506,6 +506,7 @@ static const struct {
     {"iterations", iterations},   {"bounds", bounds},                {"completions", completions},
     {"shapes", shapes},           {"pending", pending},              {"other-lengths", other_lengths},
     {"waits-elsewhere", waits_elsewhere}, {"nonblocking-threads", nonblocking_threads},
+    {"killed-nonblocking", killed_in_nonblocking},
 };
 
 static void end(int signal)

@@ -22,5 +22,6 @@ void pending(void);
 void other_lengths(void);
 void waits_elsewhere(void);
 void nonblocking_threads(void);
+void killed_in_nonblocking(void);
 
 #endif

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "broadcasts.h"
 
@@ -317,6 +318,23 @@ void waits_elsewhere(void)
         broadcasts++;
     }
     free(bytes);
+}
+
+/* A rank ends while broadcasts are under way: the others do not hang. */
+void killed_in_nonblocking(void)
+{
+    MPI_Request requests[2];
+    int round, values[2] = {0, 0};
+
+    make_groups(MPI_COMM_WORLD);
+    for (round = 0; round < 1000000; round++) {
+        if (round == 100 && world_rank == world_size - 1)
+            _exit(0);
+        MPI_Ibcast(&values[0], 1, MPI_INT, 0, MPI_COMM_WORLD, &requests[0]);
+        MPI_Ibcast(&values[1], 1, MPI_INT, 0, MPI_COMM_WORLD, &requests[1]);
+        MPI_Wait(&requests[1], MPI_STATUS_IGNORE);
+        MPI_Wait(&requests[0], MPI_STATUS_IGNORE);
+    }
 }
 
 static void *broadcast_alone(void *argument)

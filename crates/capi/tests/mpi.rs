@@ -357,15 +357,19 @@ fn lost_packets_are_sent_again() {
 /// The other ranks' error handler ends the program with the name of the member, or the launcher notices first.
 #[test]
 fn a_rank_that_ends_does_not_leave_the_others_waiting() {
-    for mpi in ALL {
+    for (mpi, part) in
+        ALL.into_iter().flat_map(|mpi| ["killed", "killed-nonblocking"].map(|part| (mpi, part)))
+    {
         let environment = [("TREECAST_MPI_PEER_TIMEOUT_MS", "2000")];
-        let ran = broadcast(mpi, &LabSettings::new(3), 1, &environment, &["killed"]);
+        let ran = broadcast(mpi, &LabSettings::new(3), 1, &environment, &[part]);
         let Some(Ran { output, .. }) = ran else { continue };
         let written = text(&output);
-        let is_named = written.contains("Treecast: member 2 at 10.42.0.3:");
+        let is_named = ["Treecast: ", "a nonblocking broadcast has failed: "]
+            .iter()
+            .any(|before| written.contains(&format!("{before}member 2 at 10.42.0.3:")));
         // Open MPI's launcher ends the program when a process ends without MPI_Finalize.
         let is_noticed = mpi == Mpi::OpenMpi && written.contains("exiting improperly");
-        assert!(is_named || is_noticed, "{mpi:?}: {}: {written}", output.status);
+        assert!(is_named || is_noticed, "{mpi:?}, {part}: {}: {written}", output.status);
         let code = output.status.code();
         assert!(
             code.is_some_and(|code| code != 0 && code != TIMED_OUT),
