@@ -94,6 +94,10 @@ int make_wanted_groups(MPI_Comm comm);
 /* Closes the groups of all roots. All ranks have to be in this call. */
 void close_groups(struct communicator *communicator);
 
+/* Completes the nonblocking broadcasts of a root and closes its groups. All ranks have to be in
+ * this call. */
+void close_root(struct communicator *communicator, struct root_groups *groups);
+
 /* Whether broadcasts of this number of bytes use the group for long messages. */
 bool is_long(uint64_t bytes);
 
