@@ -6,25 +6,23 @@ use treecast_sim::Offload;
 use treecast_terms::{Bytes, Picoseconds};
 
 use super::node::{GmEvent, Post};
-use super::policies::{EagerCopies, Layer, Operation};
+use super::policies::{EagerCopies, Operation};
 use super::simulation::{Event, Simulation};
 use super::stream::Content;
 
 /// The length of a control message between processes.
-const CONTROL: Bytes = Bytes(16);
+pub(super) const CONTROL: Bytes = Bytes(16);
 
 /// The length of a leaf's reply: the smallest message.
 const ANSWER: Bytes = Bytes(1);
 
 impl Simulation<'_> {
-    /// A process enters the operation. A root sends; under a central manager it requests a credit first.
-    pub fn entered(&mut self, node: usize) {
-        if self.parameters.layer == Layer::Mpi {
-            self.nodes[node].cpu.serve(self.events.now(), self.parameters.mpi_call);
-        }
+    /// A process that is a root sends its messages; under a central manager it requests a credit first.
+    pub fn send_own_messages(&mut self, node: usize) {
         let Some(group) = self.trees.iter().position(|tree| tree.root == node) else { return };
         let group = group as u32;
-        for message in 0..self.parameters.messages {
+        let first = self.nodes[node].round * self.parameters.messages;
+        for message in first..first + self.parameters.messages {
             if let Some(manager) = &self.manager {
                 self.send_control(node, manager.node, Content::CreditRequest { group, message });
             } else {
@@ -86,7 +84,7 @@ impl Simulation<'_> {
     }
 
     /// Posts a send as soon as the process has a token.
-    fn post(&mut self, node: usize, post: Post) {
+    pub fn post(&mut self, node: usize, post: Post) {
         self.nodes[node].unposted.push_back(post);
         self.post_next(node);
     }
@@ -114,16 +112,17 @@ impl Simulation<'_> {
 
     /// A process has posted a send: without a rendezvous it does not wait for completion.
     pub fn post_done(&mut self, node: usize, post: Post) {
-        if matches!(post.content, Content::Data { .. }) && !self.rendezvous {
-            self.task_done(node);
+        match post.content {
+            Content::Data { .. } if !self.rendezvous => self.task_done(node),
+            Content::Barrier { .. } => self.barrier_posted(node),
+            _ => {}
         }
     }
 
-    /// An event is in host memory: the process finds it at once, or when it enters the operation.
+    /// An event is in host memory: the process finds it at once, or later if it is not in the call that needs it.
     pub fn noticed(&mut self, node: usize, notice: GmEvent) {
-        let enters = self.nodes[node].enters;
-        if self.events.now() < enters {
-            self.events.schedule(enters, Event::Noticed { node, notice });
+        if !self.heeds(node, notice) {
+            self.nodes[node].deferred.push(notice);
             return;
         }
         let mut work = self.parameters.host_event;
@@ -158,6 +157,7 @@ impl Simulation<'_> {
                 }
                 Content::CreditRequest { group, message } => self.credit_requested(group, message),
                 Content::CreditReturn { group, message } => self.credit_returned(group, message),
+                Content::Barrier { round } => self.barrier_received(node, from, round),
                 Content::CreditGrant { group, message } => self.send_own(node, group, message),
             },
         }
@@ -180,7 +180,7 @@ impl Simulation<'_> {
 
     /// A process has received a message: where hosts forward, it sends it to its children.
     fn delivered_to(&mut self, node: usize, group: u32, message: u32) {
-        self.delivered = self.events.now();
+        self.row.delivered = self.events.now();
         let tree = &self.trees[group as usize];
         let (root, children) = (tree.root, tree.children[node].len());
         if self.forwarder != Offload::Nic && children > 0 {
@@ -197,8 +197,11 @@ impl Simulation<'_> {
         }
         if children == 0 {
             self.missing[group as usize] -= 1;
-            if self.missing[group as usize] == 0 && self.parameters.operation == Operation::Multicast {
-                self.send_control(node, root, Content::Answer { group });
+            if self.missing[group as usize] == 0 {
+                self.missing[group as usize] = self.expected_at_leaves(group);
+                if self.parameters.operation == Operation::Multicast {
+                    self.send_control(node, root, Content::Answer { group });
+                }
             }
         }
         self.task_done(node);
@@ -214,16 +217,6 @@ impl Simulation<'_> {
             self.cpu(node, work, Event::GroupMade(node));
         } else {
             self.returned(node);
-        }
-    }
-
-    /// A process returns.
-    pub fn returned(&mut self, node: usize) {
-        let now = self.events.now();
-        let busy = self.nodes[node].cpu_busy(now);
-        self.nodes[node].returned = Some((now, busy));
-        if matches!(self.parameters.operation, Operation::Broadcast | Operation::Skew) {
-            self.count_down();
         }
     }
 }

@@ -2,11 +2,12 @@
 
 use treecast_terms::Picoseconds;
 
-use super::node::Node;
+use super::node::{Node, Phase};
 use super::simulation::Simulation;
 use crate::task::Measure;
 
-/// The measures besides the latency, up to the end of the operation.
+/// The measures besides the latency, up to the end of the operation. Times are means over broadcasts in a row, with the
+/// barriers between them.
 pub const MEASURES: &[Measure] = &[
     Measure {
         name: "delivered_us",
@@ -128,25 +129,27 @@ impl Simulation<'_> {
         };
         let peak = |most: &dyn Fn(&Node) -> u32| f64::from(nodes.iter().map(most).max().unwrap_or(0));
         let share = |part: Picoseconds| if now.0 == 0 { 0.0 } else { part.0 as f64 / now.0 as f64 };
+        let broadcasts = f64::from(self.parameters.broadcasts);
         // A process that has not returned is still in the call.
-        let in_it = |node: &Node| {
-            let (until, _) = node.returned.unwrap_or((now, Picoseconds::ZERO));
-            Picoseconds(until.0.saturating_sub(node.enters.0))
+        let is_in = |node: &Node| node.phase == Phase::Called;
+        let current = |node: &Node| if is_in(node) { now - node.called } else { Picoseconds::ZERO };
+        let busy_in_current = |node: &Node| {
+            if is_in(node) { node.cpu_busy(now) - node.busy_before } else { Picoseconds::ZERO }
         };
-        let busy_in_it = |node: &Node| node.returned.map_or_else(|| node.cpu_busy(now), |(_, busy)| busy);
-        let (whole, part) = (mean(&in_it), mean(&busy_in_it));
+        let whole = mean(&|node| node.in_calls + current(node)) / broadcasts;
+        let part = mean(&|node| node.busy_in_calls + busy_in_current(node)) / broadcasts;
         let root = nodes[0].cpu_busy(now);
         let nic = |node: &Node| busy(&node.processor, now);
         let mut measured = vec![
-            ("delivered_us", self.delivered.us()),
+            ("delivered_us", self.row.mean_delivery(self.parameters.broadcasts).us()),
             ("host_cpu_us", whole),
             ("host_busy_us", part),
             ("host_waiting_us", whole - part),
-            ("root_cpu_us", root.us()),
+            ("root_cpu_us", root.us() / broadcasts),
             ("root_cpu_utilization", share(root)),
-            ("nic_busy_us", mean(&nic)),
-            ("nic_busy_max_us", nodes.iter().map(nic).max().unwrap_or_default().us()),
-            ("pci_busy_us", mean(&|node| busy(&node.bus, now))),
+            ("nic_busy_us", mean(&nic) / broadcasts),
+            ("nic_busy_max_us", nodes.iter().map(nic).max().unwrap_or_default().us() / broadcasts),
+            ("pci_busy_us", mean(&|node| busy(&node.bus, now)) / broadcasts),
             ("retransmissions", self.counts.retransmissions as f64),
             ("lost_packets", self.counts.lost as f64),
             ("refused_packets", self.counts.refused as f64),

@@ -24,6 +24,12 @@
 //!   sent.
 //! - The answer of [`Operation::Multicast`] is a message from process to process. Only the last
 //!   leaf answers, which gives the maximum that measurements of one leaf after another would find.
+//! - Broadcasts in a row ([`Parameters::broadcasts`]): the root starts the next [`Operation::Multisend`] or
+//!   [`Operation::Multicast`] when it has the acknowledgments or the answer, and a process the next
+//!   [`Operation::Broadcast`] when it has returned. What a broadcast leaves to the next (tokens to be returned, their
+//!   events, acknowledgments) delays it. With a barrier each broadcast is timed from the call of its root, otherwise all
+//!   from the first call on. In step k of the barrier a process sends to the one 2^k places behind it. A process that
+//!   computes heeds no events, and one that is in a barrier or an earlier broadcast no messages of a later one.
 //! - Several groups at once have the same members, but each has its own root.
 //! - FM/MC's manager is the process of the member with the lowest id; each receiver returns a
 //!   credit when its process has the message. LFC divides the receive buffers of a NIC evenly among
@@ -45,6 +51,7 @@ mod node;
 mod parameters;
 mod policies;
 mod receive;
+mod rounds;
 mod send;
 mod simulation;
 mod stream;
@@ -54,7 +61,9 @@ mod tree;
 
 pub use measure::MEASURES;
 pub use parameters::Parameters;
-pub use policies::{EagerCopies, FirstBroadcast, Flow, Forwarding, Layer, Membership, Operation, Replicas};
+pub use policies::{
+    Barrier, EagerCopies, FirstBroadcast, Flow, Forwarding, Layer, Membership, Operation, Replicas,
+};
 
 use treecast_fabric::{Fabric, FabricSpec};
 use treecast_plan::shape::Lambda;
@@ -182,11 +191,17 @@ fn check(parameters: &Parameters, task: &Task) -> Result<(), ModelError> {
             task.message
         ));
     }
-    let Parameters { groups, messages, .. } = *parameters;
+    let Parameters { groups, messages, broadcasts, .. } = *parameters;
     check_deliveries(
-        &[groups.into(), messages.into(), task.group.size().into(), packets],
-        "take fewer groups or messages, or shorter ones",
+        &[groups.into(), messages.into(), broadcasts.into(), task.group.size().into(), packets],
+        "take fewer groups, messages or broadcasts, or shorter ones",
     )?;
+    if broadcasts > 1 && groups > 1 {
+        return unsupported("broadcasts in a row have one root: set groups=1, or broadcasts=1".into());
+    }
+    if broadcasts > 1 && parameters.first_broadcast == FirstBroadcast::Yes {
+        return unsupported("first_broadcast=yes is a single broadcast: set broadcasts=1".into());
+    }
     if task.offload == Offload::Switch {
         return unsupported("offload switch is not for Myrinet: its switches replicate nothing".into());
     }
@@ -223,6 +238,8 @@ fn measured_lambda(parameters: &Parameters, task: &Task) -> Result<Lambda, Model
             first_broadcast: FirstBroadcast::No,
             groups: 1,
             messages: 1,
+            broadcasts: 1,
+            barrier: Barrier::None,
             skew: Picoseconds::ZERO,
             loss: 0.0,
             ..parameters.clone()

@@ -1,6 +1,6 @@
 //! The parts of a node, and the records that they exchange.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use treecast_terms::{Bytes, Picoseconds};
 
@@ -12,9 +12,19 @@ use crate::kernel::Server;
 pub(super) struct Node {
     /// The process.
     pub cpu: Server,
-    /// When it enters the operation, and when it returned from it with its busy time until then.
-    pub enters: Picoseconds,
-    pub returned: Option<(Picoseconds, Picoseconds)>,
+    pub phase: Phase,
+    /// The broadcast in a row that it is in, or comes to next.
+    pub round: u32,
+    /// When it entered the operation, and its busy time until then.
+    pub called: Picoseconds,
+    pub busy_before: Picoseconds,
+    /// The times that it has spent in the calls that have returned, and the busy part of them.
+    pub in_calls: Picoseconds,
+    pub busy_in_calls: Picoseconds,
+    /// Events that it has not heeded yet, in their order.
+    pub deferred: Vec<GmEvent>,
+    /// Messages of barriers that it has received and not needed yet: round and sender.
+    pub barrier_messages: BTreeSet<(u32, usize)>,
     /// The number of tasks before it returns: messages to send or to receive, sends to post or to wait for.
     pub tasks: u32,
     /// Sends that wait for a token.
@@ -38,6 +48,20 @@ pub(super) struct Node {
     /// Packets blocked in the network until a buffer is free: stream, child, number.
     pub held: VecDeque<(usize, u32, u64)>,
     pub peak: Peak,
+}
+
+/// What a process does.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// It computes, and heeds no events.
+    #[default]
+    Computing,
+    /// It is in a step of a barrier, whose message it may still be posting.
+    Barrier { step: u32, posting: bool },
+    /// It is in the operation.
+    Called,
+    /// It has returned from the operation, and heeds events.
+    Returned,
 }
 
 /// A DMA engine to the wire.

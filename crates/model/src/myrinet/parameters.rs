@@ -3,7 +3,7 @@
 use treecast_terms::{Bytes, Key, Keyed, Picoseconds, parameter, positive_parameter};
 
 use super::policies::{
-    EagerCopies, FirstBroadcast, Flow, Forwarding, Layer, Membership, Operation, Replicas,
+    Barrier, EagerCopies, FirstBroadcast, Flow, Forwarding, Layer, Membership, Operation, Replicas,
 };
 use crate::keys::{bytes_key, choice_key, count_key, positive_rate_key, share_key, span_key, timeout_key};
 
@@ -41,6 +41,10 @@ pub struct Parameters {
     pub groups: u32,
     /// How many messages each root sends, back to back.
     pub messages: u32,
+    /// How many times in a row the operation is repeated; times are averages over all of them.
+    pub broadcasts: u32,
+    /// What separates broadcasts in a row.
+    pub barrier: Barrier,
     /// Average process skew: a third of the largest.
     pub skew: Picoseconds,
     /// Probability that a packet is lost, at most nine tenths; it counts in millionths.
@@ -134,6 +138,8 @@ impl Default for Parameters {
             eager_copies: EagerCopies::default(),
             groups: 1,
             messages: 1,
+            broadcasts: 1,
+            barrier: Barrier::default(),
             skew: Picoseconds::ZERO,
             loss: 0.0,
             host_post: us("0.8"),
@@ -203,6 +209,9 @@ const KEYS: &[Key<Parameters>] = &[
         ["receive" => EagerCopies::Receive, "both" => EagerCopies::Both]),
     count_key!("groups", groups, 1, 1_000_000, "multicasts at once, each from a root of its own"),
     count_key!("messages", messages, 1, 1_000_000, "messages of each root, back to back"),
+    count_key!("broadcasts", broadcasts, 1, 1_000_000, "times in a row that the operation is repeated"),
+    choice_key!("barrier", barrier, "what separates broadcasts in a row",
+        ["none" => Barrier::None, "dissemination" => Barrier::Dissemination]),
     span_key!("skew_us", skew, "average process skew, a third of the largest"),
     share_key!("loss", loss, "probability that a packet is lost"),
     span_key!("host_post_us", host_post, "CPU time to post a send"),
@@ -298,6 +307,7 @@ mod tests {
                 "yes",
                 "receive",
                 "broadcast",
+                "dissemination",
             ]
             .into_iter()
             .find(|text| copy.set_key(key.name, text).is_ok())

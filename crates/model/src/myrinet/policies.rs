@@ -16,6 +16,17 @@ pub enum Operation {
     Skew,
 }
 
+/// What separates broadcasts in a row.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Barrier {
+    /// Nothing: a process that has returned calls the next broadcast at once.
+    #[default]
+    None,
+    /// Before each broadcast a dissemination barrier of Hensgen, Finkel and Manber (1988), by messages of GM: in step k
+    /// each process sends to the one 2^k places behind it. *Reconstructed.*
+    Dissemination,
+}
+
 /// The software layer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Layer {

@@ -12,6 +12,7 @@ use super::credits::{BufferCredits, Manager};
 use super::node::{GmEvent, Job, Node, Packet, Post, Transmission};
 use super::parameters::Parameters;
 use super::policies::{Layer, Operation};
+use super::rounds::Row;
 use super::stream::Stream;
 use super::tree::{Tree, members};
 use crate::kernel::{EventQueue, Network, Server};
@@ -81,6 +82,9 @@ pub(super) struct Simulation<'a> {
     network: Network<'a>,
     finder: RouteFinder<'a>,
     loss: Pcg64,
+    skew: Pcg64,
+    /// How long the processes except for the root compute before each broadcast, round by round, as far as needed.
+    computations: Vec<Picoseconds>,
     pub nodes: Vec<Node>,
     pub streams: Vec<Stream>,
     connections: BTreeMap<(usize, usize), usize>,
@@ -95,13 +99,17 @@ pub(super) struct Simulation<'a> {
     pub missing: Vec<u64>,
     /// The number of completions that the operation waits for.
     pub awaited: u64,
-    pub delivered: Picoseconds,
+    pub row: Row,
+    /// The mean time of a broadcast, once all are complete.
     pub completed: Option<Picoseconds>,
     pub aborted: bool,
     pub counts: Counts,
     /// Packets as they reach host memory: node, stream, number.
     #[cfg(test)]
     pub journal: Vec<(usize, usize, u64)>,
+    /// Barriers: node, round, and whether it has left.
+    #[cfg(test)]
+    pub barriers: Vec<(usize, u32, bool)>,
 }
 
 impl<'a> Simulation<'a> {
@@ -115,9 +123,6 @@ impl<'a> Simulation<'a> {
     ) -> Self {
         let (fabric, placement) = (task.fabric, task.group.placement());
         let hosts: Vec<HostId> = members(task).into_iter().map(|member| placement.host_of(member)).collect();
-        let Parameters { operation, groups, messages, .. } = *parameters;
-        let receivers = hosts.len() as u64 - 1;
-        let each = if forwarder == Offload::Host { receivers } else { 1 };
         let mut simulation = Self {
             parameters,
             forwarder,
@@ -128,6 +133,8 @@ impl<'a> Simulation<'a> {
             network: Network::new(fabric, parameters.link_mb_per_s, parameters.hop),
             finder: RouteFinder::new(fabric.topology(), fabric.routing()),
             loss: Pcg64::new(u128::from(task.seed), LOSS_STREAM),
+            skew: Pcg64::new(u128::from(task.seed), SKEW_STREAM),
+            computations: Vec::new(),
             nodes: hosts.iter().map(|_| Node::default()).collect(),
             streams: Vec::new(),
             connections: BTreeMap::new(),
@@ -136,38 +143,53 @@ impl<'a> Simulation<'a> {
             unserved: BTreeMap::new(),
             credits: None,
             manager: None,
-            missing: trees.iter().map(|tree| u64::from(tree.leaves) * u64::from(messages)).collect(),
-            awaited: match operation {
-                Operation::Multisend => u64::from(groups) * u64::from(messages) * each,
-                Operation::Multicast => u64::from(groups),
-                Operation::Broadcast | Operation::Skew => hosts.len() as u64,
-            },
-            delivered: Picoseconds::ZERO,
+            missing: Vec::new(),
+            awaited: 0,
+            row: Row::default(),
             completed: None,
             aborted: false,
             counts: Counts::default(),
             #[cfg(test)]
             journal: Vec::new(),
+            #[cfg(test)]
+            barriers: Vec::new(),
             hosts,
             trees,
         };
-        simulation.enter(task.seed);
+        simulation.missing =
+            (0..parameters.groups).map(|group| simulation.expected_at_leaves(group)).collect();
+        simulation.awaited = simulation.completions();
+        for node in 0..simulation.nodes.len() {
+            simulation.start_round(node);
+        }
         simulation
     }
 
-    /// Schedules the entry of the processes: the first root at once, each other after its computation. The duration is drawn
-    /// uniformly from a range of three times the average skew around 0; negative draws count as 0.
-    fn enter(&mut self, seed: u64) {
-        let mut random = Pcg64::new(u128::from(seed), SKEW_STREAM);
-        let messages = self.parameters.groups * self.parameters.messages;
-        for (index, node) in self.nodes.iter_mut().enumerate() {
-            let span = 3 * self.parameters.skew.0;
-            if index > 0 && self.parameters.operation == Operation::Skew && span > 0 {
-                node.enters = Picoseconds(random.random_range(0..span).saturating_sub(span / 2));
-            }
-            // A process sends for the group of which it is the root, and receives for the others.
-            node.tasks = messages;
-            self.events.schedule(node.enters, Event::Entered(index));
+    /// How long a process that is not the root computes before a broadcast: a time drawn uniformly from a range of three
+    /// times the average skew around 0; negative draws count as 0. All schemes of one seed get the same times.
+    pub fn computation(&mut self, node: usize) -> Picoseconds {
+        let span = 3 * self.parameters.skew.0;
+        let index = self.nodes[node].round as usize * (self.nodes.len() - 1) + node - 1;
+        while self.computations.len() <= index {
+            self.computations.push(Picoseconds(self.skew.random_range(0..span).saturating_sub(span / 2)));
+        }
+        self.computations[index]
+    }
+
+    /// The number of messages of a group that its leaves receive in one broadcast.
+    pub fn expected_at_leaves(&self, group: u32) -> u64 {
+        u64::from(self.trees[group as usize].leaves) * u64::from(self.parameters.messages)
+    }
+
+    /// The number of completions that the operation waits for: where the root starts each broadcast, those of one.
+    pub fn completions(&self) -> u64 {
+        let Parameters { operation, groups, messages, broadcasts, .. } = *self.parameters;
+        let nodes = self.nodes.len() as u64;
+        let sends = if self.forwarder == Offload::Host { nodes - 1 } else { 1 };
+        match operation {
+            Operation::Multisend => u64::from(groups) * u64::from(messages) * sends,
+            Operation::Multicast => u64::from(groups),
+            Operation::Broadcast | Operation::Skew => nodes * u64::from(broadcasts),
         }
     }
 
@@ -210,14 +232,6 @@ impl<'a> Simulation<'a> {
             Event::Handled { node, notice } => self.handled(node, notice),
             Event::GroupMade(node) => self.returned(node),
             Event::TimedOut(stream) => self.timed_out(stream),
-        }
-    }
-
-    /// Counts a completion that the operation waits for.
-    pub fn count_down(&mut self) {
-        self.awaited -= 1;
-        if self.awaited == 0 {
-            self.completed = Some(self.events.now());
         }
     }
 

@@ -21,6 +21,8 @@ pub(super) enum Content {
     CreditGrant { group: u32, message: u32 },
     /// To the central manager: return of a credit by a receiver.
     CreditReturn { group: u32, message: u32 },
+    /// A step of the barrier before a broadcast.
+    Barrier { round: u32 },
 }
 
 /// A message in a stream.

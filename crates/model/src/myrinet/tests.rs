@@ -5,6 +5,8 @@ use treecast_terms::Keyed;
 
 use super::*;
 
+mod rows;
+
 /// A task on a star of hosts, the first the root, all others destinations; parameters as `key=value,...` over the defaults.
 struct Case {
     fabric: Fabric,
@@ -259,7 +261,7 @@ proptest! {
         for node in &simulation.nodes {
             prop_assert_eq!((node.tasks, node.send_tokens_used, node.receive_tokens_used), (0, 0, 0));
             prop_assert_eq!((node.send_buffers_used, node.slots.len()), (0, node.free_slots.len()));
-            prop_assert!(node.returned.is_some() && node.held.is_empty() && node.unposted.is_empty());
+            prop_assert!(node.phase == node::Phase::Returned && node.held.is_empty() && node.unposted.is_empty());
             let (peak, most) = (&node.peak, &case.parameters);
             prop_assert!(peak.send_tokens <= most.send_tokens && peak.receive_tokens <= most.receive_tokens);
             prop_assert!(peak.send_buffers <= most.nic_send_buffers);
