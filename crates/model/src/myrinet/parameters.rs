@@ -85,7 +85,7 @@ pub struct Parameters {
     pub destination: Bytes,
     /// NIC time to turn a send event into a token. *Guess.*
     pub nic_send_event: Picoseconds,
-    /// NIC time that changed firmware adds to a send event; unchanged firmware serves host-based sends. *Guess: none.*
+    /// NIC time that changed firmware adds to each unicast send; unchanged firmware serves host-based sends. *Guess: none.*
     pub nic_firmware: Picoseconds,
     /// NIC time to make one more token for one more child. *Guess.*
     pub nic_token: Picoseconds,
@@ -242,7 +242,7 @@ const KEYS: &[Key<Parameters>] = &[
     bytes_key!("ack_bytes", ack, 1, "an acknowledgment, or a credit"),
     bytes_key!("destination_bytes", destination, 0, "name of one destination in a header"),
     span_key!("nic_send_event_us", nic_send_event, "NIC time to turn a send event into a token"),
-    span_key!("nic_firmware_us", nic_firmware, "NIC time that changed firmware adds to a send event"),
+    span_key!("nic_firmware_us", nic_firmware, "NIC time that changed firmware adds to each unicast send"),
     span_key!("nic_token_us", nic_token, "NIC time to make one more token for one more child"),
     span_key!("nic_send_us", nic_send, "NIC time to send a packet that has come from the host"),
     span_key!("nic_replica_us", nic_replica, "NIC time to rewrite a header for the next child"),

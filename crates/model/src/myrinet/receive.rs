@@ -154,8 +154,8 @@ impl Simulation<'_> {
         let mut work = self.parameters.nic_forward;
         for job in self.jobs(queue, Some(slot)) {
             self.nodes[node].slots[slot].uses += 1;
-            let names = self.name_work(queue, job.children[0]);
-            self.nic(node, work + names, Event::Prepared(Box::new(job)));
+            let extra = self.name_work(queue, job.children[0]) + self.firmware_work(queue, job.number);
+            self.nic(node, work + extra, Event::Prepared(Box::new(job)));
             work = self.parameters.nic_token + self.parameters.nic_forward;
         }
     }

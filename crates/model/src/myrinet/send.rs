@@ -16,9 +16,6 @@ impl Simulation<'_> {
     pub fn posted(&mut self, node: usize, post: Post) {
         let parameters = self.parameters;
         let mut work = parameters.nic_send_event + self.posted_name_work(post.stream);
-        if self.forwarder != Offload::Host {
-            work += parameters.nic_firmware;
-        }
         if parameters.replicas == Replicas::Tokens {
             let more = self.streams[post.stream].children.len() as u64 - 1;
             work += Self::times(more, parameters.nic_token);
@@ -86,8 +83,18 @@ impl Simulation<'_> {
 
     /// A packet is in its send buffer: the NIC makes header and record.
     pub fn fetched(&mut self, job: Box<Job>) {
-        let work = self.parameters.nic_send + self.name_work(job.stream, job.children[0]);
+        let work = self.parameters.nic_send
+            + self.name_work(job.stream, job.children[0])
+            + self.firmware_work(job.stream, job.number);
         self.nic(self.streams[job.stream].from, work, Event::Prepared(job));
+    }
+
+    /// The NIC time that changed firmware adds to a send. Each copy for a child is a send; the time
+    /// is spent with its first packet.
+    pub fn firmware_work(&self, stream: usize, number: u64) -> Picoseconds {
+        let is_first = self.streams[stream].queued_message(number).first == number;
+        let is_changed = self.forwarder != Offload::Host;
+        if is_first && is_changed { self.parameters.nic_firmware } else { Picoseconds::ZERO }
     }
 
     /// The header of a job is ready for its next child: the packet is sent, if flow control allows it.
@@ -100,7 +107,9 @@ impl Simulation<'_> {
 
     /// Rewrites the header of a job for its next child.
     pub fn prepare_next(&mut self, job: Box<Job>) {
-        let work = self.parameters.nic_replica + self.name_work(job.stream, job.children[job.served]);
+        let work = self.parameters.nic_replica
+            + self.name_work(job.stream, job.children[job.served])
+            + self.firmware_work(job.stream, job.number);
         self.nic(self.streams[job.stream].from, work, Event::Prepared(job));
     }
 
