@@ -35,6 +35,6 @@ pub use measure::{Measure, Unit};
 pub use measured::{Measured, Modelled, Multicast, Quantities};
 pub use run::{Kind, Row, RunSpec};
 pub use sensitivity::{Headline, Sensitivity};
-pub use setup::{GUESS_SHIFT, Hardware, Setup, Testbed, Traffic};
+pub use setup::{GUESS_SHIFT, Hardware, Selection, Setup, Testbed, Traffic};
 pub use spec::{FigureSpec, PanelSpec, SeriesSpec, Settings, Study, Vary};
 pub use sweep::run_all;

@@ -14,8 +14,8 @@ use crate::digest::digest;
 use crate::error::StudyError;
 use crate::measure::Measure;
 use crate::measured::{Measured, Modelled, Multicast, Quantities};
-use crate::setup::Setup;
 use crate::setup::{Hardware, hosts};
+use crate::setup::{Selection, Setup};
 use crate::spec::{FigureSpec, PanelSpec, Point, SeriesSpec};
 
 /// The stream of a seed that draws groups.
@@ -179,7 +179,14 @@ impl<'a> RunSpec<'a> {
     }
 
     fn group(&self, placement: Placement, seed: u64, root: MemberId) -> Result<Group, PlanError> {
-        let destinations = MemberList::Random(self.setup().destinations).resolve(&placement, root, seed)?;
+        let count = self.setup().destinations;
+        let destinations = match self.setup().selection {
+            Selection::Random => MemberList::Random(count).resolve(&placement, root, seed)?,
+            Selection::Contiguous => {
+                let members = placement.member_count();
+                (1..=count).map(|step| MemberId((root.0 + step) % members)).collect()
+            }
+        };
         Group::new(placement, root, destinations)
     }
 
@@ -306,6 +313,9 @@ impl<'a> RunSpec<'a> {
             let mut text = format!(
                 "{routing} {scheme} {order:?} {offload} {label:?} {message} {destinations} {root:?} {processes} {arrangement:?}"
             );
+            if self.setup().selection == Selection::Contiguous {
+                text += " contiguous";
+            }
             let values = match &self.setup().hardware {
                 Hardware::Cycles(parameters) => parameters.values().collect(),
                 Hardware::Testbed(testbed) => {

@@ -23,11 +23,12 @@ const PRECISION: &str = "a share from 0.001 to 0.5";
 pub const GUESS_SHIFT: f64 = 0.2;
 
 /// The settings besides parameters and the fabric's options.
-const KEYS: [&str; 16] = [
+const KEYS: [&str; 17] = [
     "fabric",
     "routing",
     "message",
     "destinations",
+    "group",
     "root",
     "processes",
     "placement",
@@ -56,6 +57,8 @@ pub struct Setup {
     pub destinations: u32,
     /// The root; drawn if there is none.
     pub root: Option<MemberId>,
+    /// Which destinations a root has.
+    pub selection: Selection,
     /// The number of processes on every host.
     pub processes: u32,
     /// The numbering of processes.
@@ -79,11 +82,13 @@ pub enum Hardware {
 }
 
 impl Setup {
-    /// The random part of a group.
+    /// The random part of a group. Under load destinations are drawn by other rules.
     pub(crate) fn drawn(&self) -> Drawn {
         let members = hosts(&self.fabrics[0].1) * f64::from(self.processes);
         match self.root {
-            _ if f64::from(self.destinations) + 1.0 < members => Drawn::Group,
+            _ if self.selection == Selection::Random && f64::from(self.destinations) + 1.0 < members => {
+                Drawn::Group
+            }
             None => Drawn::Root,
             Some(_) => Drawn::Nothing,
         }
@@ -113,6 +118,32 @@ impl Hardware {
         match self {
             Self::Cycles(_) => None,
             Self::Testbed(testbed) => Some(testbed),
+        }
+    }
+}
+
+/// Which destinations a root has.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Selection {
+    /// They are drawn.
+    #[default]
+    Random,
+    /// The next processes after the root by their numbers; the first ones follow the last one.
+    Contiguous,
+}
+
+impl FromStr for Selection {
+    type Err = SpecError;
+
+    fn from_str(text: &str) -> Result<Self, SpecError> {
+        match text {
+            "random" => Ok(Self::Random),
+            "contiguous" => Ok(Self::Contiguous),
+            _ => Err(SpecError::BadValue {
+                key: "group".into(),
+                value: text.into(),
+                expected: "random or contiguous".into(),
+            }),
         }
     }
 }
@@ -206,6 +237,7 @@ pub(crate) struct Draft {
     routing: RoutingPolicy,
     message: Option<Flits>,
     destinations: Option<Destinations>,
+    selection: Selection,
     root: Option<MemberId>,
     processes: u32,
     arrangement: Arrangement,
@@ -230,6 +262,7 @@ impl Draft {
             routing: RoutingPolicy::default(),
             message: None,
             destinations: None,
+            selection: Selection::default(),
             root: None,
             processes: 1,
             arrangement: Arrangement::default(),
@@ -260,6 +293,7 @@ impl Draft {
                 let count = read(key, value, DESTINATIONS, |number| *number > 0)?;
                 self.destinations = Some(Destinations::Count(count));
             }
+            "group" => self.selection = value.parse()?,
             "root" => {
                 self.root = Some(MemberId(read(key, value, "the number of a process, from 0", |_| true)?));
             }
@@ -338,6 +372,7 @@ impl Draft {
             routing: self.routing,
             message: self.message.ok_or_else(|| missing("message", MESSAGE))?,
             destinations,
+            selection: self.selection,
             root: self.root,
             processes: self.processes,
             arrangement: self.arrangement,

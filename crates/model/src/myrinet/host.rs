@@ -137,6 +137,9 @@ impl Simulation<'_> {
 
     /// A process has handled an event.
     pub fn handled(&mut self, node: usize, notice: GmEvent) {
+        if node == 0 {
+            self.root_event = self.events.now();
+        }
         match notice {
             GmEvent::Sent { content } => {
                 self.nodes[node].send_tokens_used -= 1;
@@ -147,6 +150,10 @@ impl Simulation<'_> {
             }
             GmEvent::Received { from, content, .. } => match content {
                 Content::Data { group, message } => self.delivered_to(node, group, message),
+                // After a broadcast, the answer of the end of a path to its root.
+                Content::Answer { .. } if self.completed.is_some() => {
+                    self.answered = Some(self.events.now());
+                }
                 Content::Answer { .. } => self.count_down(),
                 Content::Ready { group, message } => {
                     self.send_control(node, from, Content::Clear { group, message });

@@ -4,7 +4,7 @@ use treecast_terms::Picoseconds;
 
 use super::node::{Node, Phase};
 use super::simulation::Simulation;
-use crate::task::Measure;
+use crate::task::{Measure, ROOT_USER_SHARE, ROOT_USER_US};
 
 /// The measures besides the latency, up to the end of the operation. Times are means over broadcasts in a row, with the
 /// barriers between them.
@@ -101,6 +101,18 @@ pub const MEASURES: &[Measure] = &[
         about: "busy time of the manager's NIC's processor over the time of the operation, 0 to 1",
     },
     Measure {
+        name: "link_concentration_run",
+        label: "link concentration (visits a link)",
+        about: "link visits of messages over distinct links visited, counted in the run",
+    },
+    Measure {
+        name: "link_concurrency_run",
+        label: "link concurrency (messages at a time)",
+        about: "the most copies of messages in transit at a time, from the first byte on a link to the last one off it",
+    },
+    ROOT_USER_US,
+    ROOT_USER_SHARE,
+    Measure {
         name: "lambda",
         label: "measured lambda",
         about: "lambda that the model measured for a postal tree",
@@ -163,6 +175,8 @@ impl Simulation<'_> {
             measured.push(("manager_utilization", share(manager.busy)));
             measured.push(("manager_nic_utilization", share(nic(&nodes[manager.node]))));
         }
+        measured.push(("link_concentration_run", self.transits.concentration()));
+        measured.push(("link_concurrency_run", f64::from(self.transits.concurrency())));
         measured
     }
 }

@@ -57,7 +57,9 @@ mod simulation;
 mod stream;
 #[cfg(test)]
 mod tests;
+mod transits;
 mod tree;
+mod user;
 
 pub use measure::MEASURES;
 pub use parameters::Parameters;
@@ -116,6 +118,10 @@ pub fn run(parameters: &Parameters, task: &Task) -> Result<Outcome, ModelError> 
         (None, true) => Status::Incomplete,
     };
     let mut measured = simulation.measured();
+    let completed = simulation.events.now();
+    let is_path = scheme.name() == "serial" && task.group.size() > 2;
+    let user = simulation.root_user(is_path);
+    measured.extend(Simulation::user_measures(user, completed));
     measured.extend(lambda.map(|lambda| ("lambda", lambda)));
     Ok(Outcome { status, latency: simulation.completed, measured, deadlock })
 }

@@ -146,6 +146,12 @@ impl Simulation<'_> {
             Transmission::Credit { to } => (to, parameters.ack, Packet::Credit { from: to, to: node }, None),
         };
         let (begins, leaves, arrives) = self.wire(node, to, length);
+        if let (Packet::Data { stream, child, number }, Some(arrives)) = (packet, arrives) {
+            let queued_message = *self.streams[stream].queued_message(number);
+            if matches!(queued_message.content, Content::Data { .. }) {
+                self.record_transit((stream, child, queued_message.first), node, to, begins, arrives);
+            }
+        }
         if let Some(arrives) = arrives {
             self.events.schedule(arrives, Event::Arrived(packet));
         }

@@ -14,6 +14,7 @@ use super::parameters::Parameters;
 use super::policies::{Layer, Operation};
 use super::rounds::Row;
 use super::stream::Stream;
+use super::transits::Transits;
 use super::tree::{Tree, members};
 use crate::kernel::{EventQueue, Network, Server};
 use crate::task::Task;
@@ -104,6 +105,10 @@ pub(super) struct Simulation<'a> {
     pub completed: Option<Picoseconds>,
     pub aborted: bool,
     pub counts: Counts,
+    pub transits: Transits,
+    /// When the root's process has handled its last event, and the answer of the end of a path.
+    pub root_event: Picoseconds,
+    pub answered: Option<Picoseconds>,
     /// Packets as they reach host memory: node, stream, number.
     #[cfg(test)]
     pub journal: Vec<(usize, usize, u64)>,
@@ -149,6 +154,9 @@ impl<'a> Simulation<'a> {
             completed: None,
             aborted: false,
             counts: Counts::default(),
+            transits: Transits::default(),
+            root_event: Picoseconds::ZERO,
+            answered: None,
             #[cfg(test)]
             journal: Vec::new(),
             #[cfg(test)]
@@ -209,6 +217,16 @@ impl<'a> Simulation<'a> {
         while let Some(event) = self.events.advance() {
             self.process(event);
         }
+    }
+
+    /// Processes the next event; returns whether there was one.
+    pub fn step(&mut self) -> bool {
+        let event = self.events.advance();
+        let is_some = event.is_some();
+        if let Some(event) = event {
+            self.process(event);
+        }
+        is_some
     }
 
     fn process(&mut self, event: Event) {
@@ -289,6 +307,19 @@ impl<'a> Simulation<'a> {
         let lost = loss_ppm > 0 && self.loss.random_range(0..1_000_000) < loss_ppm;
         self.counts.lost += u64::from(lost);
         (transit.begins, transit.leaves, (!lost).then_some(transit.tail))
+    }
+
+    /// Records a packet of a copy of a message in transit.
+    pub fn record_transit(
+        &mut self,
+        copy: (usize, u32, u64),
+        from: usize,
+        to: usize,
+        begins: Picoseconds,
+        tail: Picoseconds,
+    ) {
+        let route = self.finder.route(self.hosts[from], self.hosts[to]);
+        self.transits.record(copy, &route, begins, tail);
     }
 
     /// The connection from one node to another.

@@ -19,10 +19,18 @@
 //! - a process begins its next message when it has written the last piece of the current one, with
 //!   or without a response, as long as not too many transactions are outstanding; a stalled CPU
 //!   counts as busy;
+//! - a message that a relay receives or sends goes through a message library, which is modelled after the
+//!   sources of SCI-MPICH: a short one in a slot that its receiver polls, a long one after a handshake
+//!   and in blocks that its receiver copies out of the library's buffer. Slots and buffers never run
+//!   out, because one multicast is in flight;
+//! - the root's call is complete when its transactions have responses; on a path, when a notice from
+//!   its end has arrived;
 //! - worms are hypothetical hardware: a request with an address for each receiver, which adapters
 //!   copy as it passes and which loses an address at each; its last receiver responds for all.
 
+mod library;
 mod links;
+mod messages;
 mod parameters;
 mod path;
 mod process;
@@ -35,10 +43,10 @@ use treecast_plan::{PACKETS_MAX, PlanOptions, WormKind, plan};
 use treecast_sim::Offload;
 use treecast_terms::Bytes;
 
+pub use library::Library;
 pub use parameters::Parameters;
 
-use crate::task::{Measure, ModelError, Outcome, Task, check_deliveries};
-use process::Pieces;
+use crate::task::{Measure, ModelError, Outcome, ROOT_USER_SHARE, ROOT_USER_US, Task, check_deliveries};
 use simulation::Simulation;
 
 /// The measures of a run.
@@ -48,6 +56,8 @@ pub const MEASURES: &[Measure] = &[
         label: "utilization of the root's CPU (0 to 1)",
         about: "share of the latency in which the root's CPU prepares, copies or stalls",
     },
+    ROOT_USER_US,
+    ROOT_USER_SHARE,
     Measure {
         name: "link_concentration_run",
         label: "link concentration (visits a link)",
@@ -91,6 +101,10 @@ pub fn run(parameters: &Parameters, task: &Task) -> Result<Outcome, ModelError> 
             task.message
         )));
     }
+    if parameters.envelope + parameters.flag > parameters.data {
+        let reason = "envelope and flag are one transaction: lower envelope_bytes, or raise data_bytes";
+        return Err(ModelError::Unsupported(reason.into()));
+    }
     let destinations = task.group.destinations().len() as u64;
     check_deliveries(&[destinations, packets], "take fewer destinations or a shorter message")?;
     let options = PlanOptions { order: task.order, packets: packets as u32 };
@@ -99,8 +113,8 @@ pub fn run(parameters: &Parameters, task: &Task) -> Result<Outcome, ModelError> 
         let reason = format!("{} and {} share a node: SCI nodes run one process each", worm.from, worm.to[0]);
         return Err(ModelError::Unsupported(reason));
     }
-    let pieces = Pieces::new(task.message, parameters);
-    let mut simulation = Simulation::new(task.fabric, grid, &plan, parameters, pieces);
+    let is_path = matches!(task.scheme.name(), "s-torus" | "serial") && plan.worms().len() > 1;
+    let mut simulation = Simulation::new(task.fabric, grid, &plan, parameters, task.message, is_path);
     simulation.run();
     let analysis = plan.analyse(task.fabric, 1)?;
     Ok(simulation.outcome(&analysis))

@@ -2,7 +2,8 @@
 
 use treecast_terms::{Bytes, Key, Keyed, Picoseconds, parameter, positive_parameter};
 
-use crate::keys::{bytes_key, count_key, positive_rate_key, rate_key, span_key};
+use super::library::Library;
+use crate::keys::{bytes_key, choice_key, count_key, positive_rate_key, rate_key, span_key};
 
 /// The rates, times and lengths. The defaults are those of the testbed of the SCI study
 /// (papers/sci/testbed-sci.toml states which of them are published).
@@ -42,6 +43,22 @@ pub struct Parameters {
     /// Maximum number of transactions of a node without response; at the maximum the CPU's next
     /// write stalls.
     pub outstanding: u32,
+    /// Which messages go through the message library.
+    pub library: Library,
+    /// CPU time of the library for sending a message.
+    pub library_send: Picoseconds,
+    /// CPU time of the library for receiving a message, besides copies.
+    pub library_receive: Picoseconds,
+    /// Description of a message in a slot.
+    pub envelope: Bytes,
+    /// The longest slot: a message that does not fit with envelope and flag is long.
+    pub slot: Bytes,
+    /// The block of a long message that is announced to the receiver at once.
+    pub block: Bytes,
+    /// CPU time to check that a block has arrived.
+    pub check: Picoseconds,
+    /// Rate at which a receiver copies out of slots and blocks, in millions of bytes per second.
+    pub copy_mb_per_s: u64,
 }
 
 impl Default for Parameters {
@@ -63,11 +80,19 @@ impl Default for Parameters {
             adapter_receive: Picoseconds(830_000),
             poll: Picoseconds(100_000),
             outstanding: 16,
+            library: Library::Relays,
+            library_send: Picoseconds(2_000_000),
+            library_receive: Picoseconds(2_000_000),
+            envelope: Bytes(24),
+            slot: Bytes(512),
+            block: Bytes(131_072),
+            check: Picoseconds(1_500_000),
+            copy_mb_per_s: 500,
         }
     }
 }
 
-const KEYS: [Key<Parameters>; 16] = [
+const KEYS: [Key<Parameters>; 24] = [
     positive_rate_key!("link_mb_per_s", link_mb_per_s, "what a ringlet's links carry"),
     span_key!("hop_us", hop, "from a packet's head on a link to the next node's output"),
     span_key!("corner_us", corner, "from one ringlet to the other, in the node at the corner"),
@@ -84,6 +109,16 @@ const KEYS: [Key<Parameters>; 16] = [
     span_key!("adapter_receive_us", adapter_receive, "from the link through the adapter to the bus"),
     span_key!("poll_us", poll, "from a flag in memory until its process has seen it"),
     count_key!("outstanding_transactions", outstanding, 1, 65536, "transactions of a node without response"),
+    choice_key!("library", library, "which messages go through the message library", [
+        "relays" => Library::Relays, "none" => Library::None, "all" => Library::All
+    ]),
+    span_key!("library_send_us", library_send, "CPU time of the library to send a message"),
+    span_key!("library_receive_us", library_receive, "CPU time of the library to receive a message"),
+    bytes_key!("envelope_bytes", envelope, 0, "description of a message in a slot"),
+    bytes_key!("slot_bytes", slot, 1, "the longest slot, with envelope and flag"),
+    bytes_key!("block_bytes", block, 64, "the block of a long message that is announced at once"),
+    span_key!("check_us", check, "CPU time to check that a block has arrived"),
+    rate_key!("copy_mb_per_s", copy_mb_per_s, "the receiver's copies out of slots and blocks"),
 ];
 
 impl Keyed for Parameters {

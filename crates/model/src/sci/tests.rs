@@ -38,6 +38,14 @@ fn ran(destinations: impl IntoIterator<Item = u32>, scheme: &str, message: u64) 
     try_run("torus:k=4,n=2,uni", destinations, scheme, message, &Parameters::default()).unwrap()
 }
 
+fn with(settings: &[(&str, &str)]) -> Parameters {
+    let mut parameters = Parameters::default();
+    for (key, value) in settings {
+        parameters.set_key(key, value).unwrap();
+    }
+    parameters
+}
+
 fn measured(outcome: &Outcome, name: &str) -> f64 {
     outcome.measured.iter().find(|(known, _)| *known == name).unwrap().1
 }
@@ -115,11 +123,66 @@ fn a_long_message_is_cut_and_its_flag_waits_for_all_answers() {
 
 #[test]
 fn a_relayed_message_takes_one_way_after_another() {
-    let parameters = Parameters::default();
+    let parameters = with(&[("library", "none")]);
     let hop = |links, ringlets| one_way(&parameters, 6, links, ringlets);
     // The chain 0, 1, 2: each hop's echo and response do not meet the next hop's packets.
-    let outcome = ran([1, 2], "s-torus", 2);
+    let outcome = try_run("torus:k=4,n=2,uni", [1, 2], "s-torus", 2, &parameters).unwrap();
     assert_eq!(outcome.latency, Some(hop(1, 1) + hop(1, 1)));
+}
+
+#[test]
+fn a_relay_receives_a_short_message_in_a_slot_and_sends_it_in_another() {
+    let parameters = Parameters::default();
+    // Envelope, two bytes and a flag are one transaction; the receiver copies the two bytes.
+    let hop = parameters.library_send
+        + one_way(&parameters, 24 + 2 + 4, 1, 1)
+        + parameters.library_receive
+        + Bytes(2).time_at(parameters.copy_mb_per_s);
+    assert_eq!(ran([1, 2], "s-torus", 2).latency, Some(hop + hop));
+    // The root writes straight to a leaf.
+    assert_eq!(ran([1], "separate", 2).latency, Some(one_way(&parameters, 6, 1, 1)));
+}
+
+#[test]
+fn a_long_message_of_the_library_takes_a_handshake_and_its_blocks() {
+    let parameters = |block, library| {
+        with(&[("library", library), ("outstanding_transactions", "64"), ("block_bytes", block)])
+    };
+    let time = |parameters: &Parameters| {
+        try_run("torus:k=4,n=2,uni", [1], "separate", 4096, parameters).unwrap().latency.unwrap()
+    };
+    let whole = parameters("4096", "all");
+    // Request and clear are seen after a slot each; the block is checked, announced by a slot instead
+    // of a flag, and copied.
+    let slot = one_way(&whole, 28, 1, 1) - whole.send;
+    let clear = one_way(&whole, 28, 3, 1) - whole.send;
+    let copy = Bytes(4096).time_at(whole.copy_mb_per_s);
+    let handshake = whole.library_send + slot + whole.library_receive + clear;
+    let expected = time(&parameters("4096", "none")) + handshake + whole.check + copy;
+    let difference = time(&whole).us() - expected.us();
+    // The announcement is longer than a flag by the envelope.
+    assert!((0.0..0.3).contains(&difference), "{difference}");
+    // With two blocks the first one is copied while the second one is written.
+    let halves = time(&parameters("2048", "all"));
+    assert!(halves < time(&whole), "{halves}");
+    assert!(halves + copy > time(&whole));
+}
+
+#[test]
+fn a_root_knows_when_its_transactions_have_responses_or_the_end_of_its_path_has_the_message() {
+    let user = |outcome: &Outcome| measured(outcome, "root_user_us");
+    let share = |outcome: &Outcome| measured(outcome, "root_user_share");
+    for message in [2, 65536] {
+        let path = ran(1..16, "s-torus", message);
+        assert!(user(&path) > path.latency.unwrap().us() + 2.0, "{message}");
+        assert!((share(&path) - 1.0).abs() < 1e-9);
+        let tree = ran(1..16, "md-torus", message);
+        assert!(user(&tree) < tree.latency.unwrap().us() && share(&tree) < 1.0, "{message}");
+    }
+    // One destination is no path: the response to the only message tells the root.
+    let one = ran([1], "s-torus", 2);
+    let response = Bytes(16).time_at(663).us() + 3.0 * 0.07;
+    assert!((user(&one) - (one.latency.unwrap().us() - 0.1 + response)).abs() < 1e-3);
 }
 
 #[test]
@@ -258,6 +321,10 @@ fn what_does_not_fit_is_refused() {
         error(try_run("torus:k=16,n=2,uni", 1..256, "separate", 60_000_000, &parameters)),
         "a run has at most 67108864 deliveries of packets, this one would have 239062500: take fewer destinations or a \
          shorter message"
+    );
+    assert_eq!(
+        error(try_run("torus:k=4,n=2,uni", [1], "separate", 2, &with(&[("data_bytes", "16")]))),
+        "envelope and flag are one transaction: lower envelope_bytes, or raise data_bytes"
     );
     assert_eq!(
         error(try_run("torus:k=4,n=2,uni", [1], "tree-worm", 2, &parameters)).split(';').next().unwrap(),

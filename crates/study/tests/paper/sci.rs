@@ -26,15 +26,32 @@ fn the_root_copies_on_sci_and_not_on_myrinet() {
 }
 
 /// Experiment fig4: "CPU utilization as the system's activity reporter shows it, polling included,
-/// while multicasts follow one another". The model counts work alone: a polling root would be busy
-/// all the time.
+/// while multicasts follow one another". Waiting polls: on a path until its end has the message, which
+/// is the whole period, and with other schemes until the root's sends are complete.
 #[test]
-fn the_root_that_polls_does_not_count_as_busy() {
+fn a_root_polls_until_it_knows_that_its_call_is_complete() {
     let sci = study("sci");
-    let busy = |series| measured(&sci, ["fig4a", "", series], 15.0, "root_cpu_utilization");
-    for series in ["SCI S-torus", "serial H.B.", "binomial N.A."] {
-        assert!(busy(series) < 0.1, "{series} {}", busy(series));
+    for figure in ["fig4a", "fig4b"] {
+        let share = |series| measured(&sci, [figure, "", series], 15.0, "root_user_share");
+        for series in ["SCI S-torus", "SCI separate", "serial H.B.", "serial N.A.", "separate H.B."] {
+            assert!(share(series) > 0.98, "{figure} {series} {}", share(series));
+        }
+        assert!(share("SCI Md-torus") < 0.9, "{figure} {}", share("SCI Md-torus"));
     }
+    let time = |series| measured(&sci, ["fig4a-time", "", series], 15.0, "root_user_us");
+    assert!(time("SCI S-torus") > latency(&sci, ["fig3a", "", "SCI S-torus"], 15.0));
+    assert!(time("SCI Md-torus") < latency(&sci, ["fig3a", "", "SCI Md-torus"], 15.0));
+}
+
+/// The schemes: "the changed firmware adds 8 us to each unicast send". The last copy of a root that
+/// sends separately has waited for all of them.
+#[test]
+fn each_copy_of_separate_addressing_pays_for_changed_firmware() {
+    let sci = study("sci");
+    let time = |destinations| latency(&sci, ["fig3a", "", "separate N.A."], destinations);
+    let copy = (time(15.0) - time(3.0)) / 12.0;
+    // The time of a copy without the 8 us: rewriting the header.
+    assert!((13.0..17.0).contains(&copy), "{copy}");
 }
 
 /// The schemes: "N.A. adds 8 us to each unicast send". Along a chain each message is one send.
@@ -53,17 +70,21 @@ fn changed_firmware_costs_a_chain_eight_microseconds_a_send() {
 #[test]
 fn u_torus_grows_by_steps_and_s_torus_by_destinations() {
     let sci = study("sci");
-    let time = |series, destinations| latency(&sci, ["fig3b", "", series], destinations);
-    let message = time("SCI S-torus", 3.0) / 3.0;
-    assert!(((time("SCI S-torus", 15.0) - time("SCI S-torus", 3.0)) / 12.0 / message - 1.0).abs() < 0.02);
-    for (steps, destinations) in [(2.0, 3.0), (3.0, 7.0), (4.0, 15.0)] {
-        let counted = time("SCI U-torus", destinations) / message;
-        assert!((counted - steps).abs() < 0.05, "{destinations} {counted}");
+    let time = |series, destinations| latency(&sci, ["ours-library", "64 KB", series], destinations);
+    for [chain, tree] in [["S-torus, none", "U-torus, none"], ["S-torus, all", "U-torus, all"]] {
+        let message = time(chain, 3.0) / 3.0;
+        assert!(((time(chain, 15.0) - time(chain, 3.0)) / 12.0 / message - 1.0).abs() < 0.02);
+        // With the library the root goes on before its receiver has copied, so that a step is less
+        // than a message.
+        for (steps, destinations) in [(2.0, 3.0), (3.0, 7.0), (4.0, 15.0)] {
+            let counted = time(tree, destinations) / message;
+            assert!((counted - steps).abs() < 0.05, "{tree} {destinations} {counted}");
+        }
     }
 }
 
 /// Large messages: "the axis of the plot of latencies ends at 25,000 us, with 64 KB and up to 16
-/// nodes". All curves of the model end below it, the slowest at about a quarter.
+/// nodes". All curves of the model end below it.
 #[test]
 fn large_messages_fit_the_axis_of_the_study() {
     let sci = study("sci");
@@ -76,8 +97,7 @@ fn large_messages_fit_the_axis_of_the_study() {
 }
 
 /// Large messages: "a relay on SCI receives through a message library and sends again: that costs
-/// far more than the link". In the model a relay costs what a message does, without a library: many
-/// links for a word, a few for 64 KB.
+/// far more than the link".
 #[test]
 fn a_relay_costs_more_than_a_link() {
     let sci = study("sci");
@@ -86,8 +106,8 @@ fn a_relay_costs_more_than_a_link() {
         (time(15.0) - time(3.0)) / 12.0
     };
     // A link takes 0.07 us, and 64 KB at 662.5 MB/s take 99 us.
-    assert!(relay("fig3a") > 20.0 * 0.07, "{}", relay("fig3a"));
-    assert!(relay("fig3b") > 3.0 * 99.0, "{}", relay("fig3b"));
+    assert!(relay("fig3a") > 80.0 * 0.07, "{}", relay("fig3a"));
+    assert!(relay("fig3b") > 5.0 * 99.0, "{}", relay("fig3b"));
 }
 
 /// Experiment fig5: link concentration, visits over distinct links. A chain along a Hamiltonian
@@ -95,7 +115,7 @@ fn a_relay_costs_more_than_a_link() {
 #[test]
 fn a_hamiltonian_chain_visits_each_link_once() {
     let sci = study("sci");
-    let visits = |series| measured(&sci, ["fig5a", "", series], 15.0, "link_concentration_run");
+    let visits = |series| measured(&sci, ["fig5a", "64 KB, random", series], 15.0, "link_concentration_run");
     assert!((visits("SCI S-torus") - 1.0).abs() < 1e-9);
     for series in ["SCI U-torus", "SCI Md-torus", "SCI Mu-torus"] {
         assert!(
@@ -103,4 +123,28 @@ fn a_hamiltonian_chain_visits_each_link_once() {
             "{series}"
         );
     }
+}
+
+/// Experiment fig5 on Myrinet: all messages of a root share its link to the switch, and a copy takes
+/// two links. With one receiver each, all links are visited once.
+#[test]
+fn on_a_switch_the_links_of_senders_are_visited_again() {
+    let sci = study("sci");
+    for panel in ["2 B, random", "64 KB, random", "2 B, contiguous", "64 KB, contiguous"] {
+        let visits = |series| measured(&sci, ["fig5a", panel, series], 15.0, "link_concentration_run");
+        assert!((visits("separate H.B.") - 30.0 / 16.0).abs() < 1e-9, "{panel}");
+        assert!((visits("serial N.A.") - 1.0).abs() < 1e-9, "{panel}");
+        let at_once = |series| measured(&sci, ["fig5b", panel, series], 15.0, "link_concurrency_run");
+        assert!((at_once("serial H.B.") - 1.0).abs() < 1e-9, "{panel}");
+        // On the wire a word is gone before the next one is ready.
+        assert_eq!(at_once("binomial H.B.") > 1.0, panel.starts_with("64"), "{panel}");
+    }
+}
+
+/// Groups: contiguous members are neighbours on a ringlet, so a chain among them is short.
+#[test]
+fn contiguous_groups_carry_fewer_bytes() {
+    let sci = study("sci");
+    let carried = |panel| measured(&sci, ["fig5a", panel, "SCI separate"], 3.0, "carried_bytes");
+    assert!(carried("2 B, contiguous") < carried("2 B, random"));
 }
