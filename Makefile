@@ -10,7 +10,7 @@ PURE_CRATES := -p treecast-terms -p treecast-fabric -p treecast-plan -p treecast
 	-p treecast-page -p treecast-report
 TREECAST := target/debug/treecast
 
-.PHONY: demo demonstration quick release mpi install docs packages wheel packages-set-up packages-test test checks beside set-up compiled computing format lint pure unit schedules python python-tests bench bench-peers bench-anchors bench-mpi-apps instructions explore equality worlds neighbours bpf fuzz corpora clean
+.PHONY: demo demonstration quick release mpi install docs packages wheel packages-set-up packages-test test checks beside set-up compiled computing format lint pure unit schedules python python-tests bench bench-peers bench-anchors bench-cp bench-mpi-apps instructions explore equality worlds neighbours bpf fuzz corpora clean
 
 demo:
 	cargo build --package treecast-cli
@@ -291,6 +291,15 @@ bench-anchors:
 	$(ANCHORS) --lab 16 --sizes 64,1K,16K,64K,256K --messages 100 --rounds 4
 	$(ANCHORS) --lab 16 --sizes 1M,4M --messages 24 --rounds 4
 	$(ANCHORS) --lab 2 --sizes 64,16K,64K,256K,1M,4M --messages 60 --rounds 4
+
+# Copies by `treecast cp` and by other programs, in turn in labs (docs/cp.md): make bench-cp BENCH_CP_CASES='64MB/16/*', or
+# BENCH_CP_OPTIONS=--quick for some minutes. It installs nothing, and names the packages of programs that are missing.
+BENCH_CP_CASES ?= *
+BENCH_CP_OPTIONS ?=
+bench-cp:
+	cargo build --release --package treecast-cli
+	crates/copy/benches/compare target/release/treecast --cases $(foreach case,$(BENCH_CP_CASES),'$(case)') \
+		--json out/bench-cp.json --csv out/bench-cp.csv $(BENCH_CP_OPTIONS)
 
 # Applications of Debian with the shim and without it, in turn, on four hosts of a lab with two ranks each (docs/mpi.md). As root; it takes
 # a quarter of an hour.
