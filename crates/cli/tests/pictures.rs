@@ -77,7 +77,7 @@ fn the_figures_of_smpib_are_what_their_command_writes() {
 
 #[test]
 fn the_figures_of_sci_are_what_their_command_writes() {
-    check_figures("sci", &["fig3a", "fig3b", "fig4a", "fig4b", "fig5a", "fig5b"]);
+    check_figures("sci", &["fig3a", "fig3b", "fig4a", "fig4b", "fig5a", "fig5b", "fig5b-myrinet"]);
 }
 
 #[test]

@@ -6,8 +6,13 @@ use toml::Table;
 static PAPERS: Dir = include_dir!("$CARGO_MANIFEST_DIR/../../papers");
 
 /// Where a number comes from: what its comment begins with, and whether it counts as guessed.
-const SOURCES: [(&str, bool); 4] =
-    [("published", false), ("measured elsewhere", true), ("calibrated", true), ("guess", true)];
+const SOURCES: [(&str, bool); 5] = [
+    ("published", false),
+    ("measured elsewhere", true),
+    ("source", true),
+    ("calibrated", true),
+    ("guess", true),
+];
 
 /// The comment behind the value of a key, else the one above it.
 fn comment<'a>(text: &'a str, key: &str) -> Option<&'a str> {

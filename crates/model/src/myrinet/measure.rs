@@ -175,7 +175,7 @@ impl Simulation<'_> {
             measured.push(("manager_utilization", share(manager.busy)));
             measured.push(("manager_nic_utilization", share(nic(&nodes[manager.node]))));
         }
-        measured.push(("link_concentration_run", self.transits.concentration()));
+        measured.push(("link_concentration_run", self.transits.concentration() / broadcasts));
         measured.push(("link_concurrency_run", f64::from(self.transits.concurrency())));
         measured
     }

@@ -121,7 +121,7 @@ pub fn run(parameters: &Parameters, task: &Task) -> Result<Outcome, ModelError> 
     let completed = simulation.events.now();
     let is_path = scheme.name() == "serial" && task.group.size() > 2;
     let user = simulation.root_user(is_path);
-    measured.extend(Simulation::user_measures(user, completed));
+    measured.extend(simulation.user_measures(user, completed));
     measured.extend(lambda.map(|lambda| ("lambda", lambda)));
     Ok(Outcome { status, latency: simulation.completed, measured, deadlock })
 }

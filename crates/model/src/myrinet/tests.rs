@@ -5,6 +5,7 @@ use treecast_terms::Keyed;
 
 use super::*;
 
+mod copies;
 mod rows;
 
 /// A task on a star of hosts, the first the root, all others destinations; parameters as `key=value,...` over the defaults.
@@ -501,35 +502,6 @@ fn absurd_times_end_a_run_and_break_nothing() {
         let outcome = case.run(Offload::Nic, 1);
         assert_eq!((outcome.status, outcome.latency), (Status::Incomplete, None), "{slow}");
     }
-}
-
-#[test]
-fn each_copy_pays_for_changed_firmware() {
-    let separate = |firmware: &str, hosts| {
-        let settings = format!("operation=broadcast,nic_firmware_us={firmware}");
-        Case::new(hosts, "separate", &settings).run(Offload::Assisted, 2).latency.unwrap().us()
-    };
-    for destinations in [1, 3, 7] {
-        let more = separate("8", destinations + 1) - separate("0", destinations + 1);
-        let each = more / f64::from(destinations);
-        // Acknowledgments of earlier copies share the NIC.
-        assert!((7.5..8.5).contains(&each), "{destinations} {each}");
-    }
-}
-
-#[test]
-fn messages_on_a_star_visit_the_link_of_their_sender_and_that_of_their_receiver() {
-    let measured = |scheme, name| {
-        let outcome = Case::new(8, scheme, "operation=broadcast").run(Offload::Host, 8192);
-        outcome.measured.iter().find(|(known, _)| *known == name).unwrap().1
-    };
-    assert!((measured("separate", "link_concentration_run") - 14.0 / 8.0).abs() < 1e-9);
-    assert!((measured("serial", "link_concentration_run") - 1.0).abs() < 1e-9);
-    assert!((measured("serial", "link_concurrency_run") - 1.0).abs() < 1e-9);
-    assert!(measured("binomial", "link_concurrency_run") > 1.0);
-    // The root of a chain polls until the end has answered.
-    assert!((measured("serial", "root_user_share") - 1.0).abs() < 1e-9);
-    assert!(measured("serial", "root_user_us") > measured("binary", "root_user_us"));
 }
 
 #[test]

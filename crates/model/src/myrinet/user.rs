@@ -28,10 +28,11 @@ impl Simulation<'_> {
         if is_path { self.answered.is_some() } else { root.send_tokens_used == 0 && root.unposted.is_empty() }
     }
 
-    /// The measures of the root's time at user level, with the time of the operation.
-    pub fn user_measures(user: Picoseconds, completed: Picoseconds) -> [(&'static str, f64); 2] {
+    /// The measures of the root's time at user level, with the time of the operation: means over
+    /// broadcasts in a row.
+    pub fn user_measures(&self, user: Picoseconds, completed: Picoseconds) -> [(&'static str, f64); 2] {
         let period = user.max(completed);
         let share = if period.0 == 0 { 0.0 } else { user.0 as f64 / period.0 as f64 };
-        [("root_user_us", user.us()), ("root_user_share", share)]
+        [("root_user_us", user.us() / f64::from(self.parameters.broadcasts)), ("root_user_share", share)]
     }
 }

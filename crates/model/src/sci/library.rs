@@ -22,6 +22,9 @@ pub(super) enum Protocol {
     Direct,
     /// Library: envelope, message and flag in a slot that the receiver polls.
     Short,
+    /// Library: the message in a buffer of the receiver, then a notice in a slot. The receiver copies
+    /// the message out of the buffer.
+    Eager,
     /// Library: a request in a slot, a clear in a slot of the sender, then blocks, each with a
     /// notice in a slot. The receiver copies each block out of the library's buffer.
     Long,
@@ -33,7 +36,13 @@ impl Protocol {
     /// The protocol of the library for a message.
     pub fn of_library(message: Bytes, parameters: &Parameters) -> Self {
         let slot = parameters.envelope + message + parameters.flag;
-        if slot <= parameters.slot { Self::Short } else { Self::Long }
+        if slot <= parameters.slot {
+            Self::Short
+        } else if message <= parameters.eager {
+            Self::Eager
+        } else {
+            Self::Long
+        }
     }
 }
 
@@ -75,6 +84,11 @@ impl Part {
                 Some(joined(send + library_send, envelope + Bytes(1), flag))
             }
             (Protocol::Short, 0) => Some(joined(send + library_send, envelope + message, flag)),
+            (Protocol::Eager, 0) => Some(Self {
+                is_joined: false,
+                check: parameters.check,
+                ..joined(send + library_send, message, envelope + flag)
+            }),
             (Protocol::Long, 0) => Some(joined(send + library_send, envelope, flag)),
             (Protocol::Long, _) => {
                 let left = Bytes(message.0.saturating_sub(u64::from(index - 1) * block.0));

@@ -87,7 +87,7 @@ impl<'a> Simulation<'a> {
                 let work = if in_slot { parameters.library_receive } else { Picoseconds::ZERO };
                 self.known = Some(now + work);
             }
-            Protocol::Short => {
+            Protocol::Short | Protocol::Eager => {
                 let copy = self.length.time_at(parameters.copy_mb_per_s);
                 self.events.schedule_after(parameters.library_receive + copy, Event::Seen(to));
             }

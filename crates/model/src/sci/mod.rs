@@ -20,9 +20,10 @@
 //!   or without a response, as long as not too many transactions are outstanding; a stalled CPU
 //!   counts as busy;
 //! - a message that a relay receives or sends goes through a message library, which is modelled after the
-//!   sources of SCI-MPICH: a short one in a slot that its receiver polls, a long one after a handshake
-//!   and in blocks that its receiver copies out of the library's buffer. Slots and buffers never run
-//!   out, because one multicast is in flight;
+//!   sources of SCI-MPICH: a short one in a slot that its receiver polls, one up to
+//!   [`Parameters::eager`] at once into a buffer of the library, a longer one after a handshake and in
+//!   blocks; the receiver copies it out of the buffer. Slots and buffers never run out, because one
+//!   multicast is in flight;
 //! - the root's call is complete when its transactions have responses; on a path, when a notice from
 //!   its end has arrived;
 //! - worms are hypothetical hardware: a request with an address for each receiver, which adapters

@@ -51,8 +51,10 @@ pub struct Parameters {
     pub library_receive: Picoseconds,
     /// Description of a message in a slot.
     pub envelope: Bytes,
-    /// The longest slot: a message that does not fit with envelope and flag is long.
+    /// The longest slot: it holds a short message with envelope and flag.
     pub slot: Bytes,
+    /// The longest message that is written into a buffer of its receiver without a handshake.
+    pub eager: Bytes,
     /// The block of a long message that is announced to the receiver at once.
     pub block: Bytes,
     /// CPU time to check that a block has arrived.
@@ -85,6 +87,7 @@ impl Default for Parameters {
             library_receive: Picoseconds(2_000_000),
             envelope: Bytes(24),
             slot: Bytes(512),
+            eager: Bytes(131_072),
             block: Bytes(131_072),
             check: Picoseconds(1_500_000),
             copy_mb_per_s: 500,
@@ -92,7 +95,7 @@ impl Default for Parameters {
     }
 }
 
-const KEYS: [Key<Parameters>; 24] = [
+const KEYS: [Key<Parameters>; 25] = [
     positive_rate_key!("link_mb_per_s", link_mb_per_s, "what a ringlet's links carry"),
     span_key!("hop_us", hop, "from a packet's head on a link to the next node's output"),
     span_key!("corner_us", corner, "from one ringlet to the other, in the node at the corner"),
@@ -116,6 +119,7 @@ const KEYS: [Key<Parameters>; 24] = [
     span_key!("library_receive_us", library_receive, "CPU time of the library to receive a message"),
     bytes_key!("envelope_bytes", envelope, 0, "description of a message in a slot"),
     bytes_key!("slot_bytes", slot, 1, "the longest slot, with envelope and flag"),
+    bytes_key!("eager_bytes", eager, 0, "the longest message that is written without a handshake"),
     bytes_key!("block_bytes", block, 64, "the block of a long message that is announced at once"),
     span_key!("check_us", check, "CPU time to check that a block has arrived"),
     rate_key!("copy_mb_per_s", copy_mb_per_s, "the receiver's copies out of slots and blocks"),

@@ -146,7 +146,12 @@ fn a_relay_receives_a_short_message_in_a_slot_and_sends_it_in_another() {
 #[test]
 fn a_long_message_of_the_library_takes_a_handshake_and_its_blocks() {
     let parameters = |block, library| {
-        with(&[("library", library), ("outstanding_transactions", "64"), ("block_bytes", block)])
+        with(&[
+            ("library", library),
+            ("outstanding_transactions", "64"),
+            ("block_bytes", block),
+            ("eager_bytes", "0"),
+        ])
     };
     let time = |parameters: &Parameters| {
         try_run("torus:k=4,n=2,uni", [1], "separate", 4096, parameters).unwrap().latency.unwrap()
@@ -166,6 +171,10 @@ fn a_long_message_of_the_library_takes_a_handshake_and_its_blocks() {
     let halves = time(&parameters("2048", "all"));
     assert!(halves < time(&whole), "{halves}");
     assert!(halves + copy > time(&whole));
+    // An eager message needs no handshake, and its receiver works once, not for the request.
+    let eager = Parameters { eager: Bytes(4096), ..whole.clone() };
+    let saved = time(&whole).us() - time(&eager).us();
+    assert!((saved - (slot + clear).us()).abs() < 0.05, "{saved} {slot} {clear}");
 }
 
 #[test]

@@ -104,3 +104,19 @@ fn several_roots_and_the_first_broadcast_are_not_repeated() {
         "first_broadcast=yes is a single broadcast: set broadcasts=1"
     );
 }
+
+#[test]
+fn the_roots_measures_are_means_over_broadcasts_in_a_row() {
+    let measured = |scheme, broadcasts: u32, name| {
+        let settings = format!("operation=broadcast,broadcasts={broadcasts}");
+        Case::new(8, scheme, &settings).measured(Offload::Host, 2048, name)
+    };
+    for scheme in ["separate", "binary"] {
+        let concentration = |broadcasts| measured(scheme, broadcasts, "link_concentration_run");
+        assert!((concentration(10) - concentration(1)).abs() < 1e-9, "{scheme}");
+        let user = |broadcasts| measured(scheme, broadcasts, "root_user_us");
+        assert!((0.3..1.1).contains(&(user(10) / user(1))), "{scheme} {} {}", user(10), user(1));
+    }
+    // A root that goes on at once has no pause.
+    assert!(measured("binary", 10, "root_user_share") > measured("binary", 1, "root_user_share"));
+}
