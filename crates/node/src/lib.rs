@@ -39,6 +39,7 @@ pub mod models {
 }
 
 pub use api::addresses::{Member, PORT, find_here, parse_members, read_members, resolve};
+pub use api::all_reduce::Number;
 pub use api::error::{Lost, NodeError, Unanswered};
 pub use api::files::{FILE_BYTES_MAX, NETWORK_VARIABLE, read_fabric, read_file, read_network, read_plan};
 pub use api::group::Group;
@@ -56,7 +57,7 @@ pub use rendezvous::{JoinOptions, JoinStatus, JoinedMember, Listener};
 pub use treecast_ebpf::{FastPathCounters, HookTrouble, KernelCounters};
 pub use treecast_plan::{Plan, Scheme, TreeScheme};
 pub use treecast_proto::{
-    AbortReason, Authentication, Ending, Eviction, GroupCounters, GroupId, Integrity, MemberLoss,
-    Nanoseconds, Offload, StrayCounters, Transport,
+    AbortReason, Authentication, Element, Ending, Eviction, GroupCounters, GroupId, Integrity, MemberLoss,
+    Nanoseconds, Offload, Operation, StrayCounters, Transport, Values,
 };
 pub use treecast_terms::Keyed;

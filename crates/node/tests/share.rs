@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use treecast_node::{
     Ending, Group, GroupId, GroupSettings, JoinOptions, Listener, MemberLoss, Nanoseconds, Node, NodeError,
-    NodeSettings,
+    NodeSettings, Operation,
 };
 
 const TIMEOUT: Option<Duration> = Some(Duration::from_secs(20));
@@ -420,5 +420,30 @@ fn groups_that_begin_at_the_same_time_on_one_host_are_one() {
                 });
             }
         });
+    }
+}
+
+#[test]
+fn processes_that_share_nodes_take_part_in_all_reduces_each() {
+    for (name, members) in [("reduce", &[3, 2][..]), ("reduce alone", &[4][..])] {
+        let (nodes, addresses) = hosts(name, members);
+        let count = addresses.len() as u64;
+        let settings = GroupSettings { root: 1, ..GroupSettings::new(addresses) };
+        let groups = groups(&nodes, &settings);
+        thread::scope(|scope| {
+            for (member, group) in groups.iter().enumerate() {
+                scope.spawn(move || {
+                    for round in 0..30 {
+                        if member == round % 3 {
+                            thread::sleep(Duration::from_millis(2));
+                        }
+                        let mut sum = [1_u64 << (8 * member)];
+                        group.all_reduce(&mut sum, Operation::Sum, TIMEOUT).unwrap();
+                        assert_eq!(sum, [0x0101_0101_0101_0101 & ((1 << (8 * count)) - 1)]);
+                    }
+                });
+            }
+        });
+        assert_eq!(groups[1].close(TIMEOUT).unwrap(), []);
     }
 }

@@ -88,4 +88,22 @@ pub enum Refused {
         /// The number behind the last valid one.
         end: Sequence,
     },
+    /// A contribution to an all-reduce whose result is there already, or of invalid values.
+    #[error(
+        "the contribution to the all-reduce before packet {packet} is invalid, or later than packet {next}, which this node has"
+    )]
+    Contribution {
+        /// The packet that the result was to be.
+        packet: Sequence,
+        /// The first packet that this node has not.
+        next: Sequence,
+    },
+    /// A process that the node does not have.
+    #[error("there is no process {place} among {count}")]
+    Process {
+        /// Its place.
+        place: u32,
+        /// The number of processes.
+        count: u32,
+    },
 }

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use thiserror::Error;
-use treecast_wire::{AbortReason, Eviction, GroupId, MemberId, Offload, Sequence, Transport};
+use treecast_wire::{AbortReason, Contribution, Eviction, GroupId, MemberId, Offload, Sequence, Transport};
 
 use crate::Nanoseconds;
 
@@ -53,6 +53,14 @@ pub enum Event {
         reader: Option<u32>,
         /// Why it was lost.
         loss: MemberLoss,
+    },
+    /// At the root: all members have contributed to an all-reduce. The root's next message is to be this result
+    /// ([`Contribution::write`]).
+    Reduced {
+        /// The group.
+        group: GroupId,
+        /// The result.
+        result: Contribution,
     },
     /// The answer to [`crate::Input::Attach`].
     Attached {

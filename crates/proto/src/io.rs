@@ -4,12 +4,12 @@ use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 
 use treecast_wire::{
-    AbortReason, Challenge, Data, Distribution, GroupId, HEADER_BYTES, MemberId, PayloadChecksum, Readers,
-    Sequence,
+    AbortReason, Challenge, Contribution, Data, Distribution, GroupId, HEADER_BYTES, MemberId,
+    PayloadChecksum, Readers, Sequence,
 };
 use zerocopy::FromZeros;
 
-use crate::{CreateGroup, Event, GroupKey, Nanoseconds, StreamChange};
+use crate::{CreateGroup, Event, GroupKey, Nanoseconds, Process, StreamChange};
 
 /// Something that happens to a node, or that its user requests.
 #[derive(Debug, Clone)]
@@ -83,6 +83,15 @@ pub enum Input<'a> {
         /// The packet, which the readers of this node still need.
         packet: Sequence,
     },
+    /// A process of this node contributes to an all-reduce. When all members have, the root gets [`Event::Reduced`].
+    Contribute {
+        /// The group.
+        group: GroupId,
+        /// The process.
+        process: Process,
+        /// Its values; the packet is the first one that the process has not received, or the root has not queued.
+        contribution: Contribution,
+    },
     /// At the root: the application waits until all members have what is queued.
     Flush {
         /// The group.
@@ -149,6 +158,7 @@ impl Input<'_> {
             | Self::Readers { group, .. }
             | Self::Forward { group, .. }
             | Self::Repair { group, .. }
+            | Self::Contribute { group, .. }
             | Self::Flush { group }
             | Self::Stream { group, .. }
             | Self::Close { group }

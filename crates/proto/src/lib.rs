@@ -34,6 +34,7 @@ pub use counters::{GroupCounters, StrayCounters};
 pub use error::Refused;
 pub use event::{Ending, Event, MemberLoss};
 pub use flow::StreamChange;
+pub use group::Process;
 pub use hand_off::{HandOff, HandOffChild, HandOffMulticast, HandOffPacket, MulticastSource};
 pub use io::{Carrier, Input, Output, Piece, Store, Transmit, TransmitPayload};
 pub use protocol::{Protocol, Stray, StrayKind};
@@ -48,6 +49,7 @@ pub use turns::{OwnerId, TURN_MAX};
 
 pub use treecast_terms::Nanoseconds;
 pub use treecast_wire::{
-    AbortReason, Authentication, Challenge, Eviction, GroupId, Integrity, MemberId, Offload, PayloadChecksum,
-    ReaderSet, Readers, RootLoss, Sequence, SessionId, Transport,
+    AbortReason, Authentication, Challenge, Contribution, Element, Eviction, GroupId, Integrity, MemberId,
+    Offload, Operation, PayloadChecksum, ReaderSet, Readers, RootLoss, Sequence, SessionId, Transport,
+    Values,
 };

@@ -18,7 +18,8 @@ pub struct StateSize {
 
 impl StateSize {
     /// The memory of the state in bytes, at most: it does not depend on what happens in the group. Beside it there are short-lived
-    /// messages: hellos that wait for an answer, and parts of a table that is incomplete (docs/protocol.md has their bounds).
+    /// messages: hellos that wait for an answer, parts of a table that is incomplete, and contributions to an all-reduce (docs/protocol.md has
+    /// their bounds).
     pub const fn bytes(self) -> u64 {
         (ENTRY_BYTES + Group::heap_bytes(self)) as u64
     }

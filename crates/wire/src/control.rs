@@ -1,5 +1,5 @@
-//! Control messages: the tree, and who joins and leaves it. Each is between the root and one member. They are rare, and only user space
-//! reads them.
+//! Control messages: the tree, and who joins and leaves it, each between the root and one member; and contributions to all-reduces, from
+//! children to parents. Only user space reads them.
 
 use alloc::vec::Vec;
 use core::net::SocketAddr;
@@ -10,7 +10,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use crate::address::AddressLayout;
 use crate::readers::ReadersLayout;
 use crate::{
-    Authentication, Integrity, Malformed, MemberId, Offload, PAYLOAD_BYTES_MAX, Readers, Sequence, Transport,
+    Authentication, Contribution, Integrity, Malformed, MemberId, Offload, PAYLOAD_BYTES_MAX, Readers,
+    Sequence, Transport,
 };
 
 /// A control message. The epoch in its header is the epoch of the tree that it concerns.
@@ -35,6 +36,8 @@ pub enum Control {
     Evicted(Eviction),
     /// Parent to child: the root is dead, or has started another session.
     RootLost(RootLoss),
+    /// Child to parent: the contribution of its subtree to an all-reduce, in the tree of this epoch.
+    Contribution(Contribution),
 }
 
 /// Why a group no longer has a root.
@@ -200,6 +203,7 @@ mod operation {
     pub const EVICTED: u32 = 6;
     pub const STATE_LOST: u32 = 7;
     pub const ROOT_LOST: u32 = 8;
+    pub const CONTRIBUTION: u32 = 9;
 }
 
 impl Control {
@@ -227,6 +231,7 @@ impl Control {
             operation::ROOT_LOST => {
                 RootLoss::ALL.get(number()? as usize).map(|&loss| Self::RootLost(loss)).ok_or(malformed)
             }
+            operation::CONTRIBUTION => Contribution::read(payload).map(Self::Contribution).ok_or(malformed),
             _ => Err(malformed),
         }
     }
@@ -241,6 +246,7 @@ impl Control {
             Self::Suspect(member) | Self::StateLost(member) => member.0.to_be_bytes().to_vec(),
             Self::Evicted(why) => why.code().to_be_bytes().to_vec(),
             Self::RootLost(loss) => (*loss as u32).to_be_bytes().to_vec(),
+            Self::Contribution(contribution) => contribution.write(),
         }
     }
 
@@ -255,6 +261,7 @@ impl Control {
             Self::Leave => operation::LEAVE,
             Self::Evicted(_) => operation::EVICTED,
             Self::RootLost(_) => operation::ROOT_LOST,
+            Self::Contribution(_) => operation::CONTRIBUTION,
         }
     }
 }

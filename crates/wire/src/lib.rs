@@ -42,6 +42,7 @@ extern crate alloc;
 
 mod address;
 mod checksum;
+mod contribution;
 mod control;
 mod handshake;
 mod header;
@@ -53,6 +54,7 @@ mod readers;
 mod sequence;
 
 pub use checksum::PayloadChecksum;
+pub use contribution::{Contribution, Element, Operation, Values};
 pub use control::{AbortReason, Control, Eviction, Neighbour, Role, RootLoss, Table};
 pub use handshake::Handshake;
 pub use header::{

@@ -5,10 +5,11 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use proptest::prelude::*;
 use treecast_wire::{
-    Acknowledgment, Authentication, Body, Challenge, Control, ControlHeader, Data, Distribution, Eviction,
-    GroupId, HEADER_BYTES, Handshake, Header, Integrity, Keys, MESSAGE_BYTES_MAX, MacKey, Malformed,
-    MemberId, Missing, Neighbour, Nonce, Offload, PAYLOAD_BYTES_MAX, PayloadKey, ReaderSet, Readers, Role,
-    RootLoss, Sequence, SessionId, Table, Timestamp, Transport, View,
+    Acknowledgment, Authentication, Body, Challenge, Contribution, Control, ControlHeader, Data,
+    Distribution, Element, Eviction, GroupId, HEADER_BYTES, Handshake, Header, Integrity, Keys,
+    MESSAGE_BYTES_MAX, MacKey, Malformed, MemberId, Missing, Neighbour, Nonce, Offload, Operation,
+    PAYLOAD_BYTES_MAX, PayloadKey, ReaderSet, Readers, Role, RootLoss, Sequence, SessionId, Table, Timestamp,
+    Transport, Values, View,
 };
 
 const KEYS: Keys = Keys {
@@ -176,6 +177,19 @@ fn shared_readers() -> Readers {
     readers
 }
 
+fn contributions() -> impl Strategy<Value = Contribution> {
+    let operation = prop::sample::select(Operation::NAMES.map(|(_, operation)| operation).to_vec());
+    let element = prop::sample::select(Element::NAMES.map(|(_, element)| element).to_vec());
+    let values = (operation, element, prop::collection::vec(any::<u8>(), 0..=Values::BYTES_MAX))
+        .prop_filter_map("bits of integers only", |(operation, element, mut bytes)| {
+            bytes.truncate(bytes.len() / element.bytes() * element.bytes());
+            let values = Values { operation, element, bytes };
+            values.are_valid().then_some(values)
+        });
+    (any::<u32>(), proptest::option::of(values))
+        .prop_map(|(packet, values)| Contribution { packet: Sequence(packet), values })
+}
+
 fn controls() -> impl Strategy<Value = Control> {
     prop_oneof![
         tables().prop_map(Control::Table),
@@ -186,6 +200,7 @@ fn controls() -> impl Strategy<Value = Control> {
         Just(Control::Leave),
         prop::sample::select(Eviction::ALL.to_vec()).prop_map(Control::Evicted),
         prop::sample::select(vec![RootLoss::Silent, RootLoss::Restarted]).prop_map(Control::RootLost),
+        contributions().prop_map(Control::Contribution),
     ]
 }
 
@@ -276,7 +291,7 @@ proptest! {
     }
 
     #[test]
-    fn no_control_message_panics(operation in 0..10_u32, bytes in prop::collection::vec(any::<u8>(), 0..600)) {
+    fn no_control_message_panics(operation in 0..12_u32, bytes in prop::collection::vec(any::<u8>(), 0..600)) {
         if let Ok(control) = Control::read(operation, &bytes) {
             prop_assert_eq!((control.operation(), control.write()), (operation, bytes.clone()));
         }
@@ -309,6 +324,13 @@ fn dump(name: &str, bytes: &[u8]) -> String {
         format!("  {:3}  {}\n", line * 16, words.join(" "))
     });
     format!("{name}\n{}", lines.collect::<String>())
+}
+
+/// A contribution of two numbers to a maximum.
+fn maximum() -> Control {
+    let numbers = [1_u32, 2].into_iter().flat_map(u32::to_le_bytes).collect();
+    let values = Values { operation: Operation::Max, element: Element::U32, bytes: numbers };
+    Control::Contribution(Contribution { packet: Sequence(0x4142_4344), values: Some(values) })
 }
 
 /// The test vectors of docs/wire.md.
@@ -391,6 +413,7 @@ fn packets_of_each_type_match_the_test_vectors() {
         dump("control: suspect", &control(Control::Suspect(MemberId(4)))),
         dump("control: evicted", &control(Control::Evicted(Eviction::Refused))),
         dump("control: join", &control(Control::Join("192.0.2.3:7002".parse().unwrap()))),
+        dump("control: contribution of two numbers, 1 and 2, to a maximum", &control(maximum())),
         dump("handshake: invite", &handshake(Handshake::Invite(session), 0)),
         dump("handshake: hello", &handshake(Handshake::Hello, NONCE)),
         dump(

@@ -434,7 +434,19 @@ impl Host {
                     oracle.place(self.reader(group.0), session, member);
                 }
             }
-            Event::Ready { group } => oracle.ready(scenario, self.life, group.0)?,
+            Event::Ready { group } => {
+                oracle.ready(scenario, self.life, group.0)?;
+                if let Some(application) = self.groups.get_mut(&group.0) {
+                    application.reduction.is_ready = true;
+                }
+            }
+            Event::Reduced { group, ref result } => {
+                oracle.reduce(scenario, group.0, self.life, result)?;
+                if let Some(application) = self.groups.get_mut(&group.0) {
+                    application.reduction.result = Some(result.packet);
+                    application.reduction.is_result_new = true;
+                }
+            }
             Event::Joined { .. } | Event::Attached { .. } => {}
             Event::Stalled { group } => {
                 self.stalled.insert(group.0);

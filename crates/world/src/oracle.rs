@@ -7,6 +7,7 @@
 //! - A group ends at a member as closed only after the member has read all messages, and otherwise only for a reason that lies in the
 //!   past: a loss that the root has reported, a fault, or the root's restart.
 //! - A group that the root closes ends as closed at every member that is not lost.
+//! - The result of an all-reduce has the contribution of every process of every member that is not lost, and of no process twice.
 //! - A group is ready when all processes that share nodes have come or are lost. A process is lost only
 //!   if it is killed, or if its root has not learned of it within the join timeout. The root learns of
 //!   each process that is killed before the root closes the group.
@@ -15,6 +16,8 @@
 //! authentic forgery, but an end. All other groups of the world, and this one before, are checked.
 //!
 //! The protocol is correct if every world agrees with this, whatever its faults.
+
+mod reductions;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -44,6 +47,10 @@ pub struct Oracle {
     lost: BTreeSet<(u32, u32, MemberId)>,
     /// The hosts whose application does not join the group again.
     retired: BTreeSet<(u32, usize)>,
+    /// The processes of each host that have contributed to an all-reduce: by group, session and message.
+    contributed: BTreeMap<(u32, u32, u32), BTreeSet<(usize, u32)>>,
+    /// The results of all-reduces, by group, session and message.
+    results: BTreeMap<(u32, u32, u32), Vec<u8>>,
     /// The groups of which a node has received an authentic forgery.
     misled: BTreeSet<u32>,
     delivered_messages: u64,
@@ -107,6 +114,8 @@ impl Oracle {
             hosts: BTreeMap::new(),
             lost: BTreeSet::new(),
             retired: BTreeSet::new(),
+            contributed: BTreeMap::new(),
+            results: BTreeMap::new(),
             misled: BTreeSet::new(),
             delivered_messages: 0,
         }
@@ -126,7 +135,10 @@ impl Oracle {
 
     /// The content of a byte of a message.
     pub fn byte(&self, group: u32, session: u32, message: u32, offset: u64) -> u8 {
-        byte(self.seed, group, session, message, offset)
+        match self.results.get(&(group, session, message)) {
+            Some(result) => result.get(offset as usize).copied().unwrap_or_default(),
+            None => byte(self.seed, group, session, message, offset),
+        }
     }
 
     /// A node has received an authentic packet of a group that no member has sent.
@@ -195,8 +207,13 @@ impl Oracle {
                 piece.message, piece.message_length
             ));
         }
+        let result = self.results.get(&(group, session, piece.message));
         let is_same = |(place, &found): (usize, &u8)| {
-            found == byte(self.seed, group, session, piece.message, piece.offset + place as u64)
+            let place = piece.offset + place as u64;
+            match result {
+                Some(result) => result.get(place as usize) == Some(&found),
+                None => found == byte(self.seed, group, session, piece.message, place),
+            }
         };
         if bytes.len() as u64 != u64::from(piece.length) || !bytes.iter().enumerate().all(is_same) {
             return Err(format!("{name} reads other bytes of message {} at {}", piece.message, piece.offset));

@@ -3,8 +3,8 @@
 mod draw;
 
 use treecast_proto::{
-    Authentication, GroupId, GroupKey, MemberId, Nanoseconds, Offload, ReaderSet, Readers, Sequence,
-    SessionId, Transport,
+    Authentication, Contribution, Element, GroupId, GroupKey, MemberId, Nanoseconds, Offload, Operation,
+    ReaderSet, Readers, Sequence, SessionId, Transport, Values,
 };
 
 /// A cluster, its traffic and its faults.
@@ -33,6 +33,17 @@ pub fn session(life: u32) -> SessionId {
     SessionId(bytes)
 }
 
+/// What each process contributes to an all-reduce: 1 to the number of its host.
+pub fn contribution(packet: Sequence, host: usize) -> Contribution {
+    let numbers = (0..Scenario::HOSTS_MAX).map(|number| u32::from(number == host));
+    let bytes = numbers.flat_map(u32::to_le_bytes).collect();
+    let values = Values { operation: Operation::Sum, element: Element::U32, bytes };
+    Contribution { packet, values: Some(values) }
+}
+
+/// The length of the message with a result, in bytes.
+pub const RESULT_BYTES: usize = 8 + 4 * Scenario::HOSTS_MAX;
+
 /// A group and its traffic.
 #[derive(Debug, Clone)]
 pub struct GroupScenario {
@@ -50,6 +61,8 @@ pub struct GroupScenario {
     pub bytes_per_s_max: Option<u64>,
     /// The lengths of the messages, in bytes.
     pub messages: Vec<u64>,
+    /// Every message of this number and its multiples is the result of an all-reduce, 0 among them; 0: none.
+    pub reduced_every: u32,
     /// The maximum pause of the root between messages.
     pub pause_max: Nanoseconds,
     /// The maximum pause of a reader between reads, and the maximum number of packets per read.
@@ -203,6 +216,13 @@ impl Scenario {
         (count > 0).then_some(readers)
     }
 
+    /// The number of processes that share the node of an initial member; 0: none share it.
+    pub fn processes(&self, group: u32, host: usize) -> u32 {
+        let setting = &self.groups[group as usize];
+        let member = setting.hosts.iter().position(|&member| member == host);
+        member.map_or(0, |member| setting.processes[member])
+    }
+
     /// Whether there was this fault by that time.
     pub fn has_happened(&self, fault: Fault, by: Nanoseconds) -> bool {
         self.faults.iter().any(|&(at, other)| other == fault && at <= by)
@@ -251,12 +271,31 @@ impl Scenario {
 
     /// The lengths of the messages of a group in a session, in bytes.
     pub fn messages(&self, group: u32, session: u32) -> Vec<u64> {
-        let GroupScenario { messages, has_equal_sessions, .. } = &self.groups[group as usize];
+        let setting = &self.groups[group as usize];
+        let GroupScenario { messages, has_equal_sessions, .. } = setting;
+        let length = |(message, bytes): (u32, u64)| {
+            if setting.is_reduced(message) { RESULT_BYTES as u64 } else { bytes }
+        };
         if session == 0 || *has_equal_sessions {
-            messages.clone()
+            (0..).zip(messages.iter().copied()).map(length).collect()
         } else {
-            messages.iter().rev().map(|bytes| bytes / 2 + u64::from(session)).collect()
+            let lengths = messages.iter().rev().map(|bytes| bytes / 2 + u64::from(session));
+            (0..).zip(lengths).map(length).collect()
         }
+    }
+
+    /// The message that begins with a packet, if it is the result of an all-reduce.
+    pub fn reduced_at(&self, group: u32, session: u32, packet: Sequence) -> Option<u32> {
+        let setting = &self.groups[group as usize];
+        let mut first = setting.start;
+        let stride = u64::from(setting.payload_bytes_max);
+        for (message, bytes) in (0..).zip(self.messages(group, session)) {
+            if first == packet {
+                return setting.is_reduced(message).then_some(message);
+            }
+            first += bytes.div_ceil(stride).max(1) as u32;
+        }
+        None
     }
 
     /// Whether the host leaves the group.
@@ -266,6 +305,11 @@ impl Scenario {
 }
 
 impl GroupScenario {
+    /// Whether a message is the result of an all-reduce.
+    pub const fn is_reduced(&self, message: u32) -> bool {
+        self.reduced_every > 0 && message.is_multiple_of(self.reduced_every)
+    }
+
     /// The members whose nodes several processes share, and their number.
     pub fn shared_nodes(&self) -> Vec<(MemberId, u32)> {
         (0..).map(MemberId).zip(self.processes.iter().copied()).filter(|&(_, count)| count > 0).collect()

@@ -150,6 +150,9 @@ impl Trial {
             AnyBody::RootLost(restarted) => {
                 Control::RootLost(if restarted { RootLoss::Restarted } else { RootLoss::Silent })
             }
+            AnyBody::Contribution { packet, bytes } => {
+                Control::Contribution(contribution(self.number(packet), bytes))
+            }
             _ => Control::TableAck(None),
         }
     }

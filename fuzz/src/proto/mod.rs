@@ -8,9 +8,10 @@ use std::net::SocketAddr;
 
 use arbitrary::{Arbitrary, Unstructured};
 use treecast_proto::{
-    AbortReason, Authentication, Carrier, Challenge, CreateGroup, Event, GroupId, GroupKey, Input, Integrity,
-    MemberId, Nanoseconds, Offload, Output, PayloadChecksum, Piece, Protocol, ReaderSet, Readers, Sequence,
-    SessionId, Settings, Store, StreamChange, TransmitPayload, Transport,
+    AbortReason, Authentication, Carrier, Challenge, Contribution, CreateGroup, Element, Event, GroupId,
+    GroupKey, Input, Integrity, MemberId, Nanoseconds, Offload, Operation, Output, PayloadChecksum, Piece,
+    Process, Protocol, ReaderSet, Readers, Sequence, SessionId, Settings, Store, StreamChange,
+    TransmitPayload, Transport, Values,
 };
 use treecast_wire::{
     Acknowledgment, Body, Control, ControlHeader, Data, Distribution, Eviction, Handshake, Header, Keys,
@@ -365,8 +366,17 @@ impl Trial {
                 let member = MemberId(u32::from(what / 64));
                 self.request(node, Input::Evict { group: GROUP, member });
             }
+            13..18 => self.contribute(node, what),
             _ => {}
         }
+    }
+
+    /// A process of a node contributes to an all-reduce, perhaps to another one than the others.
+    fn contribute(&mut self, node: usize, what: u8) {
+        let next = self.nodes[node].readable(GROUP).map_or(self.start, |(_, next)| next);
+        let contribution = contribution(next + u32::from(what / 128), what);
+        let process = Process { place: u32::from(what / 64 % 2), count: 2 };
+        self.request(node, Input::Contribute { group: GROUP, process, contribution });
     }
 
     fn number(&self, number: Number) -> Sequence {
@@ -550,4 +560,11 @@ impl Trial {
             assert!(node.piece(GROUP, end + 1).is_none());
         }
     }
+}
+
+/// A contribution to an all-reduce; one in three has no values.
+fn contribution(packet: Sequence, what: u8) -> Contribution {
+    let bytes = vec![what; 4 * usize::from(what % 3)];
+    let values = Values { operation: Operation::Sum, element: Element::U32, bytes };
+    Contribution { packet, values: (what != 0).then_some(values) }
 }

@@ -172,4 +172,8 @@ pub(super) enum AnyBody {
     Invite(u8),
     Hello,
     Welcome(u8),
+    Contribution {
+        packet: Number,
+        bytes: u8,
+    },
 }

@@ -7,7 +7,7 @@ use thiserror::Error;
 use treecast_ebpf::EbpfError;
 use treecast_fabric::FabricError;
 use treecast_plan::PlanError;
-use treecast_proto::{Ending, GroupId, MemberLoss, Refused};
+use treecast_proto::{Element, Ending, GroupId, MemberLoss, Operation, Refused, Values};
 
 use crate::{JoinStatus, PortRange};
 
@@ -162,6 +162,24 @@ pub enum NodeError {
         /// The length of the buffer, in bytes.
         room_bytes: u64,
     },
+    /// Values that an all-reduce cannot combine.
+    #[error("{bytes} bytes of {} cannot be combined by {}: an all-reduce takes at most {} bytes of whole values, and combines bits of integers only", element_name(*.element), operation_name(*.operation), Values::BYTES_MAX)]
+    InvalidValues {
+        /// How they were to be combined.
+        operation: Operation,
+        /// Their type.
+        element: Element,
+        /// Their length in bytes.
+        bytes: usize,
+    },
+    /// Members have called [`all_reduce`](crate::Group::all_reduce) with different operations, types or numbers of values.
+    #[error("the members' operations, types or numbers of values differ in this all-reduce")]
+    DifferentValues,
+    /// A member that waits for the result of an all-reduce gets another message.
+    #[error(
+        "the root has sent a message where this member expects the result of an all-reduce: all members call after the same message"
+    )]
+    OtherMessage,
     /// Only the root sends, and only the other members receive.
     #[error("member {member} is{} the root of group {group}, and only {}", if *.is_root { "" } else { " not" }, if *.is_root { "other members receive" } else { "the root sends" })]
     WrongSide {
@@ -193,6 +211,14 @@ pub enum NodeError {
         /// The longest message in bytes.
         bytes_max: u64,
     },
+}
+
+fn element_name(element: Element) -> &'static str {
+    Element::NAMES.iter().find(|(_, named)| *named == element).map_or("", |(name, _)| name)
+}
+
+fn operation_name(operation: Operation) -> &'static str {
+    Operation::NAMES.iter().find(|(_, named)| *named == operation).map_or("", |(name, _)| name)
 }
 
 fn of_bytes(bytes: Option<u16>) -> String {

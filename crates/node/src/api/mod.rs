@@ -1,6 +1,7 @@
 //! What an application uses: nodes, groups, settings, errors.
 
 pub(crate) mod addresses;
+pub(crate) mod all_reduce;
 pub(crate) mod config;
 pub(crate) mod error;
 pub(crate) mod files;

@@ -24,7 +24,7 @@ pub struct Part {
 
 /// What happens to the parts of a message as they come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Taking {
+pub(super) enum Taking {
     /// They are copied, which takes microseconds: the thread stays the leader meanwhile, although it does not run the engine.
     Copies,
     /// The application has them, and may wait for anything.
@@ -132,6 +132,18 @@ impl Group {
     ) -> Result<Option<u64>, NodeError> {
         let mut role = self.role();
         let Role::Member(receiver) = &mut *role else { return Err(self.wrong_side(true)) };
+        self.receive_by(receiver, timeout, room, taking, &mut take)
+    }
+
+    /// The same, with the member's side of the ring.
+    pub(super) fn receive_by(
+        &self,
+        receiver: &mut Option<Receiver>,
+        timeout: Option<Duration>,
+        room: Room,
+        taking: Taking,
+        mut take: &mut impl FnMut(u64, &[u8]),
+    ) -> Result<Option<u64>, NodeError> {
         let mut timeout = timeout;
         let mut lead = Lead::default();
         while let Some(part) = self.receive_available(receiver, timeout, room, &mut take, &mut lead)? {

@@ -33,6 +33,11 @@ impl Group {
     pub fn send(&self, message: &[u8]) -> Result<(), NodeError> {
         let mut role = self.role();
         let Role::Root(sender) = &mut *role else { return Err(self.wrong_side(false)) };
+        self.send_by(sender, message)
+    }
+
+    /// As [`Group::send`], with the root's side of the ring.
+    pub(super) fn send_by(&self, sender: &mut Sender, message: &[u8]) -> Result<(), NodeError> {
         sender.socket.iter_mut().for_each(RootSocket::begin_call);
         let mut lead = Lead::default();
         let mut rest = message;

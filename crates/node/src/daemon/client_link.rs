@@ -145,9 +145,9 @@ impl ClientLink {
         if config.key() != self.key {
             return Err(format!("another process of this host has group {group} with another token"));
         }
-        let count = self.readers.as_ref().map_or(1, |shared| shared.readers.places().len());
+        let count = self.place_count();
         match place {
-            Some(place) if place.count as usize == count && place.number < place.count => Ok(()),
+            Some(place) if place.count == count && place.number < place.count => Ok(()),
             _ => Err(format!(
                 "another process of this host has group {group} with {count} members on this host, and this one with {}: give all the same list of members",
                 place.map_or(1, |place| place.count)
@@ -183,6 +183,11 @@ impl ClientLink {
     /// The user and process of the client that was first.
     pub fn name(&self) -> &str {
         &self.waker.name
+    }
+
+    /// The number of processes that have the group, or are to have it.
+    pub fn place_count(&self) -> u32 {
+        self.readers.as_ref().map_or(1, |shared| shared.readers.places().len() as u32)
     }
 
     /// The memory of the places, where several processes have the group.

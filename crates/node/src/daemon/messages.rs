@@ -13,7 +13,7 @@ use treecast_terms::{Keyed, MemberId};
 use crate::{GroupSettings, NodeError};
 
 /// The version of these messages. A daemon rejects clients with another version.
-pub const VERSION: u32 = 12;
+pub const VERSION: u32 = 13;
 
 /// The longest message, in bytes.
 pub const MESSAGE_BYTES_MAX: usize = 256 << 10;
@@ -70,6 +70,11 @@ pub enum ClientMessage {
         group: u32,
         upto: u32,
         child: Option<u32>,
+    },
+    /// The client contributes to an all-reduce: a [`treecast_proto::Contribution`] as on the wire.
+    Contribute {
+        group: u32,
+        contribution: Vec<u8>,
     },
     /// The client waits until all members have what it has sent.
     Flush {
@@ -178,6 +183,8 @@ pub struct GroupUpdate {
     pub placement: Option<PlacementMessage>,
     /// The losses since the last update.
     pub losses: Vec<HostLossMessage>,
+    /// At the root: the result of the last all-reduce, as on the wire.
+    pub reduced: Option<Vec<u8>>,
     pub ending: Option<EndingMessage>,
 }
 

@@ -526,6 +526,7 @@ impl Core {
         | Event::MemberLost { group, .. }
         | Event::Detached { group, .. }
         | Event::Stalled { group }
+        | Event::Reduced { group, .. }
         | Event::Ended { group, .. }) = *event
         else {
             return;
@@ -561,6 +562,7 @@ impl Core {
                 tracing::info!(%group, %member, process = reader, reason = %loss, "a member is lost");
                 entry.shared_group.add_loss(HostLoss { host: member, reader, loss });
             }
+            Event::Reduced { ref result, .. } => entry.shared_group.set_reduced(result.clone()),
             Event::Attached { .. } => {}
             Event::Detached { child, .. } => {
                 self.ended_streams.push(EndedStream::ToChild(group, child));

@@ -3,7 +3,9 @@
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
-use treecast_proto::{Ending, GroupId, MemberId, MemberLoss, Offload, OwnerId, Refused, Sequence};
+use treecast_proto::{
+    Contribution, Ending, GroupId, MemberId, MemberLoss, Offload, OwnerId, Refused, Sequence,
+};
 
 use super::progress::ProgressList;
 use super::ring::{RingReader, RingWriter};
@@ -96,6 +98,8 @@ pub(crate) struct HostLoss {
 pub(crate) struct GroupState {
     pub is_ready: bool,
     pub losses: Vec<HostLoss>,
+    /// At the root: the result of the last all-reduce.
+    pub reduced: Option<Contribution>,
     pub ending: Option<Ending>,
     pub refused: Option<Refused>,
     pub datagrams_too_long: bool,
@@ -206,6 +210,10 @@ impl SharedGroup {
 
     pub fn add_loss(&self, loss: HostLoss) {
         self.change(|state| state.losses.push(loss));
+    }
+
+    pub fn set_reduced(&self, result: Contribution) {
+        self.change(|state| state.reduced = Some(result));
     }
 
     pub fn end(&self, ending: Ending) {

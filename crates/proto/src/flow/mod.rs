@@ -403,7 +403,7 @@ pub(crate) struct Ack {
 }
 
 /// No RTO or keepalive interval is shorter, whatever the settings say: one of no length would have passed before anything happens.
-const TIMEOUT_MIN: Nanoseconds = Nanoseconds::from_us(4);
+pub(crate) const TIMEOUT_MIN: Nanoseconds = Nanoseconds::from_us(4);
 
 /// The timeouts of a flow.
 #[derive(Debug, Clone, Copy)]

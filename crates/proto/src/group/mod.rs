@@ -7,11 +7,13 @@ mod member_table;
 mod membership;
 mod queries;
 mod receive;
+mod reduction;
 
 use std::net::{IpAddr, SocketAddr};
 
 use treecast_wire::{
-    AbortReason, Body, Challenge, Eviction, GroupId, Header, MemberId, Readers, RootLoss, Sequence,
+    AbortReason, Body, Challenge, Contribution, Control, Eviction, GroupId, Header, MemberId, Nonce, Readers,
+    RootLoss, Sequence,
 };
 
 use crate::flow::{Flow, FlowConfig, StreamChange, Timeouts};
@@ -25,6 +27,9 @@ use farewell::Farewell;
 use header::HeaderTemplate;
 use member_table::{Loss, MemberTable, TableChange};
 use membership::Membership;
+use reduction::{Reduction, Subtree};
+
+pub use reduction::Process;
 
 /// A group at one node.
 #[derive(Debug, Clone)]
@@ -33,6 +38,7 @@ pub(crate) struct Group {
     /// Its packets, once it has a place in the tree.
     flow: Option<Flow>,
     role: Role,
+    reduction: Reduction,
     events: Vec<Event>,
     /// Counters of what arrives before there is a place.
     early_counters: GroupCounters,
@@ -95,7 +101,16 @@ impl Group {
 
     fn new(header: HeaderTemplate, flow: Option<Flow>, role: Role) -> Self {
         let early_counters = GroupCounters::default();
-        Self { header, flow, role, events: Vec::new(), early_counters, has_ended: false, farewell: None }
+        Self {
+            header,
+            flow,
+            role,
+            reduction: Reduction::default(),
+            events: Vec::new(),
+            early_counters,
+            has_ended: false,
+            farewell: None,
+        }
     }
 
     /// At the root: the next packet is in its slot.
@@ -133,6 +148,13 @@ impl Group {
     /// The payload of a packet that readers need is corrupt.
     pub fn repair(&mut self, now: Nanoseconds, packet: Sequence) -> Result<(), Refused> {
         self.flow.as_mut().ok_or(Refused::UnknownGroup(self.header.group))?.repair(now, packet)
+    }
+
+    /// A process of this node contributes to an all-reduce.
+    pub fn contribute(&mut self, process: Process, contribution: Contribution) -> Result<(), Refused> {
+        let flow = self.flow.as_ref().filter(|flow| !self.has_ended && !flow.is_closed());
+        let flow = flow.ok_or(Refused::UnknownGroup(self.header.group))?;
+        self.reduction.contribute(process, contribution, flow.next())
     }
 
     /// At the root: wants to know when all members have what is queued.
@@ -314,12 +336,30 @@ impl Group {
             }
         }
         let ending = match &mut self.role {
-            Role::Root(_) => self.handle_root_timeout(now),
+            Role::Root(_) => {
+                let ending = self.handle_root_timeout(now);
+                self.hand_over_result();
+                ending
+            }
             Role::Member(membership) => membership.handle_timeout(now, settings, self.flow.as_ref()),
         };
         if let Some(ending) = ending {
             self.end(now, ending);
         }
+    }
+
+    /// At the root: hands over the result of an all-reduce to which all members have contributed.
+    fn hand_over_result(&mut self) {
+        let (Role::Root(table), Some(flow), false) = (&self.role, &self.flow, self.has_ended) else { return };
+        let result = self.reduction.poll_result(|| Subtree {
+            epoch: self.header.epoch,
+            children: flow.children().collect(),
+            absent: table.lost_readers(),
+            gives_up_at: None,
+            next: flow.next(),
+        });
+        let group = self.header.group;
+        self.events.extend(result.map(|result| Event::Reduced { group, result }));
     }
 
     /// At the root: applies what has changed in the member table, and brings the group to its end.
@@ -364,6 +404,7 @@ impl Group {
         if let Some((epoch, children)) = tree {
             self.header.epoch = epoch;
             flow.set_children(now, epoch, &children);
+            self.reduction.set_children(flow.children());
         }
         if is_ready {
             self.events.push(Event::Ready { group });
@@ -393,7 +434,7 @@ impl Group {
     /// The next packet to be sent.
     pub fn poll_transmit(&mut self, now: Nanoseconds, settings: &Settings) -> Option<Transmit> {
         self.handle_timeout(now, settings);
-        let Self { header, flow, role, has_ended, farewell, .. } = self;
+        let Self { header, flow, role, reduction, has_ended, farewell, .. } = self;
         let transmit = match role {
             Role::Root(table) => table.poll_transmit(now, header),
             Role::Member(_) if *has_ended => return Farewell::poll_transmit(farewell, now, header),
@@ -402,7 +443,17 @@ impl Group {
                 let ack = parent
                     .zip(flow.as_mut())
                     .and_then(|(to, flow)| Some(header.ack(to, &flow.poll_ack(now)?)));
-                ack.or_else(|| membership.poll_transmit(now, header, flow.as_ref()))
+                ack.or_else(|| membership.poll_transmit(now, header, flow.as_ref())).or_else(|| {
+                    let (to, flow) = parent.zip(flow.as_ref())?;
+                    let contribution = reduction.poll(now, settings, || Subtree {
+                        epoch: header.epoch,
+                        children: flow.children().collect(),
+                        absent: membership.absent_readers(now, settings),
+                        gives_up_at: membership.gives_up_at(settings),
+                        next: flow.next(),
+                    })?;
+                    Some(header.control(now, to, Nonce(0), &Control::Contribution(contribution)))
+                })
             }
         };
         transmit.or_else(|| flow.as_mut().filter(|_| !*has_ended).and_then(|flow| header.next_of(now, flow)))
@@ -418,7 +469,11 @@ impl Group {
             return self.farewell.as_ref().map(|farewell| farewell.at);
         }
         let flow = self.flow.as_ref().filter(|_| !self.has_ended).and_then(Flow::timeout);
-        [own, flow].into_iter().flatten().min()
+        let contribution = match &self.role {
+            Role::Root(_) => None,
+            Role::Member(_) => self.reduction.timeout(),
+        };
+        [own, flow, contribution].into_iter().flatten().min()
     }
 }
 

@@ -3,13 +3,14 @@
 use std::net::SocketAddr;
 
 use treecast_wire::{
-    Acknowledgment, Authentication, Body, Control, ControlHeader, Data, Distribution, Eviction, Handshake,
-    Header, MemberId, Packet, RootLoss, Sequence, Timestamp,
+    Acknowledgment, Authentication, Body, Contribution, Control, ControlHeader, Data, Distribution, Eviction,
+    Handshake, Header, MemberId, Packet, RootLoss, Sequence, Timestamp,
 };
 
 use super::handshake::HandshakeStep;
 use super::member_table::{ControlSender, MemberTable};
 use super::membership::{NewPlace, TableStep};
+use super::reduction::FromChild;
 use super::{Group, Role, Way};
 use crate::flow::{Ack, DataSource, Flow, FlowConfig, ParentSeries, Received, Timeouts};
 use crate::{Ending, Event, GroupCounters, Nanoseconds, Settings, Start};
@@ -183,6 +184,7 @@ impl Group {
         control: Control,
     ) {
         let is_known = match (&mut self.role, control) {
+            (_, Control::Contribution(contribution)) => self.handle_contribution(sender, epoch, contribution),
             (Role::Member(membership), Control::RootLost(loss))
                 if membership.is_parent(sender.member, sender.from) =>
             {
@@ -216,6 +218,24 @@ impl Group {
         if !is_known {
             self.count_unknown_sender();
         }
+    }
+
+    /// Handles the contribution of a child; false if the sender is none.
+    fn handle_contribution(
+        &mut self,
+        sender: &ControlSender,
+        epoch: u32,
+        contribution: Contribution,
+    ) -> bool {
+        let &ControlSender { member: child, from, sent_at, .. } = sender;
+        let Some(flow) = self.flow.as_ref().filter(|flow| flow.is_child(child, from)) else { return false };
+        // One whose result is there already is sent again because that has not arrived yet.
+        let is_needed = !contribution.packet.is_before(flow.next());
+        let new = FromChild { child, epoch, sent_at, contribution };
+        if is_needed && !self.reduction.handle_child(new) {
+            self.counters_mut().stale += 1;
+        }
+        true
     }
 
     /// Handles the parent's report that the root is gone.
@@ -346,6 +366,7 @@ impl Group {
             flow.on_new_parent();
         }
         flow.set_children(now, epoch, &children);
+        self.reduction.set_children(flow.children());
     }
 }
 
@@ -356,7 +377,7 @@ const fn is_of_root(control: &Control) -> bool {
 
 /// Whether members send such a message to the root.
 const fn is_for_root(control: &Control) -> bool {
-    !is_of_root(control) && !matches!(control, Control::RootLost(_))
+    !is_of_root(control) && !matches!(control, Control::RootLost(_) | Control::Contribution(_))
 }
 
 /// Handles a control message at the root; false if the sender is not a member, or members never send such a message.
@@ -377,6 +398,10 @@ fn handle_control_at_root(
             true
         }
         Control::Leave => table.handle_leave(sender),
-        Control::Join(_) | Control::Table(_) | Control::Evicted(_) | Control::RootLost(_) => false,
+        Control::Join(_)
+        | Control::Table(_)
+        | Control::Evicted(_)
+        | Control::RootLost(_)
+        | Control::Contribution(_) => false,
     }
 }

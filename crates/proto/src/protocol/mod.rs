@@ -156,6 +156,9 @@ impl Protocol {
             }),
             Input::Forward { group, upto, child } => self.command(group, |group| group.forward(upto, child)),
             Input::Repair { group, packet } => self.command(group, |group| group.repair(now, packet)),
+            Input::Contribute { group, process, contribution } => {
+                self.command(group, |group| group.contribute(process, contribution))
+            }
             Input::Flush { group } => self.command(group, |group| group.flush(now)),
             Input::Attach { stream, from, challenge, bytes } => {
                 self.attach(now, stream, from, challenge, bytes);

@@ -2,8 +2,8 @@
 
 use treecast_proto::{Event, Offload, Sequence};
 use treecast_wire::{
-    Acknowledgment, Body, Control, ControlHeader, Data, Distribution, Handshake, Header, Neighbour, Readers,
-    Role, RootLoss, View,
+    Acknowledgment, Body, Contribution, Control, ControlHeader, Data, Distribution, Handshake, Header,
+    Neighbour, Readers, Role, RootLoss, View,
 };
 
 /// A datagram as text.
@@ -108,6 +108,7 @@ fn control(epoch: u32, control: &Control) -> String {
         Control::Evicted(why) => format!("evicted: {why:?}"),
         Control::RootLost(RootLoss::Silent) => "the root is silent".to_owned(),
         Control::RootLost(RootLoss::Restarted) => "the root has started again".to_owned(),
+        Control::Contribution(Contribution { packet, .. }) => format!("contribution to packet {packet}"),
     }
 }
 
@@ -139,6 +140,9 @@ pub fn event(event: &Event) -> String {
             format!("the stream of child {child} of group {group} is to be closed")
         }
         Event::Stalled { group } => format!("the stream to the parent in group {group} carries nothing"),
+        Event::Reduced { group, result } => {
+            format!("group {group} has the result for packet {}", result.packet)
+        }
         Event::Ended { group, ending } => format!("group {group} has ended: {ending}"),
     }
 }

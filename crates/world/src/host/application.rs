@@ -2,14 +2,14 @@
 
 use rand::RngExt;
 use treecast_proto::{
-    Ending, GroupId, Input, Integrity, MemberId, Nanoseconds, Offload, Piece, Sequence, Transport,
-    is_forward_due, is_wake_due,
+    Ending, GroupId, Input, Integrity, MemberId, Nanoseconds, Offload, Piece, Process, ReaderSet, Sequence,
+    Transport, is_forward_due, is_wake_due,
 };
 use treecast_wire::Keys;
 
 use super::Host;
 use crate::oracle::Oracle;
-use crate::scenario::{GroupScenario, Scenario, Waiting, group_key, session};
+use crate::scenario::{GroupScenario, Scenario, Waiting, contribution, group_key, session};
 
 /// The application of a group at a host.
 #[derive(Debug)]
@@ -41,6 +41,19 @@ pub(super) struct Application {
     pub rest_until: Nanoseconds,
     /// With offload `host` or `assisted`, all packets before this one have been forwarded.
     pub forwarded: Sequence,
+    pub reduction: Reduction,
+}
+
+/// The part of an application in all-reduces.
+#[derive(Debug, Default)]
+pub(super) struct Reduction {
+    /// At the root: all members are there.
+    pub is_ready: bool,
+    /// The packet of the result of the last one, and the processes that have contributed.
+    contributed: Option<(Sequence, ReaderSet)>,
+    /// At the root: the packet of the last result, and whether that is to wake the application.
+    pub result: Option<Sequence>,
+    pub is_result_new: bool,
 }
 
 /// How often a host joins the sessions of a group, at most.
@@ -66,6 +79,7 @@ impl Application {
             idle: Nanoseconds::ZERO,
             rest_until: Nanoseconds::ZERO,
             forwarded: setting.start,
+            reduction: Reduction::default(),
         }
     }
 
@@ -77,8 +91,68 @@ impl Application {
     }
 }
 
+/// All-reduces.
+impl Application {
+    /// The all-reduce in which it is to take part now: the next message is its result.
+    fn reduction_due(&self, scenario: &Scenario, group: u32) -> Option<(u32, Sequence)> {
+        let session = self.session.filter(|_| self.ended.is_none() && !self.has_left)?;
+        let is_here = !self.is_root
+            || (self.reduction.is_ready && self.offset == 0 && self.reduction.result != Some(self.queued));
+        let message = scenario.reduced_at(group, session, self.queued).filter(|_| is_here)?;
+        Some((message, self.queued))
+    }
+
+    /// Whether it has to take part in an all-reduce, and has not begun to.
+    fn owes_contribution(&self, scenario: &Scenario, group: u32) -> bool {
+        let due = self.reduction_due(scenario, group);
+        due.is_some_and(|(_, packet)| self.reduction.contributed.is_none_or(|(of, _)| of != packet))
+    }
+}
+
 /// The work of the applications.
 impl Host {
+    /// Lets the processes of this host that are there contribute to the all-reduce that is due.
+    pub fn contribute(
+        &mut self,
+        now: Nanoseconds,
+        group: u32,
+        scenario: &Scenario,
+        oracle: &mut Oracle,
+    ) -> Result<(), String> {
+        let Some(application) = self.groups.get_mut(&group) else { return Ok(()) };
+        let Some((message, packet)) = application.reduction_due(scenario, group) else { return Ok(()) };
+        let Some(session) = application.session else { return Ok(()) };
+        let mut contributed = match application.reduction.contributed {
+            Some((of, contributed)) if of == packet => contributed,
+            _ => ReaderSet::default(),
+        };
+        application.reduction.contributed = Some((packet, contributed));
+        let readers = scenario.readers(group, self.number, now);
+        let count = readers.map_or(1, |_| scenario.processes(group, self.number));
+        let absent = readers.map(|readers| readers.awaited.or(&readers.lost)).unwrap_or_default();
+        let mut places = ReaderSet::first(count).without(&absent);
+        if places.is_empty() {
+            // The node of the last process would leave the group. This one goes on, as a process of no consequence.
+            places.insert(0);
+        }
+        for place in places.without(&contributed).iter() {
+            // A late member may begin with the result of an all-reduce to which the others have contributed before.
+            if self.readable(GroupId(group)).is_none_or(|(_, next)| next != packet) {
+                return Ok(());
+            }
+            contributed.insert(place);
+            oracle.contribute(group, session, message, self.number, place);
+            let contribution = contribution(packet, self.number);
+            let process = Process { place, count };
+            let input = Input::Contribute { group: GroupId(group), process, contribution };
+            self.ask(self.time(now), input, &[])?;
+        }
+        if let Some(application) = self.groups.get_mut(&group) {
+            application.reduction.contributed = Some((packet, contributed));
+        }
+        Ok(())
+    }
+
     /// Runs the application; returns the pause before its next check, or `None` if it is done.
     pub fn work(
         &mut self,
@@ -94,10 +168,12 @@ impl Host {
             return Ok(self.join_again(now, group, scenario, oracle)?.then_some(pause));
         }
         let (is_root, queued) = (application.is_root, application.queued);
+        self.contribute(now, group, scenario, oracle)?;
         if is_root {
             self.write(now, group, scenario, oracle)?;
         } else if now >= self.reads_from {
             self.read(now, group, scenario, oracle)?;
+            self.contribute(now, group, scenario, oracle)?;
         }
         if setting.waiting == Waiting::Sleeps {
             return self.pause_or_sleep(now, group, setting);
@@ -137,7 +213,7 @@ impl Host {
 
     /// The sleeping applications that the node wakes, as an engine does: for free slots, the end of
     /// a message, much to read or to forward, and the end of the group.
-    pub fn wake_applications(&mut self) -> Vec<u32> {
+    pub fn wake_applications(&mut self, scenario: &Scenario) -> Vec<u32> {
         let Self { protocol, groups, kernel, .. } = self;
         let woken = groups.iter_mut().filter_map(|(&group, application)| {
             let id = GroupId(group);
@@ -157,7 +233,12 @@ impl Host {
                 let has_end = new.any(|packet| protocol.piece(id, packet).is_some_and(Piece::is_last));
                 (end, has_end || is_wake_due(offload, queued, end, slots))
             };
-            let is_woken = is_woken || is_due || application.ended.is_some();
+            let has_result = std::mem::take(&mut application.reduction.is_result_new);
+            let is_woken = is_woken
+                || is_due
+                || has_result
+                || application.ended.is_some()
+                || application.owes_contribution(scenario, group);
             application.asleep_at = (!is_woken).then_some(now);
             is_woken.then_some(group)
         });
@@ -189,6 +270,10 @@ impl Host {
                 return self.ask(time, Input::Close { group: id }, &[]);
             };
             let (message, offset) = (application.message, application.offset);
+            if setting.is_reduced(message) && application.reduction.result != Some(application.queued) {
+                self.contribute(now, group, scenario, oracle)?;
+                break;
+            }
             let length = (message_length - offset).min(u64::from(setting.payload_bytes_max));
             let bytes: Vec<u8> =
                 (offset..offset + length).map(|place| oracle.byte(group, life, message, place)).collect();

@@ -42,7 +42,21 @@ impl Scenario {
         scenario.shrink_paths();
         scenario.take_variants();
         scenario.take_processes();
+        scenario.take_reductions();
         scenario
+    }
+
+    /// In some worlds groups carry out all-reduces. A random stream of its own decides that, so that it changes nothing else.
+    fn take_reductions(&mut self) {
+        let mut random = Pcg64::seed_from_u64(self.seed ^ 0x7265_6475_6365_0000);
+        if random.random_bool(0.6) {
+            return;
+        }
+        for group in &mut self.groups {
+            if random.random_bool(0.8) {
+                group.reduced_every = random.random_range(1..=4);
+            }
+        }
     }
 
     /// In some worlds several processes share nodes. They come early or late, some are killed, and
@@ -224,6 +238,7 @@ impl GroupScenario {
                 .random_bool(0.2)
                 .then(|| random.random_range(slowest.max(100_000)..=100_000_000)),
             messages,
+            reduced_every: 0,
             pause_max: Nanoseconds::from_us(10_u64.pow(random.random_range(0..=4))),
             read_pause_max: Nanoseconds::from_us(10_u64.pow(random.random_range(0..=3))),
             read_packets_max: random.random_range(1..=slots),

@@ -391,7 +391,7 @@ impl World {
 
     fn wake_applications(&mut self, host: usize) {
         let life = self.hosts[host].life;
-        for group in self.hosts[host].wake_applications() {
+        for group in self.hosts[host].wake_applications(&self.scenario) {
             self.schedule(self.now, EventKind::Work { host, group, life });
         }
         for (at, alarm) in self.hosts[host].take_alarms() {
@@ -430,6 +430,7 @@ impl World {
             Fault::Come { host, group, .. } | Fault::Kill { host, group, .. } => {
                 if self.hosts[host].is_up() {
                     self.hosts[host].tell_readers(self.now, group, &self.scenario)?;
+                    self.hosts[host].contribute(self.now, group, &self.scenario, &mut self.oracle)?;
                     return self.drain(host);
                 }
             }

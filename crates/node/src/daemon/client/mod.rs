@@ -15,7 +15,7 @@ use rustix::net::{RecvFlags, Shutdown, recv, shutdown};
 use rustix::process::getuid;
 use rustix::time::Timespec;
 use treecast_ebpf::{HookTrouble, WakeNonce};
-use treecast_proto::{Ending, GroupId, Input, MemberId, Offload, Refused, StrayCounters};
+use treecast_proto::{Contribution, Ending, GroupId, Input, MemberId, Offload, Refused, StrayCounters};
 
 use super::discovery;
 use super::kernel_wakeups::KernelWakeups;
@@ -259,6 +259,9 @@ impl Client {
         if update.is_ready {
             shared_group.set_ready();
         }
+        if let Some(result) = update.reduced.as_deref().and_then(Contribution::read) {
+            shared_group.set_reduced(result);
+        }
         if update.datagrams_too_long {
             shared_group.set_datagrams_too_long();
         }
@@ -395,6 +398,9 @@ impl Backend for Client {
             Input::Leave { group } => ClientMessage::Leave { group: group.0 },
             Input::Evict { group, member } => ClientMessage::Evict { group: group.0, member: member.0 },
             Input::Abort { group, why } => ClientMessage::Abort { group: group.0, why: AbortMessage(why) },
+            Input::Contribute { group, contribution, .. } => {
+                ClientMessage::Contribute { group: group.0, contribution: contribution.write() }
+            }
             Input::Flush { group } => ClientMessage::Flush { group: group.0 },
             Input::Repair { group, packet } => ClientMessage::Repair { group: group.0, packet: packet.0 },
             Input::Forward { group, upto, child } => {

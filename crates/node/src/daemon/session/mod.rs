@@ -7,7 +7,9 @@ use std::net::UdpSocket;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use treecast_proto::{AbortReason, Ending, Eviction, GroupId, Input, MemberId, Sequence, SessionId};
+use treecast_proto::{
+    AbortReason, Contribution, Ending, Eviction, GroupId, Input, MemberId, Process, Sequence, SessionId,
+};
 
 use super::client_link::{ClientLink, ClientWaker, Others, Share};
 use super::messages::{
@@ -219,6 +221,10 @@ impl Session {
                 let child = child.map(MemberId);
                 self.request(user, Input::Forward { group: GroupId(group), upto: Sequence(upto), child });
             }
+            ClientMessage::Contribute { group, contribution } => {
+                let contribution = Contribution::read(&contribution).ok_or("invalid contribution")?;
+                self.contribute(user, GroupId(group), contribution);
+            }
             ClientMessage::Flush { group } => self.request(user, Input::Flush { group: GroupId(group) }),
             ClientMessage::Repair { group, packet } => {
                 self.request(user, Input::Repair { group: GroupId(group), packet: Sequence(packet) });
@@ -282,6 +288,15 @@ impl Session {
         }
     }
 
+    /// Passes a contribution to the engine, if its group is the client's.
+    fn contribute(&self, user: &User, group: GroupId, contribution: Contribution) {
+        let Some(entry) = self.groups.get(&group) else { return };
+        let link = entry.shared_group.client.as_ref();
+        let process = Process { place: entry.place, count: link.map_or(1, ClientLink::place_count) };
+        entry.mark_progress();
+        user.shared.engine.request(Input::Contribute { group, process, contribution });
+    }
+
     /// Answers a query about a group of this client; about another group as if it did not exist.
     fn answer(&self, user: &User, query: Query) -> Answer {
         if query.group().is_some_and(|group| !self.groups.contains_key(&group)) {
@@ -304,7 +319,7 @@ impl Session {
         let mut descriptors = Vec::new();
         // The close is read first: all packets of a closed group are in its memory then.
         let is_closed = entry.shared_group.is_closed();
-        let GroupState { is_ready, losses, ending, datagrams_too_long, failure, .. } =
+        let GroupState { is_ready, losses, reduced, ending, datagrams_too_long, failure, .. } =
             entry.shared_group.state().clone();
         // They are for the root, and not for the other processes of its host.
         let losses = if entry.is_root { losses } else { Vec::new() };
@@ -346,6 +361,7 @@ impl Session {
             failure,
             placement,
             losses: unsent,
+            reduced: reduced.filter(|_| entry.is_root).map(|result| result.write()),
             ending,
         };
         if ending.is_some() {

@@ -73,6 +73,12 @@ impl MemberTable {
         self.update_readers(self.root, readers);
     }
 
+    /// The processes of the root's own node that are lost, or have not come in time.
+    pub fn lost_readers(&self) -> ReaderSet {
+        let own = self.shared.nodes.iter().find(|node| node.member == self.root);
+        own.map_or_else(ReaderSet::default, |node| node.lost)
+    }
+
     /// A member's node says which processes are there.
     pub(super) fn handle_readers(&mut self, sender: &ControlSender, readers: &Readers) {
         self.update_readers(sender.member, readers);

@@ -6,8 +6,8 @@ mod timeouts;
 use std::net::SocketAddr;
 
 use treecast_wire::{
-    Acknowledgment, Control, Eviction, Handshake, MemberId, Neighbour, Nonce, Readers, RootLoss, SessionId,
-    Table, Timestamp,
+    Acknowledgment, Control, Eviction, Handshake, MemberId, Neighbour, Nonce, ReaderSet, Readers, RootLoss,
+    SessionId, Table, Timestamp,
 };
 
 use super::handshake::{HandshakeStep, MemberHandshake};
@@ -34,6 +34,7 @@ pub(super) struct Membership {
     /// Why the root is gone, as the parent reported.
     root_loss: Option<RootLoss>,
     has_place: bool,
+    placed_at: Option<Nanoseconds>,
     epoch: u32,
     /// The table of this epoch, with all its neighbours.
     table: Option<Table>,
@@ -96,6 +97,7 @@ impl Membership {
             root_timestamp: Timestamp(0),
             root_loss: None,
             has_place: false,
+            placed_at: None,
             epoch: 0,
             table: None,
             parent: None,
@@ -272,6 +274,18 @@ impl Membership {
     pub fn set_readers(&mut self, readers: Readers) {
         self.is_table_ack_due |= self.has_place && self.readers != Some(readers);
         self.readers = Some(readers);
+    }
+
+    /// The processes of this node that nobody waits for: those that are lost, and those that have not come although the root
+    /// waits for them no more.
+    pub fn absent_readers(&self, now: Nanoseconds, settings: &Settings) -> ReaderSet {
+        let Some(Readers { awaited, lost }) = self.readers else { return ReaderSet::default() };
+        if self.gives_up_at(settings).is_some_and(|at| at <= now) { lost.or(&awaited) } else { lost }
+    }
+
+    /// When processes are given up that have not come. The root has waited for them since before this member had its place.
+    pub fn gives_up_at(&self, settings: &Settings) -> Option<Nanoseconds> {
+        self.placed_at.map(|placed_at| placed_at + settings.join_timeout)
     }
 
     /// The root asks for a sign of life.

@@ -108,6 +108,7 @@ impl Membership {
         self.epoch = epoch;
         self.table = Some(table.clone());
         self.has_place = true;
+        self.placed_at.get_or_insert(now);
         self.is_table_ack_due = true;
         self.join_at = None;
         let multicast = self.multicast.map(|root| root.address);

@@ -1,0 +1,344 @@
+//! All-reduces: contributions of all members go up the tree, and are combined on the way.
+//!
+//! The result goes down as a message of the root's application, so that it has its place among the messages and is as reliable as they
+//! are. Its first packet identifies the all-reduce, and is the acknowledgment of all contributions to it: until a member has that packet,
+//! it sends its contribution again and again.
+//!
+//! A contribution counts in the tree of its epoch only. When the tree changes, every member contributes again in the new tree, so that
+//! each value is in the result once, whoever was the parent of whom before. A root that hands over a result has combined contributions of
+//! one epoch: those of exactly the members of that tree.
+
+mod arithmetic;
+
+use treecast_wire::{Contribution, MemberId, ReaderSet, Sequence, Timestamp, Values};
+
+use crate::flow::TIMEOUT_MIN;
+use crate::{Nanoseconds, Refused, Settings};
+
+/// The all-reduce at one node.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Reduction {
+    own: Option<Own>,
+    /// The last contribution of each child: at most one of each.
+    children: Vec<FromChild>,
+    /// The epoch in which the contribution was sent to the parent last.
+    sent_epoch: Option<u32>,
+    /// When it is sent again, or processes that have not come are given up; and the interval between two times at which it is sent.
+    again_at: Option<Nanoseconds>,
+    interval: Nanoseconds,
+    /// At the root: the last all-reduce whose result was handed over.
+    completed: Option<Sequence>,
+}
+
+/// The contribution of a child.
+#[derive(Debug, Clone)]
+pub(super) struct FromChild {
+    pub child: MemberId,
+    /// The epoch of the tree that it belongs to.
+    pub epoch: u32,
+    pub sent_at: Timestamp,
+    pub contribution: Contribution,
+}
+
+/// The contributions of the processes of this node.
+#[derive(Debug, Clone)]
+struct Own {
+    packet: Sequence,
+    processes: ReaderSet,
+    /// By their places.
+    values: Vec<(u32, Option<Values>)>,
+}
+
+/// A process of a node, among those that have the group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Process {
+    /// Its place, from 0.
+    pub place: u32,
+    /// The number of processes, at most [`ReaderSet::READERS_MAX`].
+    pub count: u32,
+}
+
+impl Process {
+    /// The only process of its node.
+    pub const ONLY: Self = Self { place: 0, count: 1 };
+}
+
+impl Reduction {
+    /// A process of this node contributes. `next` is the first packet that this node has not accepted or queued; a process at the root's
+    /// node may have read others that the root has not queued yet. A process that contributes again replaces its contribution.
+    ///
+    /// # Errors
+    /// [`Refused::Contribution`], [`Refused::Process`].
+    pub fn contribute(
+        &mut self,
+        process: Process,
+        contribution: Contribution,
+        next: Sequence,
+    ) -> Result<(), Refused> {
+        let Process { place, count } = process;
+        if place >= count || count > ReaderSet::READERS_MAX {
+            return Err(Refused::Process { place, count });
+        }
+        let Contribution { packet, values } = contribution;
+        let is_valid = values.as_ref().is_none_or(Values::are_valid);
+        if packet.is_before(next) || !is_valid {
+            return Err(Refused::Contribution { packet, next });
+        }
+        let own = match &mut self.own {
+            Some(own) if own.packet == packet => own,
+            own => own.insert(Own { packet, processes: ReaderSet::first(count), values: Vec::new() }),
+        };
+        match own.values.binary_search_by_key(&place, |&(place, _)| place) {
+            Ok(found) => own.values[found].1 = values,
+            Err(at) => own.values.insert(at, (place, values)),
+        }
+        self.sent_epoch = None;
+        Ok(())
+    }
+
+    /// A child contributes; false if it has sent this before another contribution that is here.
+    pub fn handle_child(&mut self, new: FromChild) -> bool {
+        match self.children.iter_mut().find(|known| known.child == new.child) {
+            Some(known) if new.sent_at <= known.sent_at => return false,
+            Some(known) => *known = new,
+            None => self.children.push(new),
+        }
+        true
+    }
+
+    /// The tree has changed: these are the children now.
+    pub fn set_children(&mut self, children: impl Iterator<Item = MemberId>) {
+        let children: Vec<MemberId> = children.collect();
+        self.children.retain(|known| children.contains(&known.child));
+        self.sent_epoch = None;
+    }
+
+    /// At another member: the contribution that is to be sent to the parent now.
+    pub fn poll(
+        &mut self,
+        now: Nanoseconds,
+        settings: &Settings,
+        subtree: impl FnOnce() -> Subtree,
+    ) -> Option<Contribution> {
+        self.own.as_ref()?;
+        let is_new = self.sent_epoch.is_none();
+        if !is_new && self.again_at.is_some_and(|again_at| now < again_at) {
+            return None;
+        }
+        let subtree = subtree();
+        self.forget_before(subtree.next);
+        let Some(combined) = self.combined(&subtree) else {
+            (self.sent_epoch, self.again_at) = (None, subtree.gives_up_at.filter(|&at| now < at));
+            return None;
+        };
+        self.interval = if is_new {
+            settings.min_rto
+        } else {
+            settings.keepalive.min(Nanoseconds(self.interval.0.saturating_mul(2)))
+        };
+        self.again_at = Some(now + self.interval.max(TIMEOUT_MIN));
+        self.sent_epoch = Some(subtree.epoch);
+        Some(combined)
+    }
+
+    /// At another member: when it is to be polled again.
+    pub fn timeout(&self) -> Option<Nanoseconds> {
+        self.own.as_ref().and(self.again_at)
+    }
+
+    /// At the root: the result, once all members have contributed. Each is returned once.
+    pub fn poll_result(&mut self, subtree: impl FnOnce() -> Subtree) -> Option<Contribution> {
+        let packet = self.own.as_ref()?.packet;
+        if self.completed == Some(packet) {
+            return None;
+        }
+        let combined = self.combined(&subtree())?;
+        self.completed = Some(packet);
+        self.forget();
+        Some(combined)
+    }
+
+    /// The result has come: its first packet is accepted.
+    fn forget_before(&mut self, next: Sequence) {
+        if self.own.as_ref().is_some_and(|own| own.packet.is_before(next)) {
+            self.forget();
+        }
+    }
+
+    /// The all-reduce is over. Who has sent what when stays known, and the values do not; children may have contributed to the next one.
+    fn forget(&mut self) {
+        let Some(Own { packet, .. }) = self.own.take() else { return };
+        for known in &mut self.children {
+            if !packet.is_before(known.contribution.packet) {
+                known.contribution.values = None;
+            }
+        }
+    }
+
+    /// The values of this node's processes in the order of their places, and then those of the children in the order of the table; none
+    /// before all are there.
+    fn combined(&self, subtree: &Subtree) -> Option<Contribution> {
+        let Own { packet, processes, values } = self.own.as_ref()?;
+        let awaited = processes.without(&subtree.absent);
+        let is_there = |place| values.iter().any(|&(there, _)| there == place);
+        if !awaited.iter().all(is_there) {
+            return None;
+        }
+        let of_child = |child: &MemberId| {
+            let FromChild { epoch, contribution, .. } =
+                self.children.iter().find(|known| known.child == *child)?;
+            (*epoch == subtree.epoch && contribution.packet == *packet).then_some(&contribution.values)
+        };
+        let of_children: Vec<_> = subtree.children.iter().map(of_child).collect::<Option<_>>()?;
+        let all = values.iter().map(|(_, values)| values).chain(of_children).cloned();
+        let values = all.reduce(|one, other| arithmetic::combine(one?, &other?)).flatten();
+        Some(Contribution { packet: *packet, values })
+    }
+}
+
+/// What the combined contribution of a subtree depends on, besides the contributions.
+#[derive(Debug)]
+pub(super) struct Subtree {
+    pub epoch: u32,
+    pub children: Vec<MemberId>,
+    /// The processes of this node that are not waited for.
+    pub absent: ReaderSet,
+    /// When processes are given up that have not come.
+    pub gives_up_at: Option<Nanoseconds>,
+    /// The first packet that this node has not accepted or queued.
+    pub next: Sequence,
+}
+
+#[cfg(test)]
+mod tests {
+    use treecast_wire::{Element, Operation};
+
+    use super::*;
+
+    fn values(operation: Operation, values: &[u64]) -> Values {
+        let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        Values { operation, element: Element::U64, bytes }
+    }
+
+    fn sum_of(value: u64, packet: u32) -> Contribution {
+        Contribution { packet: Sequence(packet), values: Some(values(Operation::Sum, &[value])) }
+    }
+
+    fn from_child(child: u32, epoch: u32, sent_at: u64, contribution: Contribution) -> FromChild {
+        FromChild { child: MemberId(child), epoch, sent_at: Timestamp(sent_at), contribution }
+    }
+
+    fn subtree(epoch: u32, children: &[u32], next: u32) -> Subtree {
+        let children = children.iter().copied().map(MemberId).collect();
+        Subtree { epoch, children, absent: ReaderSet::default(), gives_up_at: None, next: Sequence(next) }
+    }
+
+    fn poll(reduction: &mut Reduction, now_us: u64, subtree: Subtree) -> Option<Contribution> {
+        reduction.poll(Nanoseconds::from_us(now_us), &Settings::default(), || subtree)
+    }
+
+    #[test]
+    fn a_contribution_is_sent_once_all_below_have_contributed_and_again_until_the_result_is_there() {
+        let mut reduction = Reduction::default();
+        reduction.contribute(Process::ONLY, sum_of(1, 7), Sequence(7)).unwrap();
+        assert_eq!(poll(&mut reduction, 0, subtree(1, &[4, 5], 7)), None);
+        assert!(reduction.handle_child(from_child(4, 1, 10, sum_of(10, 7))));
+        assert_eq!(poll(&mut reduction, 1, subtree(1, &[4, 5], 7)), None);
+        assert_eq!(reduction.timeout(), None, "there is nothing to send again");
+        assert!(reduction.handle_child(from_child(5, 1, 10, sum_of(100, 7))));
+        assert_eq!(poll(&mut reduction, 2, subtree(1, &[4, 5], 7)), Some(sum_of(111, 7)));
+        let again_at = reduction.timeout().unwrap().0 / 1_000;
+        assert_eq!(poll(&mut reduction, again_at - 1, subtree(1, &[4, 5], 7)), None);
+        assert_eq!(poll(&mut reduction, again_at, subtree(1, &[4, 5], 7)), Some(sum_of(111, 7)));
+        assert_eq!(poll(&mut reduction, 2 * again_at + 9_999, subtree(1, &[4, 5], 8)), None);
+        assert_eq!(reduction.timeout(), None);
+    }
+
+    #[test]
+    fn contributions_of_another_tree_do_not_count() {
+        let mut reduction = Reduction::default();
+        reduction.contribute(Process::ONLY, sum_of(1, 7), Sequence(7)).unwrap();
+        assert!(reduction.handle_child(from_child(4, 1, 10, sum_of(10, 7))));
+        assert_eq!(poll(&mut reduction, 0, subtree(1, &[4], 7)), Some(sum_of(11, 7)));
+        // The child has adopted another one, and this node does not know its new contribution.
+        reduction.set_children([MemberId(4)].into_iter());
+        assert_eq!(poll(&mut reduction, 1, subtree(2, &[4], 7)), None);
+        assert!(!reduction.handle_child(from_child(4, 2, 9, sum_of(99, 7))), "it is older");
+        assert!(reduction.handle_child(from_child(4, 2, 11, sum_of(30, 7))));
+        assert_eq!(poll(&mut reduction, 2, subtree(2, &[4], 7)), Some(sum_of(31, 7)));
+    }
+
+    #[test]
+    fn a_child_may_have_the_result_and_contribute_to_the_next_one_before_its_parent_does() {
+        let mut reduction = Reduction::default();
+        reduction.contribute(Process::ONLY, sum_of(1, 7), Sequence(7)).unwrap();
+        assert!(reduction.handle_child(from_child(4, 1, 10, sum_of(10, 7))));
+        assert_eq!(poll(&mut reduction, 0, subtree(1, &[4], 7)), Some(sum_of(11, 7)));
+        assert!(reduction.handle_child(from_child(4, 1, 11, sum_of(20, 8))));
+        let again_at = reduction.timeout().unwrap().0 / 1_000;
+        assert_eq!(poll(&mut reduction, again_at, subtree(1, &[4], 8)), None);
+        reduction.contribute(Process::ONLY, sum_of(2, 8), Sequence(8)).unwrap();
+        assert_eq!(poll(&mut reduction, again_at, subtree(1, &[4], 8)), Some(sum_of(22, 8)));
+    }
+
+    #[test]
+    fn the_root_hands_over_each_result_once() {
+        let mut root = Reduction::default();
+        root.contribute(Process::ONLY, sum_of(1, 7), Sequence(7)).unwrap();
+        assert!(root.handle_child(from_child(4, 1, 10, sum_of(10, 7))));
+        assert_eq!(root.poll_result(|| subtree(1, &[4], 7)), Some(sum_of(11, 7)));
+        assert!(root.handle_child(from_child(4, 1, 11, sum_of(10, 7))));
+        root.contribute(Process::ONLY, sum_of(1, 7), Sequence(7)).unwrap();
+        assert_eq!(root.poll_result(|| subtree(1, &[4], 7)), None);
+        root.contribute(Process::ONLY, sum_of(2, 8), Sequence(8)).unwrap();
+        assert_eq!(
+            root.poll_result(|| subtree(1, &[4], 8)),
+            None,
+            "the child has not contributed to this one"
+        );
+        assert!(root.handle_child(from_child(4, 1, 12, sum_of(20, 8))));
+        assert_eq!(root.poll_result(|| subtree(1, &[4], 8)), Some(sum_of(22, 8)));
+    }
+
+    #[test]
+    fn processes_that_have_not_come_are_waited_for_until_they_are_given_up() {
+        let mut reduction = Reduction::default();
+        let process = |place| Process { place, count: 3 };
+        for place in [2, 0] {
+            reduction.contribute(process(place), sum_of(1 << place, 7), Sequence(7)).unwrap();
+        }
+        let mut absent = ReaderSet::default();
+        let waiting = Subtree { gives_up_at: Some(Nanoseconds::from_us(50)), ..subtree(1, &[], 7) };
+        assert_eq!(poll(&mut reduction, 0, waiting), None);
+        assert_eq!(reduction.timeout(), Some(Nanoseconds::from_us(50)));
+        absent.insert(1);
+        assert_eq!(poll(&mut reduction, 50, Subtree { absent, ..subtree(1, &[], 7) }), Some(sum_of(5, 7)));
+        assert!(matches!(
+            reduction.contribute(process(3), sum_of(1, 7), Sequence(7)),
+            Err(Refused::Process { place: 3, count: 3 })
+        ));
+        assert!(matches!(
+            reduction.contribute(process(0), sum_of(1, 6), Sequence(7)),
+            Err(Refused::Contribution { .. })
+        ));
+    }
+
+    #[test]
+    fn contributions_that_differ_in_kind_have_a_result_without_values() {
+        let different = [
+            Some(values(Operation::Min, &[1])),
+            Some(values(Operation::Sum, &[1, 2])),
+            Some(Values { element: Element::I64, ..values(Operation::Sum, &[1]) }),
+            None,
+        ];
+        for values in different {
+            let mut root = Reduction::default();
+            root.contribute(Process::ONLY, sum_of(1, 7), Sequence(7)).unwrap();
+            let packet = Sequence(7);
+            assert!(root.handle_child(from_child(4, 1, 1, Contribution { packet, values })));
+            assert!(root.handle_child(from_child(5, 1, 1, sum_of(1, 7))));
+            let result = root.poll_result(|| subtree(1, &[4, 5], 7));
+            assert_eq!(result, Some(Contribution { packet, values: None }));
+        }
+    }
+}
