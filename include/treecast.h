@@ -51,6 +51,70 @@ typedef enum {
 } tc_result;
 
 /*
+ The type of the values of an all-reduce.
+ */
+typedef enum {
+  /*
+   int32_t
+   */
+  TC_I32 = 0,
+  /*
+   int64_t
+   */
+  TC_I64 = 1,
+  /*
+   uint32_t
+   */
+  TC_U32 = 2,
+  /*
+   uint64_t
+   */
+  TC_U64 = 3,
+  /*
+   float
+   */
+  TC_F32 = 4,
+  /*
+   double
+   */
+  TC_F64 = 5,
+} tc_element;
+
+/*
+ How an all-reduce combines two values.
+ */
+typedef enum {
+  /*
+   The sum; that of integers wraps around.
+   */
+  TC_SUM = 0,
+  /*
+   The product; that of integers wraps around.
+   */
+  TC_PRODUCT = 1,
+  /*
+   The less of both; of a number and a NaN, the number.
+   */
+  TC_MIN = 2,
+  /*
+   The greater of both; of a number and a NaN, the number.
+   */
+  TC_MAX = 3,
+  /*
+   The bits that are set in both, of integers.
+   */
+  TC_AND = 4,
+  /*
+   The bits that are set in one or both, of integers.
+   */
+  TC_OR = 5,
+  /*
+   The bits that are set in one, of integers.
+   */
+  TC_XOR = 6,
+} tc_operation;
+
+/*
  A group at one of its members.
  */
 typedef struct tc_group tc_group;
@@ -298,6 +362,30 @@ tc_result tc_group_close(tc_group *group,
  `group` is NULL, or comes from tc_group_new, tc_group_listen or tc_group_join, and is not used afterwards.
  */
 void tc_group_free(tc_group *group);
+
+/*
+ Waits until all members are in this call, which each makes after the same message. After TC_TIMED_OUT it can be made again.
+
+ # Safety
+ `group` comes from tc_group_new, tc_group_listen or tc_group_join.
+ */
+tc_result tc_group_barrier(const tc_group *group,
+                           int64_t timeout_ms);
+
+/*
+ Replaces `count` values, at all members, by those that the operation makes of the values of all members. All members make this call
+ after the same message, with the same operation, type and number of values; at most 504 bytes. The result is the same at all members,
+ bit by bit. `element` is a tc_element, and `operation` a tc_operation. After TC_TIMED_OUT the same call can be made again.
+
+ # Safety
+ `group` comes from tc_group_new, tc_group_listen or tc_group_join; `values` is valid for reading and writing `count` values of the type.
+ */
+tc_result tc_group_all_reduce(const tc_group *group,
+                              void *values,
+                              size_t count,
+                              int element,
+                              int operation,
+                              int64_t timeout_ms);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -7,6 +7,7 @@ use std::slice;
 use pyo3::buffer::PyUntypedBuffer;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
+use treecast_node::Element;
 
 use crate::error::TreecastError;
 
@@ -54,6 +55,42 @@ impl ReceiveBuffer {
         }
         // SAFETY: as for a message, and the buffer is writable.
         unsafe { slice::from_raw_parts_mut(self.0.buf_ptr().cast(), self.0.len_bytes()) }
+    }
+}
+
+/// Values for an all-reduce, which replaces them.
+pub struct Numbers {
+    buffer: ReceiveBuffer,
+    pub element: Element,
+}
+
+impl Numbers {
+    /// # Errors
+    /// Those of [`ReceiveBuffer::of`], and [`TreecastError`] for values of another type than an all-reduce combines.
+    pub fn of(object: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let buffer = ReceiveBuffer::of(object)?;
+        let format = buffer.0.format().to_string_lossy();
+        // In the byte order and the size of this machine (the module struct).
+        let element = match (format.trim_start_matches(['@', '=', '<']), buffer.0.item_size()) {
+            ("i" | "l" | "q", 4) => Some(Element::I32),
+            ("i" | "l" | "q", 8) => Some(Element::I64),
+            ("I" | "L" | "Q", 4) => Some(Element::U32),
+            ("I" | "L" | "Q", 8) => Some(Element::U64),
+            ("f", 4) => Some(Element::F32),
+            ("d", 8) => Some(Element::F64),
+            _ => None,
+        };
+        let element = element.ok_or_else(|| {
+            TreecastError::new_err(format!(
+                "values of format {format} cannot be combined: expected integers or numbers with a fraction of 4 or 8 bytes"
+            ))
+        })?;
+        Ok(Self { buffer, element })
+    }
+
+    /// The bytes of the values.
+    pub fn bytes(&mut self) -> &mut [u8] {
+        self.buffer.bytes()
     }
 }
 

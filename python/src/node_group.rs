@@ -9,12 +9,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::{Mutex, MutexGuard};
 use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
-use pyo3::types::{IntoPyDict, PyBytes, PyDict};
-use treecast_node::{AbortReason, Ending, Group, NodeError, Owned, Part, Room};
+use pyo3::types::{IntoPyDict, PyBytes, PyDict, PyFloat, PyInt};
+use treecast_node::{AbortReason, Element, Ending, Group, NodeError, Operation, Owned, Part, Room};
 
-use crate::buffer::{Message, ReceiveBuffer};
+use crate::buffer::{Message, Numbers, ReceiveBuffer};
 use crate::deadline::{Deadline, WaitError};
-use crate::error::failed;
+use crate::error::{TreecastError, failed};
 
 /// A group, at one of its members. A `Node` creates it. The root sends, all other members receive.
 ///
@@ -117,6 +117,51 @@ impl NodeGroup {
             let _unsent = self.0.all_sent(&mut deadline)?;
             Ok(deadline.wait(|slice| group.flush(Some(slice)).map(Some))?)
         })
+    }
+
+    /// Waits until all members are in this call, which each makes after the same message.
+    ///
+    /// Raises the same exceptions as `all_reduce`.
+    #[pyo3(signature = (timeout = None))]
+    fn barrier(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
+        py.detach(|| self.0.all_reduce(&mut [], Element::U64, Operation::Sum, &mut Deadline::new(timeout)?))
+    }
+
+    /// Combines the values of all members, and returns the result, which is the same at all of them, bit by bit. All members make this
+    /// call after the same message, with the same operation and the same type and number of values.
+    ///
+    /// `values` is an int, a float, or an object with the buffer protocol, such as a numpy array, of integers or fractions of 4 or 8 bytes:
+    /// at most 504 bytes in all. A buffer is changed in place, and returned. `operation` is "sum", "product", "min" or "max", or for integers
+    /// "and", "or" or "xor".
+    ///
+    /// Raises TimeoutError, after which the same call can be made again; TreecastError for invalid values, and if the members' values differ in
+    /// kind, or another message comes than the result; GroupEnded.
+    #[pyo3(signature = (values, operation = "sum", timeout = None))]
+    fn all_reduce<'py>(
+        &self,
+        values: &Bound<'py, PyAny>,
+        operation: &str,
+        timeout: Option<f64>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let py = values.py();
+        let operation = operation_of(operation)?;
+        let reduce = |bytes: &mut [u8], element| {
+            py.detach(|| self.0.all_reduce(bytes, element, operation, &mut Deadline::new(timeout)?))
+        };
+        if values.is_instance_of::<PyInt>() {
+            let mut bytes = values.extract::<i64>()?.to_le_bytes();
+            reduce(&mut bytes, Element::I64)?;
+            return Ok(i64::from_le_bytes(bytes).into_pyobject(py)?.into_any());
+        }
+        if values.is_instance_of::<PyFloat>() {
+            let mut bytes = values.extract::<f64>()?.to_le_bytes();
+            reduce(&mut bytes, Element::F64)?;
+            return Ok(f64::from_le_bytes(bytes).into_pyobject(py)?.into_any());
+        }
+        let mut numbers = Numbers::of(values)?;
+        let element = numbers.element;
+        reduce(numbers.bytes(), element)?;
+        Ok(values.clone())
     }
 
     /// At the root: waits until every member has its position in the tree or is lost, and returns the lost members. A member that does
@@ -287,6 +332,20 @@ impl Entered {
         Ok(unsent)
     }
 
+    /// Combines the values of all members.
+    fn all_reduce(
+        &self,
+        values: &mut [u8],
+        element: Element,
+        operation: Operation,
+        deadline: &mut Deadline,
+    ) -> PyResult<()> {
+        let group = self.group.get().map_err(failed)?;
+        let _unsent = self.all_sent(deadline)?;
+        let reduce = |slice| group.all_reduce_bytes(values, element, operation, Some(slice)).map(Some);
+        Ok(deadline.wait(reduce)?)
+    }
+
     fn finish(&self, unsent: &mut Option<Unsent>, deadline: &mut Deadline) -> PyResult<()> {
         let group = self.group.get().map_err(failed)?;
         let Some(Unsent { message, sent }) = unsent else { return Ok(()) };
@@ -402,4 +461,15 @@ impl Lost {
     fn __repr__(&self) -> String {
         format!("<Lost: {}>", self.0)
     }
+}
+
+/// # Errors
+/// [`TreecastError`] for an unknown name.
+fn operation_of(name: &str) -> PyResult<Operation> {
+    let found = Operation::NAMES.iter().find(|(known, _)| *known == name);
+    found.map(|&(_, operation)| operation).ok_or_else(|| {
+        TreecastError::new_err(format!(
+            "invalid value {name} for operation: expected sum, product, min, max, and, or or xor"
+        ))
+    })
 }

@@ -8,6 +8,7 @@ import select
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy
 import pytest
@@ -208,7 +209,7 @@ print(os.getpid(), child, group.receive())
         b"bytes",
         bytearray(b"bytearray"),
         memoryview(b"a memoryview")[2:],
-        array.array("d", [1.0, 2.0]),
+        array.array.array("d", [1.0, 2.0]),
         numpy.arange(1_000, dtype=numpy.float64).reshape(10, 100),
         numpy.zeros((0, 3)),
         b"",
@@ -321,6 +322,38 @@ def test_a_timeout_may_exceed_the_range_of_the_clock(pair):
     root.send(b"x")
     assert member.receive(1e300) == b"x"
     root.flush(float("inf"))
+
+
+def test_all_members_get_the_result_of_an_all_reduce(pair):
+    root, member = pair()
+
+    def take_part(group, number):
+        group.barrier(PATIENCE)
+        values = array.array("d", [number, -number])
+        return [
+            group.all_reduce(number + 1, timeout=PATIENCE),
+            group.all_reduce(number + 0.5, "max", PATIENCE),
+            group.all_reduce(values, "min", PATIENCE) is values and values.tolist(),
+        ]
+
+    with ThreadPoolExecutor() as pool:
+        results = [pool.submit(take_part, group, number) for number, group in enumerate([root, member])]
+    assert [result.result() for result in results] == [[3, 1.5, [0.0, -1.0]]] * 2
+
+
+@pytest.mark.parametrize(
+    ("values", "operation", "text"),
+    [
+        (1, "mean", "invalid value mean for operation: expected sum, product, min, max, and, or or xor"),
+        (1.0, "xor", "8 bytes of f64 cannot be combined by xor"),
+        (bytearray(8), "sum", "values of format B cannot be combined"),
+        (array.array("d", [0] * 64), "sum", "512 bytes of f64 cannot be combined by sum"),
+    ],
+)
+def test_values_that_cannot_be_combined_are_rejected(pair, values, operation, text):
+    root, _ = pair()
+    with pytest.raises(TreecastError, match=f"^{text}"):
+        root.all_reduce(values, operation)
 
 
 def test_iteration_ends_when_the_root_closes(pair):

@@ -1,7 +1,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from os import PathLike
 from types import TracebackType
-from typing import Any, Final, SupportsIndex, Unpack, final
+from typing import Any, Final, SupportsIndex, TypeVar, Unpack, final
 
 import networkx
 from typing_extensions import Buffer, CapsuleType, disjoint_base
@@ -33,6 +33,8 @@ __all__ = [
     "read_members",
     "simulate",
 ]
+
+_Values = TypeVar("_Values", int, float, Buffer)
 
 LOAD_CYCLES: Final[int]
 SATURATION_PRECISION: Final[float]
@@ -298,6 +300,8 @@ class NodeGroup:
     def receive(self, timeout: float | None = None) -> bytes | None: ...
     def receive_into(self, buffer: Buffer, timeout: float | None = None) -> int | None: ...
     def flush(self, timeout: float | None = None) -> None: ...
+    def barrier(self, timeout: float | None = None) -> None: ...
+    def all_reduce(self, values: _Values, operation: str = "sum", timeout: float | None = None) -> _Values: ...
     def wait_until_ready(self, timeout: float | None = None) -> list[Lost]: ...
     def close(self, timeout: float | None = None) -> list[Lost]: ...
     def abort(self) -> None: ...

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 __all__ = ["Node", "NodeGroup"]
 
 _T = TypeVar("_T")
+_Values = TypeVar("_Values", int, float, "Buffer")
 
 
 class Node:
@@ -198,6 +199,17 @@ class NodeGroup:
     async def flush(self) -> None:
         """At the root: waits until every member that is not lost has all messages sent so far."""
         await self._until(partial(self._group.flush, 0))
+
+    async def barrier(self) -> None:
+        """Waits until all members are in this call, which each makes after the same message."""
+        await self._until(partial(self._group.barrier, 0))
+
+    async def all_reduce(self, values: _Values, operation: str = "sum") -> _Values:
+        """Combines the values of all members, and returns the result: see `treecast.NodeGroup.all_reduce`.
+
+        If it is cancelled, the same call can be made again.
+        """
+        return await self._until(partial(self._group.all_reduce, values, operation, 0))
 
     async def wait_until_ready(self) -> list[treecast.Lost]:
         """At the root: waits until every member has its position in the tree or is lost, and returns the lost members. At another

@@ -6,6 +6,8 @@
 #![expect(unsafe_code, reason = "C passes raw pointers")]
 #![allow(non_camel_case_types, clippy::doc_markdown, reason = "names and comments are for C")]
 
+mod all_reduce;
+
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::mem::MaybeUninit;
@@ -107,6 +109,9 @@ impl From<NodeError> for Failure {
             | NodeError::PathMtu { .. }
             | NodeError::Rejected { .. }
             | NodeError::Refused(_)
+            | NodeError::InvalidValues { .. }
+            | NodeError::DifferentValues
+            | NodeError::OtherMessage
             | NodeError::WrongSide { .. } => TC_INVALID_ARGUMENT,
         };
         Self(result, error.to_string())

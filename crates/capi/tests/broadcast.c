@@ -5,6 +5,7 @@
 #include "treecast.h"
 
 #include <assert.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -205,6 +206,54 @@ static void follow_racks(const char *path, tc_node *nodes[], const char *members
     for (int member = 0; member < MEMBERS; member++) tc_group_free(groups[member]);
 }
 
+struct reducing {
+    tc_group *group;
+    int member;
+    pthread_t thread;
+};
+
+static void *reduce(void *argument) {
+    const struct reducing *reducing = argument;
+    int32_t values[2] = {reducing->member, -reducing->member};
+    double sum = 0.5;
+
+    expect(tc_group_all_reduce(reducing->group, values, 2, TC_I32, TC_MAX, TIMEOUT_MS), TC_OK, "tc_group_all_reduce");
+    assert(values[0] == MEMBERS - 1 && values[1] == 0);
+    expect(tc_group_all_reduce(reducing->group, &sum, 1, TC_F64, TC_SUM, TIMEOUT_MS), TC_OK, "a sum");
+    assert(sum == 0.5 * MEMBERS);
+    expect(tc_group_barrier(reducing->group, TIMEOUT_MS), TC_OK, "tc_group_barrier");
+    return NULL;
+}
+
+static void *wait_at_barrier(void *argument) {
+    const struct reducing *reducing = argument;
+
+    expect(tc_group_barrier(reducing->group, TIMEOUT_MS), TC_OK, "tc_group_barrier again");
+    return NULL;
+}
+
+static void all_reduce(tc_group *groups[]) {
+    struct reducing all[MEMBERS];
+    float fraction = 1;
+
+    for (int member = 0; member < MEMBERS; member++) {
+        all[member] = (struct reducing){.group = groups[member], .member = member};
+        assert(!pthread_create(&all[member].thread, NULL, reduce, &all[member]));
+    }
+    for (int member = 0; member < MEMBERS; member++) pthread_join(all[member].thread, NULL);
+    expect(tc_group_barrier(groups[1], 1), TC_TIMED_OUT, "a barrier of one");
+    for (int member = 0; member < MEMBERS; member++) {
+        all[member] = (struct reducing){.group = groups[member], .member = member};
+        assert(!pthread_create(&all[member].thread, NULL, wait_at_barrier, &all[member]));
+    }
+    for (int member = 0; member < MEMBERS; member++) pthread_join(all[member].thread, NULL);
+    expect(tc_group_all_reduce(groups[0], &fraction, 1, TC_F32, TC_AND, 1), TC_INVALID_ARGUMENT, "bits of fractions");
+    expect_message("4 bytes of f32 cannot be combined by and");
+    expect(tc_group_all_reduce(groups[0], &fraction, 1, 9, TC_SUM, 1), TC_INVALID_ARGUMENT, "no such type");
+    expect(tc_group_all_reduce(groups[0], &fraction, 1, TC_F32, 7, 1), TC_INVALID_ARGUMENT, "no such operation");
+    expect(tc_group_all_reduce(groups[0], NULL, 1, TC_F32, TC_SUM, 1), TC_INVALID_ARGUMENT, "no values");
+}
+
 int main(int count, char *arguments[]) {
     assert(count == 2);
     listen_and_join();
@@ -240,6 +289,7 @@ int main(int count, char *arguments[]) {
     }
 
     send_and_receive_parts(groups, message, sizeof message, buffer);
+    all_reduce(groups);
     lose_a_member(nodes, members);
     carry_out(arguments[1], nodes, members);
     follow_racks(arguments[1], nodes, members);

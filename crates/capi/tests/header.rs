@@ -37,7 +37,7 @@ fn a_c_program_broadcasts() {
     let library = libraries().join("libtreecast.so");
     let library = if library.exists() { library } else { libraries().join("../libtreecast.so") };
     let compiled = Command::new("cc")
-        .args(["-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-O1"])
+        .args(["-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-O1", "-pthread"])
         .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/broadcast.c"))
         .arg("-I")
         .arg(repository().join("include"))
