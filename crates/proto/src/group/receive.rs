@@ -265,7 +265,10 @@ impl Group {
         match control {
             Control::Table(table) => {
                 match membership.handle_table(epoch, table) {
-                    TableStep::Complete => self.take_place(now, settings),
+                    TableStep::Complete => {
+                        membership.on_answered(now, settings);
+                        self.take_place(now, settings);
+                    }
                     TableStep::Contradiction => self.end(now, Ending::ContradictoryTables),
                     TableStep::Known | TableStep::Partial => membership.on_answered(now, settings),
                 }
