@@ -4,6 +4,7 @@ use treecast_study::figure::{Best, Curve, Figure, Panel, Point, Scale};
 
 use treecast_node::{Integrity, Transport};
 
+use crate::operation::Operation;
 use crate::report::{Report, Row};
 
 /// The latency of the last delivery over the message size, with one curve per configuration. A point is the median; its error
@@ -43,11 +44,17 @@ pub fn figure(report: &Report, command: String) -> Figure {
         }
     }
     let (hosts, processes) = report.rows.first().map_or((0, 1), |row| (row.hosts, row.processes));
+    let operation = report.rows.first().map(|row| row.operation.parse());
+    let operation = match operation {
+        Some(Ok(Operation::AllReduce)) => "All-reduce",
+        Some(Ok(Operation::Barrier)) => "Barrier",
+        _ => "Broadcast",
+    };
     let processes = if processes > 1 { format!(" of {processes} processes") } else { String::new() };
     Figure {
         study: "bench".into(),
         name: "last-delivery".into(),
-        title: format!("Broadcast among {hosts} hosts{processes}: latency of the last delivery"),
+        title: format!("{operation} among {hosts} hosts{processes}: latency of the last delivery"),
         x_label: "message (bytes)".into(),
         y_label: "last delivery (us)".into(),
         row_label: None,
@@ -78,6 +85,7 @@ mod tests {
     #[test]
     fn every_configuration_is_a_curve() {
         let row = |offload: &str, auth: &str, bytes| Row {
+            operation: "broadcast".into(),
             engine: "user".into(),
             offload: offload.into(),
             scheme: "auto".into(),

@@ -3,12 +3,17 @@
 use std::io::{self, BufRead, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use treecast_node::EngineChoice;
 
 use crate::mode::{Mode, by_name};
+use crate::operation::Operation;
+
+/// The bound on every call of a group.
+pub(crate) const TIMEOUT: Duration = Duration::from_mins(1);
 
 /// A request to a worker. Times are on the worker's monotonic clock, in nanoseconds.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -63,6 +68,8 @@ pub(crate) struct GroupFabric {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct RunRequest {
     pub group: u32,
+    #[serde(with = "by_name")]
+    pub operation: Operation,
     pub bytes: usize,
     pub messages: u32,
     pub pace: Pace,
@@ -143,12 +150,14 @@ pub(crate) enum Response {
     },
 }
 
-/// The measurements of a worker; lists have one entry per message.
+/// The measurements of a worker; lists have one entry per message, or call of an all-reduce.
 #[derive(Debug, Default, Clone, Serialize, Deserialize)]
 pub(crate) struct Measured {
-    /// At the root, when it began to send; at others, when the application had the message.
+    /// At the root, when it began to send or called; at others, when the application had the message or
+    /// the result.
     pub at_ns: Vec<u64>,
-    /// At the root, how long until every member had the message; at others, the duration of the call.
+    /// At the root of a broadcast, how long until every member had the message; else the duration of the
+    /// call.
     pub span_ns: Vec<u64>,
     /// At others, CPU time of the calling thread in the call; empty in a stream, where reading the clock takes longer than the call.
     pub call_cpu_ns: Vec<u64>,

@@ -1,9 +1,10 @@
-//! Broadcast latency, throughput and CPU time over real nodes.
+//! Latency, throughput and CPU time of broadcasts, all-reduces and barriers over real nodes.
 //!
 //! A worker process runs on every host: of a lab on this machine, of this machine's loopback interface, or a separate machine. If several
 //! run there, they share the host's node. Configurations are interleaved, round by round, so that other load on the machine affects all of
 //! them alike. docs/bench.md defines each measurement.
 
+mod all_reduce;
 mod barrier;
 mod board;
 mod chart;
@@ -14,6 +15,7 @@ mod error;
 mod hosts;
 mod limits;
 mod mode;
+mod operation;
 mod peer;
 mod peer_program;
 mod predict;
@@ -28,6 +30,7 @@ pub use error::{BenchError, WorkerId};
 pub use hosts::{Hosts, RemoteHosts, WorkerCommand};
 pub use limits::Limits;
 pub use mode::Mode;
+pub use operation::Operation;
 pub use peer::Peer;
 pub use report::{FORMAT, KilledMember, LateProcess, NodesOpened, Report, Row};
 pub use tune::Tune;

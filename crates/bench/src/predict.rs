@@ -6,11 +6,12 @@ use treecast_node::Offload;
 use treecast_plan::{Group, MemberId, Placement, Scheme, TreeScheme};
 use treecast_terms::Bytes;
 
+use crate::operation::Operation;
 use crate::report::{Report, Row};
 
 impl Report {
-    /// Puts beside each last delivery the one that the model of a network predicts: of rows with
-    /// one process on each host, all hosts on one switch, a scheme that is known, and a way that
+    /// Puts beside each last delivery the one that the model of a network predicts: of broadcasts
+    /// with one process on each host, all hosts on one switch, a scheme that is known, and a way that
     /// the network has.
     ///
     /// # Errors
@@ -48,7 +49,8 @@ fn predicted_us(network: &Network, row: &Row) -> Result<Option<f64>, ModelError>
     let is_asked = matches!(offload, Offload::Host | Offload::Assisted);
     let engine = if is_asked && row.engine == "ebpf" { "user" } else { &row.engine };
     let way = Way { engine: engine.into(), offload, transport };
-    if row.processes > 1 || row.on_fabric.is_some() || !network.ways.contains_key(&way) {
+    let is_broadcast = row.operation == Operation::Broadcast.to_string();
+    if !is_broadcast || row.processes > 1 || row.on_fabric.is_some() || !network.ways.contains_key(&way) {
         return Ok(None);
     }
     // By multicast the tree is only for what is lost.

@@ -72,9 +72,12 @@ pub struct LateProcess {
     pub others_call_us_mean: f64,
 }
 
-/// One configuration and message size. Times are in microseconds.
+/// One configuration and message size. Times are in microseconds. What is said of a broadcast and its
+/// messages goes for other operations and their calls as well.
 #[derive(Debug, Clone, Serialize)]
 pub struct Row {
+    /// What all members did: broadcast, all-reduce or barrier.
+    pub operation: String,
     /// The packet engine.
     pub engine: String,
     /// Who forwards.
@@ -95,11 +98,13 @@ pub struct Row {
     pub bytes: u64,
     /// The number of messages measured.
     pub messages: u32,
-    /// From the root's call until it knew that every member had the message: median.
+    /// From the root's call until it knew that every member had the message; of another operation, the
+    /// duration of the root's call: median.
     pub root_us_p50: f64,
     /// The same, 99th percentile.
     pub root_us_p99: f64,
-    /// From the root's call until the last member's application had the message: median.
+    /// From the root's call until the last member's application had the message; of another operation,
+    /// from the call of the last member until the last one had the result: median.
     pub last_delivery_us_p50: f64,
     /// The same, 99th percentile.
     pub last_delivery_us_p99: f64,
@@ -117,7 +122,8 @@ pub struct Row {
     pub cpu_us_per_broadcast: f64,
     /// CPU time of the root's process.
     pub root_cpu_us_per_broadcast: f64,
-    /// The mean duration of a receiver's call: the CPU time that it costs a process that polls, as most MPI processes do.
+    /// The mean duration of a receiver's call, or of every member's of another operation: the CPU time that
+    /// it costs a process that polls, as most MPI processes do.
     pub call_us_mean: f64,
     /// The mean CPU time of a receiver's thread in its call: what it costs a process that sleeps. `None` in a stream.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -218,13 +224,10 @@ fn last_of<'a>(
 }
 
 impl Statistics {
-    /// Adds the measurements of a run: first the root's, then the receivers'.
+    /// Adds the measurements of a run of broadcasts: first the root's, then the receivers'.
     pub fn add(&mut self, bytes: usize, messages: u32, measured: &[Measured], is_stream: bool) {
         let Some((root, others)) = measured.split_first() else { return };
-        self.cpu_ns += measured.iter().map(|measured| measured.cpu_ns).sum::<u64>();
-        self.root_cpu_ns += root.cpu_ns;
-        self.packets += measured.iter().map(|measured| measured.packets).sum::<u64>();
-        self.retransmitted += measured.iter().map(|measured| measured.retransmitted).sum::<u64>();
+        self.add_costs(root, measured);
         self.lost += others.iter().map(|measured| measured.lost).sum::<u64>();
         self.duplicates += others.iter().map(|measured| measured.duplicates).sum::<u64>();
         for &span in &root.span_ns {
@@ -252,6 +255,42 @@ impl Statistics {
             self.span_ns += end.saturating_sub(root.at_ns.first().copied().unwrap_or(end));
         }
         self.bytes += bytes as u64 * u64::from(messages);
+    }
+
+    /// Adds the CPU time and the packets of a run.
+    fn add_costs(&mut self, root: &Measured, all: &[Measured]) {
+        self.cpu_ns += all.iter().map(|measured| measured.cpu_ns).sum::<u64>();
+        self.root_cpu_ns += root.cpu_ns;
+        self.packets += all.iter().map(|measured| measured.packets).sum::<u64>();
+        self.retransmitted += all.iter().map(|measured| measured.retransmitted).sum::<u64>();
+    }
+
+    /// Adds the measurements of a run of all-reduces or barriers: first the root's, then the others'.
+    pub fn add_all_reduces(&mut self, bytes: usize, measured: &[Measured]) {
+        let Some((root, others)) = measured.split_first() else { return };
+        self.add_costs(root, measured);
+        for &span in &root.span_ns {
+            self.root.record(span);
+        }
+        for measured in measured {
+            measured.span_ns.iter().for_each(|&span| self.call.record(span));
+            measured.call_cpu_ns.iter().for_each(|&span| self.call_cpu.record(span));
+        }
+        let (mut begin, mut end) = (u64::MAX, 0);
+        for (number, (&start, &span)) in root.at_ns.iter().zip(&root.span_ns).enumerate() {
+            let others = || {
+                let times = |other: &Measured| Some((*other.at_ns.get(number)?, *other.span_ns.get(number)?));
+                others.iter().filter_map(times)
+            };
+            let first_call = others().map(|(at, span)| at.saturating_sub(span)).fold(start, u64::min);
+            let last_call = others().map(|(at, span)| at.saturating_sub(span)).fold(start, u64::max);
+            let last_return = others().map(|(at, _)| at).fold(start + span, u64::max);
+            self.last_delivery.record(last_return.saturating_sub(last_call));
+            (begin, end) = (begin.min(first_call), end.max(last_return));
+            self.bytes += bytes as u64;
+        }
+        // Calls overlap: members call again while others return.
+        self.span_ns += end.saturating_sub(begin);
     }
 
     /// Adds the same measurements without those of the receivers that are late. `is_late` is by member.
@@ -311,6 +350,25 @@ impl Statistics {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_all_reduce_takes_from_the_last_call_until_the_last_return() {
+        let measured = |at_ns: u64, span_ns: u64| Measured {
+            at_ns: vec![at_ns],
+            span_ns: vec![span_ns],
+            call_cpu_ns: vec![span_ns / 2],
+            ..Measured::default()
+        };
+        // The root calls at 1,000 and returns at 1,400; another calls at 1,100 and returns at 1,500.
+        let all = [measured(1_000, 400), measured(1_500, 400), measured(1_450, 700)];
+        let mut statistics = Statistics::default();
+        statistics.add_all_reduces(8, &all);
+        assert_eq!((statistics.last_delivery.0.min(), statistics.root.0.max()), (400, 400));
+        assert!((statistics.call_us_mean() - 0.5).abs() < 1e-3);
+        assert!(statistics.call_cpu_us_mean().is_some_and(|us| (us - 0.25).abs() < 1e-3));
+        // The first has called at 750.
+        assert_eq!((statistics.bytes, statistics.span_ns), (8, 750));
+    }
 
     #[test]
     fn the_others_are_the_receivers_that_are_in_time() {

@@ -14,16 +14,15 @@ use rustix::io::Errno;
 use treecast_fabric::{Fabric, RoutingPolicy, read};
 use treecast_node::{EngineChoice, Group, GroupId, GroupSettings, Node, NodeError, NodeSettings};
 
+use crate::all_reduce;
 use crate::barrier::Barrier;
 use crate::clock::{now_ns, process_cpu_ns, sleep_until, thread_cpu_ns};
 use crate::control::{
-    Delay, GroupFabric, GroupRequest, Measured, Pace, Request, Response, RunRequest, read_request,
+    Delay, GroupFabric, GroupRequest, Measured, Pace, Request, Response, RunRequest, TIMEOUT, read_request,
     write_response,
 };
 use crate::limits;
-
-/// The bound on every call of a group.
-const TIMEOUT: Duration = Duration::from_mins(1);
+use crate::operation::Operation;
 
 /// Executes requests from standard input, until it is closed.
 ///
@@ -96,14 +95,19 @@ impl Worker {
             }
             Request::Run(run) => {
                 let joined = self.groups.get(&run.group).ok_or(NodeError::NodeClosed)?;
+                if run.operation != Operation::Broadcast {
+                    all_reduce::warm_up(&joined.group, &run)?;
+                }
                 let cpu = process_cpu_ns();
                 let mut barrier = Barrier::new(&run).map_err(unreachable)?;
                 let counters = || joined.group.counters().ok_or(NodeError::NodeClosed);
                 let counted = counters()?;
-                let mut measured = if joined.is_root {
-                    send_and_watch(&joined.group, &run, &mut barrier)?
-                } else {
-                    receive(&joined.group, &run, &mut barrier)?
+                let mut measured = match (run.operation, joined.is_root) {
+                    (Operation::Broadcast, true) => send_and_watch(&joined.group, &run, &mut barrier)?,
+                    (Operation::Broadcast, false) => receive(&joined.group, &run, &mut barrier)?,
+                    (Operation::AllReduce | Operation::Barrier, _) => {
+                        all_reduce::measure(&joined.group, &run)?
+                    }
                 };
                 measured.cpu_ns = (process_cpu_ns() - cpu).saturating_sub(barrier.cpu_ns);
                 let counters = counters()?;

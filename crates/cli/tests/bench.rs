@@ -34,14 +34,18 @@ fn assert_no_loss(row: &Value) {
     assert_eq!(row["duplicates"], 0, "{row}");
 }
 
+fn has_open_mpi() -> bool {
+    let answers = |program| Command::new(program).arg("--version").output().is_ok();
+    let has = ["mpirun", "mpicc"].into_iter().all(answers);
+    if !has {
+        eprintln!("skipped: Open MPI is not installed");
+    }
+    has
+}
+
 #[test]
 fn a_peer_is_measured_in_the_same_lab() {
-    if !["mpirun", "mpicc"]
-        .map(Command::new)
-        .iter_mut()
-        .all(|command| command.arg("--version").output().is_ok())
-    {
-        eprintln!("skipped: Open MPI is not installed");
+    if !has_open_mpi() {
         return;
     }
     let subjects = |arguments: &str| -> Vec<(String, u64)> {
@@ -61,6 +65,47 @@ fn a_peer_is_measured_in_the_same_lab() {
     let peer = "--offload nic --messages 6 --rounds 2 --peer openmpi";
     assert_eq!(subjects(&format!("--lab 3 --sizes 4,70K {peer}")), expected);
     assert_eq!(subjects(&format!("--lab 3 --sizes 4,70K --stream {peer}")), expected);
+}
+
+/// Rows of all-reduces and barriers: engine, operation and bytes. Workers check every sum.
+fn operations(arguments: &str) -> Vec<(String, String, u64)> {
+    let report = report_without_loss(arguments);
+    let rows = report["rows"].as_array().unwrap();
+    for row in rows {
+        for key in ["root_us_p50", "last_delivery_us_p50", "call_us_mean", "cpu_us_per_broadcast"] {
+            assert!(row[key].as_f64().unwrap() > 0.0, "{key}: {row}");
+        }
+        assert_eq!(row["throughput_mb_s"].as_f64().unwrap() > 0.0, row["bytes"] != 0, "{row}");
+    }
+    let text = |row: &Value, key: &str| row[key].as_str().unwrap().to_owned();
+    rows.iter()
+        .map(|row| (text(row, "engine"), text(row, "operation"), row["bytes"].as_u64().unwrap()))
+        .collect()
+}
+
+#[test]
+fn all_reduces_and_barriers_are_measured() {
+    let row = |operation: &str, bytes| ("user".to_owned(), operation.to_owned(), bytes);
+    let all_reduces = operations("--loopback 3 --messages 6 --rounds 2 --operation all-reduce --offload nic");
+    assert_eq!(all_reduces, [8, 64, 504].map(|bytes| row("all-reduce", bytes)));
+    let shared = "--loopback 2 --processes 2 --messages 6 --rounds 2 --operation all-reduce --sizes 16";
+    assert_eq!(operations(shared), [row("all-reduce", 16)]);
+    let barriers = operations("--loopback 3 --messages 6 --rounds 2 --operation barrier");
+    assert_eq!(barriers, [0; 3].map(|bytes| row("barrier", bytes)));
+    let output = bench("--loopback 2 --messages 2 --operation barrier --offload nic").output().unwrap();
+    assert!(String::from_utf8_lossy(&output.stdout).contains("operation"), "the table has the operation");
+}
+
+#[test]
+fn all_reduces_and_barriers_of_a_peer_are_measured_in_the_same_lab() {
+    if !has_open_mpi() {
+        return;
+    }
+    let row = |engine: &str, operation: &str, bytes| (engine.to_owned(), operation.to_owned(), bytes);
+    let arguments = "--lab 3 --offload nic --messages 6 --rounds 2 --peer openmpi --operation";
+    let both = |operation: &str, bytes| ["user", "openmpi"].map(|engine| row(engine, operation, bytes));
+    assert_eq!(operations(&format!("{arguments} all-reduce --sizes 24")), both("all-reduce", 24));
+    assert_eq!(operations(&format!("{arguments} barrier")), both("barrier", 0));
 }
 
 #[test]
@@ -401,6 +446,30 @@ fn invalid_arguments_are_reported_in_one_sentence() {
             "host 127.0.0.1: the remote shell 'false': it has ended with exit status 1",
         ),
     ];
+    assert_refused(cases);
+}
+
+#[test]
+fn what_only_broadcasts_support_is_refused_in_one_sentence() {
+    assert_refused(&[
+        (&["--operation", "reduce"], "expected broadcast, all-reduce or barrier"),
+        (
+            &["--operation", "all-reduce", "--sizes", "1K"],
+            "a size of an all-reduce must be from 8 to 504, and not 1024",
+        ),
+        (&["--operation", "barrier", "--sizes", "8"], "barrier, and 8 bytes: it has no values"),
+        (
+            &["--operation", "barrier", "--stream"],
+            "barrier, and another pace of the root: each call waits for all members",
+        ),
+        (
+            &["--operation", "all-reduce", "--lab", "2", "--peer", "tcp-tree"],
+            "all-reduce, and tcp-tree: that has only broadcasts",
+        ),
+    ]);
+}
+
+fn assert_refused(cases: &[(&[&str], &str)]) {
     for (arguments, expected) in cases {
         let output = bench("").args(*arguments).output().unwrap();
         let stderr = String::from_utf8(output.stderr).unwrap();

@@ -6,6 +6,7 @@ use treecast_node::{Scheme, TreeScheme};
 use super::{Bench, Workload};
 use crate::error::BenchError;
 use crate::hosts::Hosts;
+use crate::operation::Operation;
 use crate::peer::Peer;
 
 impl Bench {
@@ -29,12 +30,13 @@ impl Bench {
         )?;
         let processes = hosts * u64::from(self.processes);
         within("processes on all hosts", processes, 2, LabSettings::PROCESSES_MAX.into())?;
+        self.check_operation()?;
         self.check_processes()?;
         self.check_peer()?;
         let cases = (self.modes.len() * self.sizes.len() * self.delays().len()) as u64;
         within("configurations times sizes, and times delays,", cases, 1, 500)?;
         for &bytes in &self.sizes {
-            within("a size", bytes as u64, 0, 4 << 30)?;
+            self.operation.check_size(bytes)?;
         }
         if let Some(member) = self.kill {
             for &bytes in &self.sizes {
@@ -47,6 +49,26 @@ impl Bench {
                 1,
                 1,
             )?;
+        }
+        Ok(())
+    }
+
+    /// Rejects settings that only broadcasts support.
+    fn check_operation(&self) -> Result<(), BenchError> {
+        if self.operation == Operation::Broadcast {
+            return Ok(());
+        }
+        let refused = |what: &str, why| {
+            Err(BenchError::Combination { what: format!("{}, and {what}", self.operation), why })
+        };
+        if self.workload != Workload::Latency || !self.flushes {
+            return refused("another pace of the root", "each call waits for all members");
+        }
+        if self.kill.is_some() {
+            return refused("a member to kill", "the loss is measured in the middle of a message");
+        }
+        if let Some(peer) = self.peers.iter().find(|&&peer| peer != Peer::OpenMpi) {
+            return refused(&peer.to_string(), "that has only broadcasts");
         }
         Ok(())
     }

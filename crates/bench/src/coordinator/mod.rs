@@ -19,6 +19,7 @@ use crate::error::BenchError;
 use crate::hosts::{Hosts, WorkerCommand};
 use crate::limits::LimitSamples;
 use crate::mode::Mode;
+use crate::operation::Operation;
 use crate::peer::Peer;
 use crate::peer_program::{PeerProgram, PeerRun};
 use crate::report::{KilledMember, LateProcess, NodesOpened, Report, Row};
@@ -46,6 +47,8 @@ pub struct Bench {
     pub shim: Option<PathBuf>,
     /// The message sizes, in bytes.
     pub sizes: Vec<usize>,
+    /// What all members do, one message or call after the other.
+    pub operation: Operation,
     /// How messages are sent and received.
     pub workload: Workload,
     /// Whether the root waits after each message until all members have it; otherwise only after
@@ -183,7 +186,8 @@ impl Bench {
                     members: self.hosts.count() * self.processes,
                 },
             };
-            RunRequest { group, bytes, messages, pace, meeting, flushes: self.flushes, dies: false }
+            let (operation, flushes) = (self.operation, self.flushes);
+            RunRequest { group, operation, bytes, messages, pace, meeting, flushes, dies: false }
         };
         for &(group, bytes) in &groups {
             if bytes <= WARM_UP_BYTES_MAX {
@@ -207,13 +211,20 @@ impl Bench {
                         let is_stream = self.workload == Workload::Throughput;
                         let is_long = *bytes > WARM_UP_BYTES_MAX;
                         let warm_up_messages = if is_long { 1 } else { WARM_UP_MESSAGES };
-                        let run = PeerRun { bytes: *bytes, messages, warm_up_messages, is_stream };
+                        let (operation, bytes) = (self.operation, *bytes);
+                        let run = PeerRun { operation, bytes, messages, warm_up_messages, is_stream };
                         workers.run_peer(program, self.processes, run)?
                     }
                 };
                 killed =
                     victim.zip(result.died_at_ns).map(|(member, at_ns)| killed_at(member, at_ns, &result));
-                statistics.add(*bytes, messages, &result.measured, self.workload == Workload::Throughput);
+                let is_stream = self.workload == Workload::Throughput;
+                match self.operation {
+                    Operation::Broadcast => statistics.add(*bytes, messages, &result.measured, is_stream),
+                    Operation::AllReduce | Operation::Barrier => {
+                        statistics.add_all_reduces(*bytes, &result.measured);
+                    }
+                }
                 if let Workload::Late(Late { process, .. }) = &self.workload {
                     let is_late = |member: usize| member as u32 % self.processes == *process;
                     statistics.add_others(&result.measured, is_late);
@@ -292,6 +303,7 @@ impl Bench {
             _ => None,
         };
         Row {
+            operation: self.operation.to_string(),
             engine: subject.engine,
             offload: subject.offload,
             scheme: subject.scheme,
@@ -360,6 +372,8 @@ impl Bench {
     /// The pace of a run; `delay` is that of the late process.
     fn pace(&self, round: u32, delay: Duration) -> Pace {
         match &self.workload {
+            // All members wait for each other in the call itself.
+            Workload::Latency if self.operation != Operation::Broadcast => Pace::Stream,
             Workload::Latency => Pace::Barrier,
             Workload::Stored => Pace::Stored,
             Workload::Throughput => Pace::Stream,
@@ -426,6 +440,7 @@ mod tests {
             peers: Vec::new(),
             shim: None,
             sizes: Vec::new(),
+            operation: Operation::Broadcast,
             workload: Workload::Latency,
             flushes: true,
             messages: 1,

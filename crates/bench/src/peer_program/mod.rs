@@ -11,6 +11,7 @@ use treecast_lab::Lab;
 
 use crate::control::Measured;
 use crate::error::BenchError;
+use crate::operation::Operation;
 use crate::peer::Peer;
 
 /// The program that measures a peer, compiled.
@@ -25,6 +26,7 @@ pub(crate) struct PeerProgram {
 /// The task of the program.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PeerRun {
+    pub operation: Operation,
     pub bytes: usize,
     pub messages: u32,
     pub warm_up_messages: u32,
@@ -34,7 +36,7 @@ pub(crate) struct PeerRun {
 impl PeerRun {
     /// The first arguments of each program.
     fn arguments(self) -> [String; 4] {
-        let Self { bytes, messages, warm_up_messages, is_stream } = self;
+        let Self { bytes, messages, warm_up_messages, is_stream, .. } = self;
         let pace = if is_stream { "stream" } else { "barrier" };
         [bytes.to_string(), messages.to_string(), warm_up_messages.to_string(), pace.into()]
     }
@@ -146,7 +148,8 @@ impl PeerProgram {
         let mut command = lab.command(0, "sh")?;
         command.args(["-c", MPIRUN, "mpirun"]).args(self.variables());
         command.args(["--host", &slots.join(",")]).arg(self.path());
-        let output = command.args(run.arguments()).stdin(Stdio::null()).output();
+        command.args(run.arguments()).arg(run.operation.to_string());
+        let output = command.stdin(Stdio::null()).output();
         let output = output.map_err(|why| failed(format!("mpirun: {why}")))?;
         if !output.status.success() {
             return Err(failed(format!("mpirun: {}", last_lines(&output.stderr))));

@@ -1,7 +1,8 @@
-/* Measures MPI_Bcast as `treecast bench` measures its own broadcasts.
+/* Measures MPI_Bcast, MPI_Allreduce and MPI_Barrier as `treecast bench` measures its own operations.
  *
- * Arguments: the length of a message in bytes, the number of messages, the number of messages before the first measurement, and
- * "barrier" or "stream". Rank 0 writes one JSON array to standard output, with an object for each rank. */
+ * Arguments: the length of a message in bytes, the number of messages, the number of messages before the first measurement,
+ * "barrier" or "stream", and the operation: "broadcast", "all-reduce" of doubles, or "barrier". Calls of an all-reduce or a
+ * barrier follow each other at once. Rank 0 writes one JSON array to standard output, with an object for each rank. */
 #include <inttypes.h>
 #include <mpi.h>
 #include <stdio.h>
@@ -48,11 +49,14 @@ int main(int count, char **arguments)
 	MPI_Init(&count, &arguments);
 	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
 	MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-	if (count != 5)
-		fail("expected BYTES MESSAGES WARM_UP_MESSAGES barrier|stream");
+	if (count != 6)
+		fail("expected BYTES MESSAGES WARM_UP_MESSAGES barrier|stream broadcast|all-reduce|barrier");
 	int bytes = atoi(arguments[1]), messages = atoi(arguments[2]), warm_up = atoi(arguments[3]);
 	int is_stream = !strcmp(arguments[4], "stream");
+	int is_broadcast = !strcmp(arguments[5], "broadcast"), is_barrier = !strcmp(arguments[5], "barrier");
 	char *message = allocate(bytes);
+	int values = bytes / (int)sizeof(double);
+	double *sums = (double *)message, factors = ranks * (ranks + 1.0) / 2;
 	/* When a message was sent or received, how long the call took, and the CPU time of that. */
 	int64_t *at = allocate(3 * sizeof(int64_t) * messages), *span = at + messages, *cpu = span + messages;
 	int64_t all_cpu = 0;
@@ -60,15 +64,25 @@ int main(int count, char **arguments)
 	/* So that its pages are mapped. */
 	memset(message, 0xff, bytes);
 	for (int number = -warm_up; number < messages; number++) {
-		if (!is_stream || number <= 0)
+		if (is_broadcast && (!is_stream || number <= 0))
 			MPI_Barrier(MPI_COMM_WORLD);
-		if (!rank && bytes >= (int)sizeof(number))
+		for (int index = 0; !is_broadcast && index < values; index++)
+			sums[index] = (number + index) * (rank + 1.0);
+		if (is_broadcast && !rank && bytes >= (int)sizeof(number))
 			memcpy(message, &number, sizeof(number));
 		int64_t cpu_before = clock_ns(CLOCK_PROCESS_CPUTIME_ID), start = clock_ns(CLOCK_MONOTONIC);
-		MPI_Bcast(message, bytes, MPI_CHAR, 0, MPI_COMM_WORLD);
+		if (is_broadcast)
+			MPI_Bcast(message, bytes, MPI_CHAR, 0, MPI_COMM_WORLD);
+		else if (is_barrier)
+			MPI_Barrier(MPI_COMM_WORLD);
+		else
+			MPI_Allreduce(MPI_IN_PLACE, sums, values, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
 		int64_t end = clock_ns(CLOCK_MONOTONIC);
 
-		if (bytes >= (int)sizeof(number) && memcmp(message, &number, sizeof(number)))
+		for (int index = 0; !is_broadcast && index < values; index++)
+			if (sums[index] != (number + index) * factors)
+				fail("another sum than that of all values");
+		if (is_broadcast && bytes >= (int)sizeof(number) && memcmp(message, &number, sizeof(number)))
 			fail("another message than the root has sent");
 		if (number < 0)
 			continue;

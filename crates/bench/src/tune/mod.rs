@@ -16,6 +16,7 @@ use crate::coordinator::{Bench, Workload};
 use crate::error::BenchError;
 use crate::hosts::{Hosts, RemoteHosts, WorkerCommand};
 use crate::mode::Mode;
+use crate::operation::Operation;
 use crate::report::{Report, Row};
 use costs::{Measurement, Times};
 
@@ -192,6 +193,7 @@ impl Tune {
         };
         let limits = hosts.count() == Self::HOSTS && !matches!(hosts, Hosts::Remote(_));
         Bench {
+            operation: Operation::Broadcast,
             modes: shapes.iter().map(|&shape| mode(engine, way, shape)).collect(),
             hosts,
             processes: 1,

@@ -1,4 +1,4 @@
-//! `treecast bench`: broadcasts between real nodes, configurations side by side.
+//! `treecast bench`: broadcasts, all-reduces and barriers of real nodes, configurations side by side.
 
 mod modes;
 mod table;
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::{ArgGroup, Args, ValueEnum};
-use treecast_bench::{Bench, Hosts, Late, Peer, RemoteHosts, Skew, WorkerCommand, Workload};
+use treecast_bench::{Bench, Hosts, Late, Operation, Peer, RemoteHosts, Skew, WorkerCommand, Workload};
 use treecast_fabric::RoutingPolicy;
 use treecast_lab::{LabSettings, Losses, Multicast, Probability, Racks, Rate};
 use treecast_node::{Authentication, EngineChoice, Integrity, Offload, Scheme, Transport};
@@ -42,6 +42,7 @@ use crate::output::{emit, print_message, progress_bar, width, write_file};
   treecast bench --lab 16 --sizes 4 --skew 400us --format json
   treecast bench --lab 16 --offload nic --sizes 64M --messages 1 --stream --kill 7
   treecast bench --racks 4x4 --uplink 200mbit --offload nic --sizes 64,64K,4M
+  treecast bench --lab 16 --operation all-reduce --offload nic --sizes 8,504 --peer openmpi
   treecast bench --hosts node[1-3] --shell 'ssh -o BatchMode=yes'
 
 Configurations are interleaved, round by round. Times are in microseconds:
@@ -56,6 +57,12 @@ Configurations are interleaved, round by round. Times are in microseconds:
   retransmitted  retransmissions per broadcast
   uplinks        bytes per broadcast over the uplinks of all racks, in both directions
   busiest uplink bytes per broadcast over one of them, in one direction
+
+Members call an all-reduce or a barrier (--operation) again as soon as they return from it:
+  root           duration of the root's call
+  last delivery  from the call of the last member until the last one had the result
+  call mean      duration of a call, over all members
+  call CPU       CPU time of the calling thread
 
 docs/bench.md says more.")]
 #[expect(clippy::struct_excessive_bools, reason = "each is an option of the command line")]
@@ -143,8 +150,14 @@ pub struct Arguments {
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = transport)]
     transport: Vec<Transport>,
 
-    /// Message sizes in bytes, such as 64,1K,16M
-    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1,64,1K,16K", value_parser = size)]
+    /// What all members do: broadcast, all-reduce (sums of 8-byte floats), or barrier
+    #[arg(long, value_name = "OPERATION", default_value = "broadcast", value_parser = operation)]
+    operation: Operation,
+
+    /// Message sizes in bytes, such as 64,1K,16M [default: 1,64,1K,16K]
+    ///
+    /// An all-reduce has 8 to 504 bytes, and by default 8,64,504; a barrier has no size.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = size)]
     sizes: Vec<usize>,
 
     /// Messages per size and configuration
@@ -271,6 +284,10 @@ fn pace(text: &str) -> Result<u64, &'static str> {
     parse_size(text).ok().filter(|&bytes| bytes > 0).ok_or("a number of bytes from 1, such as 65536 or 16M")
 }
 
+fn operation(name: &str) -> Result<Operation, &'static str> {
+    name.parse()
+}
+
 fn authentication(name: &str) -> Result<Authentication, &'static str> {
     name.parse().map_err(|_| "header or payload")
 }
@@ -395,7 +412,12 @@ fn bench(arguments: &Arguments, log: &LogArguments) -> anyhow::Result<Bench> {
         None => Workload::Latency,
     };
     let given = arguments.fabric.as_deref().map(|text| fabric(text, RoutingPolicy::Auto)).transpose()?;
-    let cases = modes(arguments).len() * arguments.sizes.len();
+    let operation = arguments.operation;
+    let sizes = match &arguments.sizes[..] {
+        [] => operation.default_sizes().to_vec(),
+        given => given.to_vec(),
+    };
+    let cases = modes(arguments).len() * sizes.len();
     if arguments.kill.is_some() && cases != 1 {
         bail!(
             "--kill takes one configuration and one size, and these are {cases}: name one engine, offload, scheme, authentication, integrity, transport and size; --racks and --fabric always measure two"
@@ -408,7 +430,8 @@ fn bench(arguments: &Arguments, log: &LogArguments) -> anyhow::Result<Bench> {
         modes: modes(arguments),
         peers: arguments.peer.clone(),
         shim: arguments.shim.then(shim).transpose()?,
-        sizes: arguments.sizes.clone(),
+        sizes,
+        operation,
         workload,
         flushes: !arguments.no_flush,
         messages: arguments.messages,

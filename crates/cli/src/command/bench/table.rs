@@ -1,7 +1,7 @@
 //! A report as tables for people.
 
 use comfy_table::{CellAlignment, Table};
-use treecast_bench::{KilledMember, LateProcess, Limits, Peer, Report, Row};
+use treecast_bench::{KilledMember, LateProcess, Limits, Operation, Peer, Report, Row};
 use treecast_node::{Integrity, Transport};
 use treecast_terms::format_count;
 
@@ -16,6 +16,9 @@ fn columns(report: &Report) -> Vec<Column> {
     const TEXT: bool = true;
     let any = |is_in: fn(&Row) -> bool| report.rows.iter().any(is_in);
     let mut columns: Vec<Column> = vec![("bytes", NUMBER, |row| row.bytes.to_string())];
+    if any(|row| row.operation != Operation::default().to_string()) {
+        columns.insert(0, ("operation", TEXT, |row| row.operation.clone()));
+    }
     if any(|row| row.processes > 1) {
         columns.push(("processes", NUMBER, |row| row.processes.to_string()));
     }
