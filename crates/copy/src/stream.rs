@@ -3,7 +3,7 @@
 //! The records are in [postcard](https://postcard.jamesmunns.com/wire-format)'s format, one after another. An entry gets its number by its
 //! place among all entries, from 0. The data of a file comes between its entry and its end, each part once.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::{Chunk, Entry};
 
@@ -30,6 +30,11 @@ impl StreamDigest {
     pub fn finish(&self) -> Hash {
         self.0.finalize().into()
     }
+}
+
+/// Writes all bytes at once: serde writes the elements of a slice one by one.
+fn at_once<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_bytes(bytes)
 }
 
 /// A part of what is said.
@@ -73,7 +78,7 @@ pub enum Record<'a> {
         /// Where the part lies in the file.
         offset: u64,
         /// The part.
-        #[serde(borrow)]
+        #[serde(borrow, serialize_with = "at_once")]
         bytes: &'a [u8],
     },
     /// All of a file has been sent.
@@ -95,7 +100,7 @@ pub enum Record<'a> {
         /// The bytes that they have.
         length: u32,
         /// A frame of zstd (RFC 8878).
-        #[serde(borrow)]
+        #[serde(borrow, serialize_with = "at_once")]
         bytes: &'a [u8],
     },
     /// This is all.
