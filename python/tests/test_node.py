@@ -209,7 +209,7 @@ print(os.getpid(), child, group.receive())
         b"bytes",
         bytearray(b"bytearray"),
         memoryview(b"a memoryview")[2:],
-        array.array.array("d", [1.0, 2.0]),
+        array.array("d", [1.0, 2.0]),
         numpy.arange(1_000, dtype=numpy.float64).reshape(10, 100),
         numpy.zeros((0, 3)),
         b"",

@@ -15,7 +15,8 @@ use common::{TIMEOUT, check_all, groups, message, settings};
 use network::{in_own_network, run};
 use treecast_node::{
     Daemon, Ending, EngineChoice, Group, GroupId, GroupSettings, HookTrouble, KernelCounters, Nanoseconds,
-    Node, NodeError, NodeSettings, Offload, Policy, RunningEngine, Scheme, Transport, TreeScheme, status,
+    Node, NodeError, NodeSettings, Offload, Operation, Policy, RunningEngine, Scheme, Transport, TreeScheme,
+    status,
 };
 
 fn node(address: &str, groups_max: usize) -> Node {
@@ -99,6 +100,40 @@ fn packets_of_the_fast_path_do_not_reach_user_space() {
             // Three packets per message at each of three members.
             assert_eq!(accepted, 200 * 3 * 3);
             assert!(passed < accepted / 10, "{passed} of {accepted} packets were passed up");
+        }
+    });
+}
+
+#[test]
+fn all_reduces_have_their_place_among_messages_of_the_fast_path() {
+    in_own_network(|| {
+        for offload in [Offload::Nic, Offload::Switch] {
+            let nodes = nodes(5, "127.0.0.1:0");
+            let groups = groups(&nodes, &GroupSettings { offload: Some(offload), ..binomial(&nodes) });
+            groups[0].wait_until_ready(TIMEOUT).unwrap();
+            std::thread::scope(|scope| {
+                for (member, group) in groups.iter().enumerate() {
+                    scope.spawn(move || {
+                        for round in 0..50 {
+                            let sent = message(round, 3_000);
+                            if member == 0 {
+                                group.send(&sent).unwrap();
+                            } else {
+                                assert_eq!(group.receive(TIMEOUT).unwrap().as_deref(), Some(&sent[..]));
+                            }
+                            let mut sum = [member as u64 + round as u64];
+                            group.all_reduce(&mut sum, Operation::Sum, TIMEOUT).unwrap();
+                            assert_eq!(sum, [10 + 5 * round as u64]);
+                        }
+                    });
+                }
+            });
+            let accepted = counts(&groups[1]).group.accepted;
+            assert!(
+                offload == Offload::Switch || accepted > 0,
+                "the kernel's packet path has accepted nothing"
+            );
+            assert_eq!(groups[0].close(TIMEOUT).unwrap(), []);
         }
     });
 }
