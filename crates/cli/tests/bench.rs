@@ -505,6 +505,16 @@ fn the_kernel_engine_is_measured_beside_the_user_engine() {
 }
 
 #[test]
+fn the_kernel_engine_carries_results_of_all_reduces() {
+    if !has_kernel_engine() {
+        return;
+    }
+    let arguments = "--lab 3 --engine ebpf --offload nic --messages 20 --rounds 2 --operation all-reduce";
+    let row = |bytes| ("ebpf".to_owned(), "all-reduce".to_owned(), bytes);
+    assert_eq!(operations(&format!("{arguments} --sizes 8,504 --loss 2%")), [8, 504].map(row));
+}
+
+#[test]
 fn the_kernel_engine_takes_data_by_multicast() {
     if !has_kernel_engine() {
         return;
