@@ -356,7 +356,6 @@ impl Group {
             children: flow.children().collect(),
             absent: table.lost_readers(),
             gives_up_at: None,
-            next: flow.next(),
         });
         let group = self.header.group;
         self.events.extend(result.map(|result| Event::Reduced { group, result }));
@@ -445,12 +444,11 @@ impl Group {
                     .and_then(|(to, flow)| Some(header.ack(to, &flow.poll_ack(now)?)));
                 ack.or_else(|| membership.poll_transmit(now, header, flow.as_ref())).or_else(|| {
                     let (to, flow) = parent.zip(flow.as_ref())?;
-                    let contribution = reduction.poll(now, settings, || Subtree {
+                    let contribution = reduction.poll(now, settings, flow.next(), || Subtree {
                         epoch: header.epoch,
                         children: flow.children().collect(),
                         absent: membership.absent_readers(now, settings),
                         gives_up_at: membership.gives_up_at(settings),
-                        next: flow.next(),
                     })?;
                     Some(header.control(now, to, Nonce(0), &Control::Contribution(contribution)))
                 })

@@ -26,6 +26,8 @@ pub(super) struct Reduction {
     /// When it is sent again, or processes that have not come are given up; and the interval between two times at which it is sent.
     again_at: Option<Nanoseconds>,
     interval: Nanoseconds,
+    /// How long the last all-reduce took, from this node's contribution to the result; none before the first.
+    span: Option<Nanoseconds>,
     /// At the root: the last all-reduce whose result was handed over.
     completed: Option<Sequence>,
 }
@@ -47,7 +49,12 @@ struct Own {
     processes: ReaderSet,
     /// By their places.
     values: Vec<(u32, Option<Values>)>,
+    /// When it was sent to the parent for the first time.
+    sent_at: Option<Nanoseconds>,
 }
+
+/// How long the first all-reduce is taken to last: its contribution is sent again after twice that.
+const FIRST_SPAN: Nanoseconds = Nanoseconds::from_ms(5);
 
 /// A process of a node, among those that have the group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,7 +93,12 @@ impl Reduction {
         }
         let own = match &mut self.own {
             Some(own) if own.packet == packet => own,
-            own => own.insert(Own { packet, processes: ReaderSet::first(count), values: Vec::new() }),
+            own => own.insert(Own {
+                packet,
+                processes: ReaderSet::first(count),
+                values: Vec::new(),
+                sent_at: None,
+            }),
         };
         match own.values.binary_search_by_key(&place, |&(place, _)| place) {
             Ok(found) => own.values[found].1 = values,
@@ -113,30 +125,33 @@ impl Reduction {
         self.sent_epoch = None;
     }
 
-    /// At another member: the contribution that is to be sent to the parent now.
+    /// At another member: the contribution that is to be sent to the parent now. `next` is the first packet that this node has not accepted.
     pub fn poll(
         &mut self,
         now: Nanoseconds,
         settings: &Settings,
+        next: Sequence,
         subtree: impl FnOnce() -> Subtree,
     ) -> Option<Contribution> {
+        self.forget_before(now, next);
         self.own.as_ref()?;
         let is_new = self.sent_epoch.is_none();
         if !is_new && self.again_at.is_some_and(|again_at| now < again_at) {
             return None;
         }
         let subtree = subtree();
-        self.forget_before(subtree.next);
         let Some(combined) = self.combined(&subtree) else {
             (self.sent_epoch, self.again_at) = (None, subtree.gives_up_at.filter(|&at| now < at));
             return None;
         };
-        self.interval = if is_new {
-            settings.min_rto
-        } else {
-            settings.keepalive.min(Nanoseconds(self.interval.0.saturating_mul(2)))
-        };
-        self.again_at = Some(now + self.interval.max(TIMEOUT_MIN));
+        // Most all-reduces take as long as the one before: what is sent again then was lost.
+        let before = if is_new { self.span.unwrap_or(FIRST_SPAN) } else { self.interval };
+        let doubled = Nanoseconds(before.0.saturating_mul(2));
+        self.interval = doubled.max(settings.min_rto).min(settings.keepalive).max(TIMEOUT_MIN);
+        self.again_at = Some(now + self.interval);
+        if let Some(own) = &mut self.own {
+            own.sent_at.get_or_insert(now);
+        }
         self.sent_epoch = Some(subtree.epoch);
         Some(combined)
     }
@@ -159,10 +174,10 @@ impl Reduction {
     }
 
     /// The result has come: its first packet is accepted.
-    fn forget_before(&mut self, next: Sequence) {
-        if self.own.as_ref().is_some_and(|own| own.packet.is_before(next)) {
-            self.forget();
-        }
+    fn forget_before(&mut self, now: Nanoseconds, next: Sequence) {
+        let Some(own) = self.own.as_ref().filter(|own| own.packet.is_before(next)) else { return };
+        self.span = own.sent_at.map(|sent_at| now.since(sent_at)).or(self.span);
+        self.forget();
     }
 
     /// The all-reduce is over. Who has sent what when stays known, and the values do not; children may have contributed to the next one.
@@ -178,7 +193,7 @@ impl Reduction {
     /// The values of this node's processes in the order of their places, and then those of the children in the order of the table; none
     /// before all are there.
     fn combined(&self, subtree: &Subtree) -> Option<Contribution> {
-        let Own { packet, processes, values } = self.own.as_ref()?;
+        let Own { packet, processes, values, .. } = self.own.as_ref()?;
         let awaited = processes.without(&subtree.absent);
         let is_there = |place| values.iter().any(|&(there, _)| there == place);
         if !awaited.iter().all(is_there) {
@@ -205,8 +220,6 @@ pub(super) struct Subtree {
     pub absent: ReaderSet,
     /// When processes are given up that have not come.
     pub gives_up_at: Option<Nanoseconds>,
-    /// The first packet that this node has not accepted or queued.
-    pub next: Sequence,
 }
 
 #[cfg(test)]
@@ -228,30 +241,37 @@ mod tests {
         FromChild { child: MemberId(child), epoch, sent_at: Timestamp(sent_at), contribution }
     }
 
-    fn subtree(epoch: u32, children: &[u32], next: u32) -> Subtree {
+    fn subtree(epoch: u32, children: &[u32]) -> Subtree {
         let children = children.iter().copied().map(MemberId).collect();
-        Subtree { epoch, children, absent: ReaderSet::default(), gives_up_at: None, next: Sequence(next) }
+        Subtree { epoch, children, absent: ReaderSet::default(), gives_up_at: None }
     }
 
-    fn poll(reduction: &mut Reduction, now_us: u64, subtree: Subtree) -> Option<Contribution> {
-        reduction.poll(Nanoseconds::from_us(now_us), &Settings::default(), || subtree)
+    fn poll(reduction: &mut Reduction, now_us: u64, next: u32, subtree: Subtree) -> Option<Contribution> {
+        reduction.poll(Nanoseconds::from_us(now_us), &Settings::default(), Sequence(next), || subtree)
     }
 
     #[test]
     fn a_contribution_is_sent_once_all_below_have_contributed_and_again_until_the_result_is_there() {
         let mut reduction = Reduction::default();
         reduction.contribute(Process::ONLY, sum_of(1, 7), Sequence(7)).unwrap();
-        assert_eq!(poll(&mut reduction, 0, subtree(1, &[4, 5], 7)), None);
+        assert_eq!(poll(&mut reduction, 0, 7, subtree(1, &[4, 5])), None);
         assert!(reduction.handle_child(from_child(4, 1, 10, sum_of(10, 7))));
-        assert_eq!(poll(&mut reduction, 1, subtree(1, &[4, 5], 7)), None);
+        assert_eq!(poll(&mut reduction, 1, 7, subtree(1, &[4, 5])), None);
         assert_eq!(reduction.timeout(), None, "there is nothing to send again");
         assert!(reduction.handle_child(from_child(5, 1, 10, sum_of(100, 7))));
-        assert_eq!(poll(&mut reduction, 2, subtree(1, &[4, 5], 7)), Some(sum_of(111, 7)));
+        assert_eq!(poll(&mut reduction, 2, 7, subtree(1, &[4, 5])), Some(sum_of(111, 7)));
         let again_at = reduction.timeout().unwrap().0 / 1_000;
-        assert_eq!(poll(&mut reduction, again_at - 1, subtree(1, &[4, 5], 7)), None);
-        assert_eq!(poll(&mut reduction, again_at, subtree(1, &[4, 5], 7)), Some(sum_of(111, 7)));
-        assert_eq!(poll(&mut reduction, 2 * again_at + 9_999, subtree(1, &[4, 5], 8)), None);
+        assert_eq!(poll(&mut reduction, again_at - 1, 7, subtree(1, &[4, 5])), None);
+        assert_eq!(poll(&mut reduction, again_at, 7, subtree(1, &[4, 5])), Some(sum_of(111, 7)));
+        assert_eq!(poll(&mut reduction, again_at + 998, 8, subtree(1, &[4, 5])), None);
         assert_eq!(reduction.timeout(), None);
+
+        // The next one is sent again after twice the time that this one took.
+        assert!(reduction.handle_child(from_child(4, 1, 11, sum_of(10, 8))));
+        reduction.contribute(Process::ONLY, sum_of(1, 8), Sequence(8)).unwrap();
+        let span = again_at + 998 - 2;
+        assert_eq!(poll(&mut reduction, 90_000, 8, subtree(1, &[4])), Some(sum_of(11, 8)));
+        assert_eq!(reduction.timeout(), Some(Nanoseconds::from_us(90_000 + 2 * span)));
     }
 
     #[test]
@@ -259,13 +279,13 @@ mod tests {
         let mut reduction = Reduction::default();
         reduction.contribute(Process::ONLY, sum_of(1, 7), Sequence(7)).unwrap();
         assert!(reduction.handle_child(from_child(4, 1, 10, sum_of(10, 7))));
-        assert_eq!(poll(&mut reduction, 0, subtree(1, &[4], 7)), Some(sum_of(11, 7)));
+        assert_eq!(poll(&mut reduction, 0, 7, subtree(1, &[4])), Some(sum_of(11, 7)));
         // The child has adopted another one, and this node does not know its new contribution.
         reduction.set_children([MemberId(4)].into_iter());
-        assert_eq!(poll(&mut reduction, 1, subtree(2, &[4], 7)), None);
+        assert_eq!(poll(&mut reduction, 1, 7, subtree(2, &[4])), None);
         assert!(!reduction.handle_child(from_child(4, 2, 9, sum_of(99, 7))), "it is older");
         assert!(reduction.handle_child(from_child(4, 2, 11, sum_of(30, 7))));
-        assert_eq!(poll(&mut reduction, 2, subtree(2, &[4], 7)), Some(sum_of(31, 7)));
+        assert_eq!(poll(&mut reduction, 2, 7, subtree(2, &[4])), Some(sum_of(31, 7)));
     }
 
     #[test]
@@ -273,12 +293,12 @@ mod tests {
         let mut reduction = Reduction::default();
         reduction.contribute(Process::ONLY, sum_of(1, 7), Sequence(7)).unwrap();
         assert!(reduction.handle_child(from_child(4, 1, 10, sum_of(10, 7))));
-        assert_eq!(poll(&mut reduction, 0, subtree(1, &[4], 7)), Some(sum_of(11, 7)));
+        assert_eq!(poll(&mut reduction, 0, 7, subtree(1, &[4])), Some(sum_of(11, 7)));
         assert!(reduction.handle_child(from_child(4, 1, 11, sum_of(20, 8))));
         let again_at = reduction.timeout().unwrap().0 / 1_000;
-        assert_eq!(poll(&mut reduction, again_at, subtree(1, &[4], 8)), None);
+        assert_eq!(poll(&mut reduction, again_at, 8, subtree(1, &[4])), None);
         reduction.contribute(Process::ONLY, sum_of(2, 8), Sequence(8)).unwrap();
-        assert_eq!(poll(&mut reduction, again_at, subtree(1, &[4], 8)), Some(sum_of(22, 8)));
+        assert_eq!(poll(&mut reduction, again_at, 8, subtree(1, &[4])), Some(sum_of(22, 8)));
     }
 
     #[test]
@@ -286,18 +306,14 @@ mod tests {
         let mut root = Reduction::default();
         root.contribute(Process::ONLY, sum_of(1, 7), Sequence(7)).unwrap();
         assert!(root.handle_child(from_child(4, 1, 10, sum_of(10, 7))));
-        assert_eq!(root.poll_result(|| subtree(1, &[4], 7)), Some(sum_of(11, 7)));
+        assert_eq!(root.poll_result(|| subtree(1, &[4])), Some(sum_of(11, 7)));
         assert!(root.handle_child(from_child(4, 1, 11, sum_of(10, 7))));
         root.contribute(Process::ONLY, sum_of(1, 7), Sequence(7)).unwrap();
-        assert_eq!(root.poll_result(|| subtree(1, &[4], 7)), None);
+        assert_eq!(root.poll_result(|| subtree(1, &[4])), None);
         root.contribute(Process::ONLY, sum_of(2, 8), Sequence(8)).unwrap();
-        assert_eq!(
-            root.poll_result(|| subtree(1, &[4], 8)),
-            None,
-            "the child has not contributed to this one"
-        );
+        assert_eq!(root.poll_result(|| subtree(1, &[4])), None, "the child has not contributed to this one");
         assert!(root.handle_child(from_child(4, 1, 12, sum_of(20, 8))));
-        assert_eq!(root.poll_result(|| subtree(1, &[4], 8)), Some(sum_of(22, 8)));
+        assert_eq!(root.poll_result(|| subtree(1, &[4])), Some(sum_of(22, 8)));
     }
 
     #[test]
@@ -308,11 +324,11 @@ mod tests {
             reduction.contribute(process(place), sum_of(1 << place, 7), Sequence(7)).unwrap();
         }
         let mut absent = ReaderSet::default();
-        let waiting = Subtree { gives_up_at: Some(Nanoseconds::from_us(50)), ..subtree(1, &[], 7) };
-        assert_eq!(poll(&mut reduction, 0, waiting), None);
+        let waiting = Subtree { gives_up_at: Some(Nanoseconds::from_us(50)), ..subtree(1, &[]) };
+        assert_eq!(poll(&mut reduction, 0, 7, waiting), None);
         assert_eq!(reduction.timeout(), Some(Nanoseconds::from_us(50)));
         absent.insert(1);
-        assert_eq!(poll(&mut reduction, 50, Subtree { absent, ..subtree(1, &[], 7) }), Some(sum_of(5, 7)));
+        assert_eq!(poll(&mut reduction, 50, 7, Subtree { absent, ..subtree(1, &[]) }), Some(sum_of(5, 7)));
         assert!(matches!(
             reduction.contribute(process(3), sum_of(1, 7), Sequence(7)),
             Err(Refused::Process { place: 3, count: 3 })
@@ -337,7 +353,7 @@ mod tests {
             let packet = Sequence(7);
             assert!(root.handle_child(from_child(4, 1, 1, Contribution { packet, values })));
             assert!(root.handle_child(from_child(5, 1, 1, sum_of(1, 7))));
-            let result = root.poll_result(|| subtree(1, &[4, 5], 7));
+            let result = root.poll_result(|| subtree(1, &[4, 5]));
             assert_eq!(result, Some(Contribution { packet, values: None }));
         }
     }
