@@ -639,7 +639,9 @@ fn unprivileged_users_can_do_the_same() {
     }
     // Such users may not read the directory of this program.
     let place = std::env::temp_dir().join(format!("treecast-lab-test-{}", std::process::id()));
-    std::fs::copy(std::env::current_exe().unwrap(), &place).unwrap();
+    // A copy by this process would be open for writing in children that other tests start meanwhile, and could not be executed.
+    let copied = Command::new("cp").arg(std::env::current_exe().unwrap()).arg(&place).status();
+    assert!(copied.unwrap().success());
     let output = Command::new("setpriv")
         .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
         .arg(&place)
