@@ -26,8 +26,6 @@ pub(super) struct Reduction {
     /// When it is sent again, or processes that have not come are given up; and the interval between two times at which it is sent.
     again_at: Option<Nanoseconds>,
     interval: Nanoseconds,
-    /// How long the last all-reduce took, from this node's contribution to the result; none before the first.
-    span: Option<Nanoseconds>,
     /// At the root: the last all-reduce whose result was handed over.
     completed: Option<Sequence>,
 }
@@ -49,12 +47,11 @@ struct Own {
     processes: ReaderSet,
     /// By their places.
     values: Vec<(u32, Option<Values>)>,
-    /// When it was sent to the parent for the first time.
-    sent_at: Option<Nanoseconds>,
 }
 
-/// How long the first all-reduce is taken to last: its contribution is sent again after twice that.
-const FIRST_SPAN: Nanoseconds = Nanoseconds::from_ms(5);
+/// A contribution is sent again after this time, and then at intervals that double, up to the keepalive interval. An all-reduce among many
+/// hosts takes a millisecond, and there is no answer but its result, so that the RTO would be too short.
+const FIRST_INTERVAL: Nanoseconds = Nanoseconds::from_ms(10);
 
 /// A process of a node, among those that have the group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,12 +90,7 @@ impl Reduction {
         }
         let own = match &mut self.own {
             Some(own) if own.packet == packet => own,
-            own => own.insert(Own {
-                packet,
-                processes: ReaderSet::first(count),
-                values: Vec::new(),
-                sent_at: None,
-            }),
+            own => own.insert(Own { packet, processes: ReaderSet::first(count), values: Vec::new() }),
         };
         match own.values.binary_search_by_key(&place, |&(place, _)| place) {
             Ok(found) => own.values[found].1 = values,
@@ -133,7 +125,7 @@ impl Reduction {
         next: Sequence,
         subtree: impl FnOnce() -> Subtree,
     ) -> Option<Contribution> {
-        self.forget_before(now, next);
+        self.forget_before(next);
         self.own.as_ref()?;
         let is_new = self.sent_epoch.is_none();
         if !is_new && self.again_at.is_some_and(|again_at| now < again_at) {
@@ -144,14 +136,10 @@ impl Reduction {
             (self.sent_epoch, self.again_at) = (None, subtree.gives_up_at.filter(|&at| now < at));
             return None;
         };
-        // Most all-reduces take as long as the one before: what is sent again then was lost.
-        let before = if is_new { self.span.unwrap_or(FIRST_SPAN) } else { self.interval };
-        let doubled = Nanoseconds(before.0.saturating_mul(2));
-        self.interval = doubled.max(settings.min_rto).min(settings.keepalive).max(TIMEOUT_MIN);
+        let doubled = Nanoseconds(self.interval.0.saturating_mul(2));
+        self.interval =
+            if is_new { FIRST_INTERVAL } else { doubled }.min(settings.keepalive).max(TIMEOUT_MIN);
         self.again_at = Some(now + self.interval);
-        if let Some(own) = &mut self.own {
-            own.sent_at.get_or_insert(now);
-        }
         self.sent_epoch = Some(subtree.epoch);
         Some(combined)
     }
@@ -174,10 +162,10 @@ impl Reduction {
     }
 
     /// The result has come: its first packet is accepted.
-    fn forget_before(&mut self, now: Nanoseconds, next: Sequence) {
-        let Some(own) = self.own.as_ref().filter(|own| own.packet.is_before(next)) else { return };
-        self.span = own.sent_at.map(|sent_at| now.since(sent_at)).or(self.span);
-        self.forget();
+    fn forget_before(&mut self, next: Sequence) {
+        if self.own.as_ref().is_some_and(|own| own.packet.is_before(next)) {
+            self.forget();
+        }
     }
 
     /// The all-reduce is over. Who has sent what when stays known, and the values do not; children may have contributed to the next one.
@@ -193,7 +181,7 @@ impl Reduction {
     /// The values of this node's processes in the order of their places, and then those of the children in the order of the table; none
     /// before all are there.
     fn combined(&self, subtree: &Subtree) -> Option<Contribution> {
-        let Own { packet, processes, values, .. } = self.own.as_ref()?;
+        let Own { packet, processes, values } = self.own.as_ref()?;
         let awaited = processes.without(&subtree.absent);
         let is_there = |place| values.iter().any(|&(there, _)| there == place);
         if !awaited.iter().all(is_there) {
@@ -265,13 +253,6 @@ mod tests {
         assert_eq!(poll(&mut reduction, again_at, 7, subtree(1, &[4, 5])), Some(sum_of(111, 7)));
         assert_eq!(poll(&mut reduction, again_at + 998, 8, subtree(1, &[4, 5])), None);
         assert_eq!(reduction.timeout(), None);
-
-        // The next one is sent again after twice the time that this one took.
-        assert!(reduction.handle_child(from_child(4, 1, 11, sum_of(10, 8))));
-        reduction.contribute(Process::ONLY, sum_of(1, 8), Sequence(8)).unwrap();
-        let span = again_at + 998 - 2;
-        assert_eq!(poll(&mut reduction, 90_000, 8, subtree(1, &[4])), Some(sum_of(11, 8)));
-        assert_eq!(reduction.timeout(), Some(Nanoseconds::from_us(90_000 + 2 * span)));
     }
 
     #[test]
