@@ -364,21 +364,24 @@ tc_result tc_group_close(tc_group *group,
 void tc_group_free(tc_group *group);
 
 /*
- Waits until all members are in this call, which each makes after the same message. After TC_TIMED_OUT it can be made again.
+ Waits until all members are in this call, which each makes after the same message. After
+ TC_TIMED_OUT it can be made again.
 
  # Safety
  `group` comes from tc_group_new, tc_group_listen or tc_group_join.
  */
-tc_result tc_group_barrier(const tc_group *group,
-                           int64_t timeout_ms);
+tc_result tc_group_barrier(const tc_group *group, int64_t timeout_ms);
 
 /*
- Replaces `count` values, at all members, by those that the operation makes of the values of all members. All members make this call
- after the same message, with the same operation, type and number of values; at most 504 bytes. The result is the same at all members,
- bit by bit. `element` is a tc_element, and `operation` a tc_operation. After TC_TIMED_OUT the same call can be made again.
+ Replaces `count` values, at all members, by those that the operation makes of the values of all
+ members. All members make this call after the same message, with the same operation, type and
+ number of values; at most 504 bytes. The result is the same at all members, bit by bit.
+ `element` is a tc_element, and `operation` a tc_operation. After TC_TIMED_OUT the same call can
+ be made again.
 
  # Safety
- `group` comes from tc_group_new, tc_group_listen or tc_group_join; `values` is valid for reading and writing `count` values of the type.
+ `group` comes from tc_group_new, tc_group_listen or tc_group_join; `values` is valid for reading
+ and writing `count` values of the type.
  */
 tc_result tc_group_all_reduce(const tc_group *group,
                               void *values,

@@ -61,7 +61,8 @@ const OPERATIONS: [(tc_operation, Operation); 7] = [
     (TC_XOR, Operation::Xor),
 ];
 
-/// Waits until all members are in this call, which each makes after the same message. After TC_TIMED_OUT it can be made again.
+/// Waits until all members are in this call, which each makes after the same message. After
+/// TC_TIMED_OUT it can be made again.
 ///
 /// # Safety
 /// `group` comes from tc_group_new, tc_group_listen or tc_group_join.
@@ -74,12 +75,15 @@ pub unsafe extern "C" fn tc_group_barrier(group: *const tc_group, timeout_ms: i6
     })
 }
 
-/// Replaces `count` values, at all members, by those that the operation makes of the values of all members. All members make this call
-/// after the same message, with the same operation, type and number of values; at most 504 bytes. The result is the same at all members,
-/// bit by bit. `element` is a tc_element, and `operation` a tc_operation. After TC_TIMED_OUT the same call can be made again.
+/// Replaces `count` values, at all members, by those that the operation makes of the values of all
+/// members. All members make this call after the same message, with the same operation, type and
+/// number of values; at most 504 bytes. The result is the same at all members, bit by bit.
+/// `element` is a tc_element, and `operation` a tc_operation. After TC_TIMED_OUT the same call can
+/// be made again.
 ///
 /// # Safety
-/// `group` comes from tc_group_new, tc_group_listen or tc_group_join; `values` is valid for reading and writing `count` values of the type.
+/// `group` comes from tc_group_new, tc_group_listen or tc_group_join; `values` is valid for reading
+/// and writing `count` values of the type.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tc_group_all_reduce(
     group: *const tc_group,

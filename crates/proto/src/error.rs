@@ -90,7 +90,7 @@ pub enum Refused {
     },
     /// A contribution to an all-reduce whose result is there already, or of invalid values.
     #[error(
-        "the contribution to the all-reduce before packet {packet} is invalid, or later than packet {next}, which this node has"
+        "the contribution for packet {packet} has invalid values, or comes too late: this node expects packet {next}"
     )]
     Contribution {
         /// The packet that the result was to be.
@@ -99,7 +99,7 @@ pub enum Refused {
         next: Sequence,
     },
     /// A process that the node does not have.
-    #[error("there is no process {place} among {count}")]
+    #[error("process {place} is not one of the {count} processes of this node")]
     Process {
         /// Its place.
         place: u32,

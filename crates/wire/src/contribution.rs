@@ -7,32 +7,38 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::{Sequence, Table};
 
-/// A contribution to an all-reduce, on its way from a member to its parent: the values of the member and of its subtree, combined. The
-/// root's message with the result has the same format.
+/// A contribution to an all-reduce, on its way from a member to its parent: the values of the
+/// member and of its subtree, combined. The root's message with the result has the same format.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Contribution {
-    /// The packet that the result is to be: the first one that no member has received. It tells one all-reduce from another.
+    /// The packet that the result is to be: the first one that no member has received. It tells one
+    /// all-reduce from another.
     pub packet: Sequence,
-    /// The values; none, if members have called with different operations, element types or numbers of values.
+    /// The values; none, if members have called with different operations, element types or numbers
+    /// of values.
     pub values: Option<Values>,
 }
 
-/// Values that are combined one by one: the first of all members, the second of all members, and so on.
+/// Values that are combined one by one: the first of all members, the second of all members, and so
+/// on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Values {
     /// How two values are combined.
     pub operation: Operation,
     /// The type of each value.
     pub element: Element,
-    /// The values, each in little-endian byte order: at most [`Values::BYTES_MAX`] bytes. A barrier has none.
+    /// The values, each in little-endian byte order: at most [`Values::BYTES_MAX`] bytes. A barrier
+    /// has none.
     pub bytes: Vec<u8>,
 }
 
 impl Values {
-    /// The longest contribution: it is a control message, which fits into the shortest datagram of a group.
+    /// The longest contribution: it is a control message, which fits into the shortest datagram of
+    /// a group.
     pub const BYTES_MAX: usize = Table::PAYLOAD_BYTES_MIN as usize - size_of::<ContributionLayout>();
 
-    /// Whether these can be values of a contribution: whole elements, not too many, and bits of integers only.
+    /// Whether these can be values of a contribution: whole elements, not too many, and bits of
+    /// integers only.
     pub fn are_valid(&self) -> bool {
         self.bytes.len() <= Self::BYTES_MAX
             && self.bytes.len().is_multiple_of(self.element.bytes())
@@ -137,8 +143,8 @@ impl Contribution {
     /// ```
     /// use treecast_wire::{Contribution, Element, Operation, Sequence, Values};
     ///
-    /// let values = Values { operation: Operation::Max, element: Element::U32, bytes: vec![7, 0, 0, 0] };
-    /// let contribution = Contribution { packet: Sequence(3), values: Some(values) };
+    /// let values = Values { operation: Operation::Max, element: Element::U32, bytes: vec![7, 0, 0,
+    /// 0] }; let contribution = Contribution { packet: Sequence(3), values: Some(values) };
     /// assert_eq!(Contribution::read(&contribution.write()), Some(contribution));
     /// ```
     pub fn read(bytes: &[u8]) -> Option<Self> {

@@ -1,4 +1,5 @@
-//! Broadcasts in a row: the barriers between them, the entries and returns of the processes, and the times that are averaged.
+//! Broadcasts in a row: the barriers between them, the entries and returns of the processes, and
+//! the times that are averaged.
 
 use treecast_terms::Picoseconds;
 
@@ -11,7 +12,8 @@ use super::stream::Content;
 /// The times of a row of broadcasts.
 #[derive(Debug, Default)]
 pub(super) struct Row {
-    /// When the root called the broadcast that is timed; where calls are not separated, the first one.
+    /// When the root called the broadcast that is timed; where calls are not separated, the first
+    /// one.
     started: Picoseconds,
     /// When the last process returned, or the root had the last acknowledgment or answer.
     pub ended: Picoseconds,
@@ -39,7 +41,8 @@ fn mean(sum: Picoseconds, broadcasts: u32) -> Picoseconds {
     Picoseconds(sum.0 / u64::from(broadcasts))
 }
 
-/// The number of steps of a dissemination barrier: the logarithm of the number of processes to base 2, rounded up.
+/// The number of steps of a dissemination barrier: the logarithm of the number of processes to base
+/// 2, rounded up.
 fn steps(processes: usize) -> u32 {
     processes.next_power_of_two().trailing_zeros()
 }
@@ -67,7 +70,8 @@ impl Simulation<'_> {
         }
     }
 
-    /// Posts the message of the current step of a barrier. In step k a process sends to the one 2^k places behind it.
+    /// Posts the message of the current step of a barrier. In step k a process sends to the one 2^k
+    /// places behind it.
     fn send_step(&mut self, node: usize) {
         let Phase::Barrier { step, posting } = &mut self.nodes[node].phase else { return };
         *posting = true;
@@ -91,8 +95,9 @@ impl Simulation<'_> {
         self.continue_barrier(node);
     }
 
-    /// Ends the current step of a barrier if its message has been posted and the one from the process 2^k places before has
-    /// been received: the next step begins, or after the last one the computation before the broadcast.
+    /// Ends the current step of a barrier if its message has been posted and the one from the
+    /// process 2^k places before has been received: the next step begins, or after the last one the
+    /// computation before the broadcast.
     fn continue_barrier(&mut self, node: usize) {
         let Phase::Barrier { step, posting: false } = self.nodes[node].phase else { return };
         let count = self.nodes.len();
@@ -190,7 +195,8 @@ impl Simulation<'_> {
         }
     }
 
-    /// Whether a process heeds an event now. One that computes heeds none; a message of a broadcast is heeded in its call.
+    /// Whether a process heeds an event now. One that computes heeds none; a message of a broadcast
+    /// is heeded in its call.
     pub fn heeds(&self, node: usize, notice: GmEvent) -> bool {
         let state = &self.nodes[node];
         let round = match notice {

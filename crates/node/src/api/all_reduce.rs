@@ -61,28 +61,31 @@ impl Group {
         self.all_reduce::<u32>(&mut [], Operation::Sum, timeout)
     }
 
-    /// Replaces the values, at all members, by those that the operation makes of the values of all members. All of them make this call
-    /// after the same message, with the same operation and number of values: at most [`Values::BYTES_MAX`] bytes.
+    /// Replaces the values, at all members, by those that the operation makes of the values of all
+    /// members. All of them make this call after the same message, with the same operation and
+    /// number of values: at most [`Values::BYTES_MAX`] bytes.
     ///
-    /// The result is the same at all members, bit by bit. Each node combines the values of its own process or processes, in the order of
-    /// their places, with those of its children in the tree, in the order of the table. Members that are lost before they have called are
-    /// not waited for, and a member that joins meanwhile may have no part in the result.
+    /// The result is the same at all members, bit by bit. Each node combines the values of its own
+    /// process or processes, in the order of their places, with those of its children in the tree,
+    /// in the order of the table. Members that are lost before they have called are not waited for,
+    /// and a member that joins meanwhile may have no part in the result.
     ///
     /// ```
     /// use treecast_node::{GroupSettings, Node, NodeSettings, Operation};
     ///
-    /// let node = Node::open(&NodeSettings { bind: "127.0.0.1:0".parse()?, ..NodeSettings::default() })?;
-    /// let group = node.group(&GroupSettings::new(vec![node.address()]))?;
-    /// let mut values = [1.5, 2.5];
-    /// group.all_reduce(&mut values, Operation::Sum, None)?;
-    /// assert_eq!(values, [1.5, 2.5]); // This is the only member.
+    /// let node = Node::open(&NodeSettings { bind: "127.0.0.1:0".parse()?,
+    /// ..NodeSettings::default() })?; let group =
+    /// node.group(&GroupSettings::new(vec![node.address()]))?; let mut values = [1.5, 2.5];
+    /// group.all_reduce(&mut values, Operation::Sum, None)?; assert_eq!(values, [1.5, 2.5]); //
+    /// This is the only member.
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
     /// # Errors
     /// [`NodeError::InvalidValues`], before anything is sent. [`NodeError::DifferentValues`] at all members, if they have called with
-    /// different operations, types or numbers of values. [`NodeError::OtherMessage`] at a member that gets another message than the
-    /// result. [`NodeError::TimedOut`], after which the same call can be made again. [`NodeError::Ended`], [`NodeError::Refused`].
+    /// different operations, types or numbers of values. [`NodeError::OtherMessage`] at a member
+    /// that gets another message than the result. [`NodeError::TimedOut`], after which the same
+    /// call can be made again. [`NodeError::Ended`], [`NodeError::Refused`].
     pub fn all_reduce<T: Number>(
         &self,
         values: &mut [T],
@@ -128,7 +131,8 @@ impl Group {
         Ok(())
     }
 
-    /// At the root: waits for the result, and sends it. None, if members have called with values that differ in kind.
+    /// At the root: waits for the result, and sends it. None, if members have called with values
+    /// that differ in kind.
     fn reduce_at_root(
         &self,
         sender: &mut Sender,

@@ -1,12 +1,14 @@
 //! All-reduces: contributions of all members go up the tree, and are combined on the way.
 //!
-//! The result goes down as a message of the root's application, so that it has its place among the messages and is as reliable as they
-//! are. Its first packet identifies the all-reduce, and is the acknowledgment of all contributions to it: until a member has that packet,
-//! it sends its contribution again and again.
+//! The result goes down as a message of the root's application, so that it has its place among the
+//! messages and is as reliable as they are. Its first packet identifies the all-reduce, and is the
+//! acknowledgment of all contributions to it: until a member has that packet, it sends its
+//! contribution again and again.
 //!
-//! A contribution counts in the tree of its epoch only. When the tree changes, every member contributes again in the new tree, so that
-//! each value is in the result once, whoever was the parent of whom before. A root that hands over a result has combined contributions of
-//! one epoch: those of exactly the members of that tree.
+//! A contribution counts in the tree of its epoch only. When the tree changes, every member
+//! contributes again in the new tree, so that each value is in the result once, whoever was the
+//! parent of whom before. A root that hands over a result has combined contributions of one epoch:
+//! those of exactly the members of that tree.
 
 mod arithmetic;
 
@@ -23,7 +25,8 @@ pub(super) struct Reduction {
     children: Vec<FromChild>,
     /// The epoch in which the contribution was sent to the parent last.
     sent_epoch: Option<u32>,
-    /// When it is sent again, or processes that have not come are given up; and the interval between two times at which it is sent.
+    /// When it is sent again, or processes that have not come are given up; and the interval
+    /// between two times at which it is sent.
     again_at: Option<Nanoseconds>,
     interval: Nanoseconds,
     /// At the root: the last all-reduce whose result was handed over.
@@ -49,8 +52,9 @@ struct Own {
     values: Vec<(u32, Option<Values>)>,
 }
 
-/// A contribution is sent again after this time, and then at intervals that double, up to the keepalive interval. An all-reduce among many
-/// hosts takes a millisecond, and there is no answer but its result, so that the RTO would be too short.
+/// A contribution is sent again after this time, and then at intervals that double, up to the
+/// keepalive interval. An all-reduce among many hosts takes a millisecond, and there is no answer
+/// but its result, so that the RTO would be too short.
 const FIRST_INTERVAL: Nanoseconds = Nanoseconds::from_ms(10);
 
 /// A process of a node, among those that have the group.
@@ -68,8 +72,9 @@ impl Process {
 }
 
 impl Reduction {
-    /// A process of this node contributes. `next` is the first packet that this node has not accepted or queued; a process at the root's
-    /// node may have read others that the root has not queued yet. A process that contributes again replaces its contribution.
+    /// A process of this node contributes. `next` is the first packet that this node has not
+    /// accepted or queued; a process at the root's node may have read others that the root has not
+    /// queued yet. A process that contributes again replaces its contribution.
     ///
     /// # Errors
     /// [`Refused::Contribution`], [`Refused::Process`].
@@ -117,7 +122,8 @@ impl Reduction {
         self.sent_epoch = None;
     }
 
-    /// At another member: the contribution that is to be sent to the parent now. `next` is the first packet that this node has not accepted.
+    /// At another member: the contribution that is to be sent to the parent now. `next` is the
+    /// first packet that this node has not accepted.
     pub fn poll(
         &mut self,
         now: Nanoseconds,
@@ -168,7 +174,8 @@ impl Reduction {
         }
     }
 
-    /// The all-reduce is over. Who has sent what when stays known, and the values do not; children may have contributed to the next one.
+    /// The all-reduce is over. Who has sent what when stays known, and the values do not; children
+    /// may have contributed to the next one.
     fn forget(&mut self) {
         let Some(Own { packet, .. }) = self.own.take() else { return };
         for known in &mut self.children {
@@ -178,8 +185,8 @@ impl Reduction {
         }
     }
 
-    /// The values of this node's processes in the order of their places, and then those of the children in the order of the table; none
-    /// before all are there.
+    /// The values of this node's processes in the order of their places, and then those of the
+    /// children in the order of the table; none before all are there.
     fn combined(&self, subtree: &Subtree) -> Option<Contribution> {
         let Own { packet, processes, values } = self.own.as_ref()?;
         let awaited = processes.without(&subtree.absent);

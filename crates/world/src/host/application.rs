@@ -132,11 +132,13 @@ impl Host {
         let absent = readers.map(|readers| readers.awaited.or(&readers.lost)).unwrap_or_default();
         let mut places = ReaderSet::first(count).without(&absent);
         if places.is_empty() {
-            // The node of the last process would leave the group. This one goes on, as a process of no consequence.
+            // The node of the last process would leave the group. This one goes on, as a process of
+            // no consequence.
             places.insert(0);
         }
         for place in places.without(&contributed).iter() {
-            // A late member may begin with the result of an all-reduce to which the others have contributed before.
+            // A late member may begin with the result of an all-reduce to which the others have
+            // contributed before.
             if self.readable(GroupId(group)).is_none_or(|(_, next)| next != packet) {
                 return Ok(());
             }

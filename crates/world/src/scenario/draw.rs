@@ -46,7 +46,8 @@ impl Scenario {
         scenario
     }
 
-    /// In some worlds groups carry out all-reduces. A random stream of its own decides that, so that it changes nothing else.
+    /// In some worlds groups carry out all-reduces. A random stream of its own decides that, so
+    /// that it changes nothing else.
     fn take_reductions(&mut self) {
         let mut random = Pcg64::seed_from_u64(self.seed ^ 0x7265_6475_6365_0000);
         if random.random_bool(0.6) {
