@@ -46,10 +46,11 @@ impl Operation {
             let (given, min, max) = (bytes as u64, min as u64, max as u64);
             return Err(BenchError::Bounds { what, given, min, max });
         }
-        let refused = |why| Err(BenchError::Combination { what: format!("{self}, and {bytes} bytes"), why });
+        let refused =
+            |why| Err(BenchError::Combination { what: format!("operation {self} with {bytes} bytes"), why });
         match self {
             Self::AllReduce if !bytes.is_multiple_of(value) => refused("its values have 8 bytes each"),
-            Self::Barrier if bytes > 0 => refused("it has no values"),
+            Self::Barrier if bytes > 0 => refused("a barrier has no size, so leave out --sizes"),
             _ => Ok(()),
         }
     }
@@ -93,8 +94,11 @@ mod tests {
         );
         assert_eq!(
             refused(Operation::AllReduce, 12),
-            "all-reduce, and 12 bytes: its values have 8 bytes each"
+            "operation all-reduce with 12 bytes: its values have 8 bytes each"
         );
-        assert_eq!(refused(Operation::Barrier, 8), "barrier, and 8 bytes: it has no values");
+        assert_eq!(
+            refused(Operation::Barrier, 8),
+            "operation barrier with 8 bytes: a barrier has no size, so leave out --sizes"
+        );
     }
 }

@@ -457,14 +457,17 @@ fn what_only_broadcasts_support_is_refused_in_one_sentence() {
             &["--operation", "all-reduce", "--sizes", "1K"],
             "a size of an all-reduce must be from 8 to 504, and not 1024",
         ),
-        (&["--operation", "barrier", "--sizes", "8"], "barrier, and 8 bytes: it has no values"),
+        (
+            &["--operation", "barrier", "--sizes", "8"],
+            "operation barrier with 8 bytes: a barrier has no size, so leave out --sizes",
+        ),
         (
             &["--operation", "barrier", "--stream"],
-            "barrier, and another pace of the root: each call waits for all members",
+            "operation barrier with --stream, --when-stored, --no-flush, --skew or --late: each call waits for all members",
         ),
         (
             &["--operation", "all-reduce", "--lab", "2", "--peer", "tcp-tree"],
-            "all-reduce, and tcp-tree: that has only broadcasts",
+            "operation all-reduce with peer tcp-tree: it has only broadcasts",
         ),
     ]);
 }

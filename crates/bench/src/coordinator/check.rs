@@ -59,16 +59,19 @@ impl Bench {
             return Ok(());
         }
         let refused = |what: &str, why| {
-            Err(BenchError::Combination { what: format!("{}, and {what}", self.operation), why })
+            Err(BenchError::Combination { what: format!("operation {} with {what}", self.operation), why })
         };
         if self.workload != Workload::Latency || !self.flushes {
-            return refused("another pace of the root", "each call waits for all members");
+            return refused(
+                "--stream, --when-stored, --no-flush, --skew or --late",
+                "each call waits for all members",
+            );
         }
         if self.kill.is_some() {
-            return refused("a member to kill", "the loss is measured in the middle of a message");
+            return refused("--kill", "the loss is measured in the middle of a message");
         }
         if let Some(peer) = self.peers.iter().find(|&&peer| peer != Peer::OpenMpi) {
-            return refused(&peer.to_string(), "that has only broadcasts");
+            return refused(&format!("peer {peer}"), "it has only broadcasts");
         }
         Ok(())
     }
