@@ -143,8 +143,8 @@ impl Contribution {
     /// ```
     /// use treecast_wire::{Contribution, Element, Operation, Sequence, Values};
     ///
-    /// let values = Values { operation: Operation::Max, element: Element::U32, bytes: vec![7, 0, 0,
-    /// 0] }; let contribution = Contribution { packet: Sequence(3), values: Some(values) };
+    /// let values = Values { operation: Operation::Max, element: Element::U32, bytes: vec![7, 0, 0, 0] };
+    /// let contribution = Contribution { packet: Sequence(3), values: Some(values) };
     /// assert_eq!(Contribution::read(&contribution.write()), Some(contribution));
     /// ```
     pub fn read(bytes: &[u8]) -> Option<Self> {

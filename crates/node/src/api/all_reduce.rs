@@ -73,19 +73,20 @@ impl Group {
     /// ```
     /// use treecast_node::{GroupSettings, Node, NodeSettings, Operation};
     ///
-    /// let node = Node::open(&NodeSettings { bind: "127.0.0.1:0".parse()?,
-    /// ..NodeSettings::default() })?; let group =
-    /// node.group(&GroupSettings::new(vec![node.address()]))?; let mut values = [1.5, 2.5];
-    /// group.all_reduce(&mut values, Operation::Sum, None)?; assert_eq!(values, [1.5, 2.5]); //
-    /// This is the only member.
+    /// let node = Node::open(&NodeSettings { bind: "127.0.0.1:0".parse()?, ..NodeSettings::default() })?;
+    /// let group = node.group(&GroupSettings::new(vec![node.address()]))?;
+    /// let mut values = [1.5, 2.5];
+    /// group.all_reduce(&mut values, Operation::Sum, None)?;
+    /// assert_eq!(values, [1.5, 2.5]); // This is the only member.
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
     /// # Errors
-    /// [`NodeError::InvalidValues`], before anything is sent. [`NodeError::DifferentValues`] at all members, if they have called with
-    /// different operations, types or numbers of values. [`NodeError::OtherMessage`] at a member
-    /// that gets another message than the result. [`NodeError::TimedOut`], after which the same
-    /// call can be made again. [`NodeError::Ended`], [`NodeError::Refused`].
+    /// [`NodeError::InvalidValues`], before anything is sent. [`NodeError::DifferentValues`] at all
+    /// members, if they have called with different operations, types or numbers of values.
+    /// [`NodeError::OtherMessage`] at a member that gets another message than the result.
+    /// [`NodeError::TimedOut`], after which the same call can be made again. [`NodeError::Ended`],
+    /// [`NodeError::Refused`].
     pub fn all_reduce<T: Number>(
         &self,
         values: &mut [T],
