@@ -18,6 +18,8 @@
 //! The protocol is correct if every world agrees with this, whatever its faults.
 
 mod reductions;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -43,8 +45,8 @@ pub struct Oracle {
     closed: BTreeSet<(u32, u32)>,
     /// The hosts that had a place, by group, session and member number.
     hosts: BTreeMap<(u32, u32, MemberId), usize>,
-    /// The members that roots have reported as lost, by group, session and number.
-    lost: BTreeSet<(u32, u32, MemberId)>,
+    /// When roots have reported members as lost, by group, session and number.
+    lost: BTreeMap<(u32, u32, MemberId), Nanoseconds>,
     /// The hosts whose application does not join the group again.
     retired: BTreeSet<(u32, usize)>,
     /// The processes of each host that have contributed to an all-reduce: by group, session and message.
@@ -112,7 +114,7 @@ impl Oracle {
             lost_processes: BTreeSet::new(),
             closed: BTreeSet::new(),
             hosts: BTreeMap::new(),
-            lost: BTreeSet::new(),
+            lost: BTreeMap::new(),
             retired: BTreeSet::new(),
             contributed: BTreeMap::new(),
             results: BTreeMap::new(),
@@ -236,7 +238,7 @@ impl Oracle {
         loss: MemberLoss,
     ) -> Result<(), String> {
         let key = (group, session, member);
-        let is_repeated = !self.lost.insert(key);
+        let is_repeated = self.lost.insert(key, self.now).is_some();
         if is_repeated && !self.is_misled(group) {
             return Err(format!("group {group} has lost member {member} twice"));
         }
@@ -278,7 +280,7 @@ impl Oracle {
     ) -> impl Iterator<Item = (usize, MemberId, u32)> {
         let setting = &scenario.groups[group as usize];
         let nodes = setting.shared_nodes().into_iter();
-        let nodes = nodes.filter(move |&(member, _)| !self.lost.contains(&(group, session, member)));
+        let nodes = nodes.filter(move |&(member, _)| !self.lost.contains_key(&(group, session, member)));
         nodes.flat_map(|(member, count)| {
             let host = setting.hosts[member.index()];
             (0..count).map(move |process| (host, member, process))
@@ -397,18 +399,25 @@ impl Oracle {
         ))
     }
 
-    /// Whether a root has reported a host as lost: under the number that it has, or without a place
-    /// under any that it had, or that no host has taken: a root loses a late member that its table
-    /// does not reach.
+    /// Whether a root has reported a host as lost. A host without a place may be lost to the session
+    /// that it asked for, or to a later one: under a number that it had, or since it asked under one
+    /// that no host has taken, because a root loses a late member that its table does not reach.
     fn is_lost(&self, scenario: &Scenario, id: ReaderId) -> bool {
         let ReaderId { group, host, .. } = id;
-        if let Some((session, member)) = self.readers.get(&id).and_then(|reader| reader.place) {
-            return self.lost.contains(&(group, session, member));
+        let reader = self.readers.get(&id).copied().unwrap_or_default();
+        if let Some((session, member)) = reader.place {
+            return self.lost.contains_key(&(group, session, member));
         }
-        self.lost.iter().any(|key| {
-            let &(of, _, member) = key;
-            let initial = scenario.groups[group as usize].hosts.get(member.index());
-            of == group && initial.or_else(|| self.hosts.get(key)).is_none_or(|&of_member| of_member == host)
+        let sessions = self.sessions.range((group, 0)..=(group, u32::MAX));
+        let earlier = sessions.filter(|&(_, &created_at)| created_at <= reader.began_at);
+        let first = earlier.map(|(&(_, session), _)| session).next_back().unwrap_or(0);
+        let mut lost = self.lost.range((group, first, MemberId(0))..=(group, u32::MAX, MemberId(u32::MAX)));
+        lost.any(|(key, &lost_at)| {
+            let initial = scenario.groups[group as usize].hosts.get(key.2.index());
+            match initial.or_else(|| self.hosts.get(key)) {
+                Some(&of_member) => of_member == host,
+                None => lost_at >= reader.began_at,
+            }
         })
     }
 
@@ -483,76 +492,5 @@ impl Scenario {
     pub fn root_host(&self, group: u32) -> usize {
         let group = &self.groups[group as usize];
         group.hosts[group.root.0 as usize]
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use treecast_proto::PayloadChecksum;
-
-    use super::*;
-    use crate::scenario::Attacks;
-
-    /// A scenario with attackers that have the token, these faults, and a member beside the root of
-    /// group 0; that member's number and host.
-    fn scenario(faults: impl Fn(usize) -> Vec<(Nanoseconds, Fault)>) -> (Scenario, MemberId, usize) {
-        let is_fit = |scenario: &Scenario| {
-            scenario.groups[0].hosts.len() > 1 && scenario.groups[0].messages.first().is_some_and(|&m| m > 0)
-        };
-        let mut scenario = (0..100).map(Scenario::random).find(is_fit).unwrap();
-        scenario.attacks = Attacks { replayed: 0.1, forged: 0.1, has_token: true };
-        scenario.faults = faults(scenario.root_host(0));
-        let member = (0..2).map(MemberId).find(|&member| member != scenario.groups[0].root).unwrap();
-        let host = scenario.groups[0].hosts[member.index()];
-        (scenario, member, host)
-    }
-
-    #[test]
-    fn a_wrong_byte_is_excused_only_after_an_authentic_forgery() {
-        let (scenario, _, host) = scenario(|_| Vec::new());
-        let mut oracle = Oracle::new(&scenario);
-        let id = ReaderId { group: 0, host, life: 0, join: 0 };
-        let wrong = [oracle.byte(0, 0, 0, 0) ^ 1];
-        let (message_length, checksum) = (scenario.messages(0, 0)[0], PayloadChecksum(0));
-        let piece = Piece { message: 0, offset: 0, length: 1, message_length, checksum };
-        let read = |oracle: &mut Oracle| oracle.read(&scenario, id, 0, false, &piece, &wrong);
-        assert!(read(&mut oracle).is_err());
-        oracle.mislead(1);
-        assert!(read(&mut oracle).is_err(), "the forgery was of another group");
-        oracle.mislead(0);
-        assert_eq!(read(&mut oracle), Ok(()));
-    }
-
-    #[test]
-    fn the_crash_of_a_root_excuses_no_loss_of_its_next_session() {
-        let ms = Nanoseconds::from_ms;
-        let crash = |root| vec![(ms(10), Fault::Crash(root)), (ms(20), Fault::Restart(root))];
-        let (scenario, member, host) = scenario(crash);
-        let mut oracle = Oracle::new(&scenario);
-        oracle.create(0, 0);
-        oracle.now = ms(20);
-        oracle.create(0, 1);
-        oracle.now = ms(6_000);
-        let loss = MemberLoss::Unreachable(ms(5_000));
-        let lose = |oracle: &mut Oracle| oracle.lose(&scenario, 1, 0, member, loss);
-        assert!(lose(&mut oracle.clone()).is_err());
-        oracle.retire(0, host);
-        assert_eq!(lose(&mut oracle), Ok(()), "its application is done with the group");
-    }
-
-    #[test]
-    fn a_fault_excuses_only_the_sessions_that_it_overlaps() {
-        let ms = Nanoseconds::from_ms;
-        let (mut scenario, member, host) = scenario(|_| Vec::new());
-        scenario.faults = vec![(ms(10), Fault::Pause { host, span: ms(1_000) })];
-        let lose = |created_at| {
-            let mut oracle = Oracle::new(&scenario);
-            oracle.now = created_at;
-            oracle.create(0, 0);
-            oracle.now = ms(5_000);
-            oracle.lose(&scenario, 0, 0, member, MemberLoss::Silent(ms(800)))
-        };
-        assert_eq!(lose(Nanoseconds::ZERO), Ok(()));
-        assert!(lose(ms(1_500)).is_err());
     }
 }

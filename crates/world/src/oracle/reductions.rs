@@ -51,7 +51,7 @@ impl Oracle {
         let setting = &scenario.groups[group as usize];
         let root = (host == scenario.root_host(group)).then_some(setting.root);
         let placed = self.hosts.range((group, session, MemberId(0))..=(group, session, MemberId(u32::MAX)));
-        let placed = placed.filter(|&(key, &of)| of == host && !self.lost.contains(key));
+        let placed = placed.filter(|&(key, &of)| of == host && !self.lost.contains_key(key));
         let Some(member) = root.or_else(|| placed.map(|(&(.., member), _)| member).next()) else { return 0 };
         // A late member is one process.
         let count = setting.processes.get(member.index()).copied().unwrap_or_default();
