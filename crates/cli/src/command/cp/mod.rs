@@ -66,7 +66,8 @@ docs/cp.md says more."
 #[expect(clippy::struct_excessive_bools, reason = "each is an option of the command line")]
 pub struct Arguments {
     /// Sources, and at last the destination HOSTS:PATH, where HOSTS is a hostlist such as node[01-64],login
-    #[arg(required = true, num_args = 2.., value_name = "PATH")]
+    // With a minimum of 2, clap would demand two paths at each place, so that options could not be between paths.
+    #[arg(required = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
 
     /// Copy directories with all that is in them
@@ -216,6 +217,9 @@ const fn interrupted(keeps_parts: bool) -> &'static str {
 
 pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     let Some((to, sources)) = arguments.paths.split_last() else { bail!("no source") };
+    if sources.is_empty() {
+        bail!("{}: the only path; a copy needs a source, and then HOSTS:PATH", to.display());
+    }
     let to: Destination = to.to_str().context("the destination is not valid UTF-8")?.parse()?;
     let settings = settings(arguments, to)?;
     let of_sources = SourceSettings {
