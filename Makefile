@@ -216,7 +216,7 @@ pure:
 # choose other features, and compile their dependencies again.
 test_targets = $(sort $(foreach crate,$(1),$(basename $(notdir $(wildcard crates/$(crate)/tests/*.rs))) \
 	$(notdir $(patsubst %/main.rs,%,$(wildcard crates/$(crate)/tests/*/main.rs)))))
-COMPUTING := $(call test_targets,fabric plan proto report sim study wire world) equal icpp98 pictures sensitivity
+COMPUTING := $(call test_targets,fabric plan proto report sim study wire world) equal icpp98 packages pictures sensitivity
 # `schedules` has a target of its own.
 WITH_NODES := $(filter-out schedules $(COMPUTING),$(call test_targets,*))
 

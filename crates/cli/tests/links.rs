@@ -1,6 +1,8 @@
 //! Every link between pages has a target, every path in the map of the code and in a comment exists, and sentences are plain.
 
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// The directories of the repository to which a path in a page or in a comment may lead.
 const DIRECTORIES: [&str; 9] =
@@ -62,6 +64,48 @@ fn the_book_has_every_page() {
         let name = page.strip_prefix(&docs).unwrap().to_str().unwrap();
         assert_eq!(targets(&text).filter(|target| *target == name).count(), 1, "{name} in docs/SUMMARY.md");
     }
+}
+
+#[test]
+fn every_chapter_of_the_book_has_a_page() {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+    let text = prose(&docs.join("SUMMARY.md"));
+    let title = |page: &str| page.lines().find_map(|line| line.strip_prefix("# ")).map(str::to_owned);
+    let mut chapters = 0;
+    for line in text.lines().filter(|line| line.trim_start().starts_with("- ")) {
+        let target = targets(line).next().unwrap_or_else(|| panic!("a chapter without a page: {line}"));
+        let page =
+            std::fs::read_to_string(docs.join(target)).unwrap_or_else(|error| panic!("{target}: {error}"));
+        assert!(title(&page).is_some(), "{target} has no title");
+        chapters += 1;
+    }
+    assert!(chapters > 30, "the book has {chapters} chapters");
+}
+
+/// mdBook, if it is installed or `make docs` has been run.
+fn mdbook(root: &Path) -> Option<PathBuf> {
+    let candidates = [root.join("target/mdbook/bin/mdbook"), PathBuf::from("mdbook")];
+    let runs = |path: &PathBuf| Command::new(path).arg("--version").output().is_ok();
+    candidates.into_iter().find(runs)
+}
+
+#[test]
+fn mdbook_makes_the_book_without_a_warning() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap();
+    let Some(mdbook) = mdbook(&root) else {
+        // Written directly, because the test harness captures output.
+        let message = b"skipped: no mdbook, so the book is not made, but its chapters and links are tested\n";
+        let _ = std::io::stderr().write_all(message);
+        return;
+    };
+    let out = tempfile::tempdir().unwrap();
+    let output =
+        Command::new(mdbook).arg("build").arg(root.join("docs")).arg("--dest-dir").arg(out.path()).output();
+    let output = output.unwrap();
+    let messages = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{messages}");
+    assert!(!messages.contains("WARN") && !messages.contains("ERROR"), "{messages}");
+    assert!(out.path().join("start.html").exists());
 }
 
 #[test]
