@@ -2,7 +2,7 @@
 //!
 //! `make instructions` runs three of them under callgrind and compares the counts with those in benches/instructions.tsv. The
 //! others show how the cost of a run grows with the number of hosts: `fat-tree-16-tree` is three-way multicasts by tree worms on
-//! `fat-tree:k=16`, `fat-tree-16-ni` by network interfaces.
+//! `fat-tree:k=16`, `fat-tree-16-ni` by network interfaces, `fat-tree-16-wire` unicasts without overheads.
 
 #![expect(clippy::disallowed_methods, reason = "a case is named on the command line")]
 
@@ -80,6 +80,7 @@ fn growth(case: &str) -> Option<Result<Status, Box<dyn Error>>> {
             let (scheme, settings) = ("tree-worm", "headers=free");
             Some(load(&Load { scheme, offload: Offload::Host, settings, ..growing }))
         }
+        "wire" => Some(load(&Load { fabric: &fabric, load: 0.2, cycles: 20_000, ..WIRE })),
         _ => None,
     }
 }
@@ -105,7 +106,7 @@ fn broadcast() -> Result<Status, Box<dyn Error>> {
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    const CASES: &str = "ni-load, wire-load, broadcast, fat-tree-K-ni, fat-tree-K-tree";
+    const CASES: &str = "ni-load, wire-load, broadcast, fat-tree-K-ni, fat-tree-K-tree, fat-tree-K-wire";
     let case = std::env::args().nth(1).ok_or_else(|| format!("name a case: {CASES}"))?;
     let status = match case.as_str() {
         "ni-load" => load(&NI)?,

@@ -182,7 +182,12 @@ impl UpDown {
     /// Whether a link between switches goes up.
     pub fn is_up(&self, topology: &Topology, link: LinkId) -> bool {
         let from = topology.link(link).from.switch().expect("a link between switches");
-        key(&self.levels, end(topology, link)) < key(&self.levels, from)
+        self.is_above(end(topology, link), from)
+    }
+
+    /// Whether a link between two switches goes up to the first.
+    fn is_above(&self, upper: SwitchId, lower: SwitchId) -> bool {
+        key(&self.levels, upper) < key(&self.levels, lower)
     }
 
     /// The links up out of a switch with the switches at their ends, in the order of their ports.
@@ -254,7 +259,7 @@ impl UpDown {
                     let Some(before) = topology.link(link).from.switch() else { continue };
                     // Only a packet that has not gone down takes a link up, and stays in that state; any packet takes a
                     // link down, and has gone down then.
-                    let predecessors: &[bool] = match (self.is_up(topology, link), gone_down) {
+                    let predecessors: &[bool] = match (self.is_above(switch, before), gone_down) {
                         (true, false) => &[false],
                         (false, true) => &[false, true],
                         _ => continue,
@@ -306,7 +311,7 @@ impl UpDown {
         gone_down: bool,
     ) -> impl Iterator<Item = (LinkId, u16)> + 'a {
         topology.neighbours(at).filter_map(move |(link, next)| {
-            let up = self.is_up(topology, link);
+            let up = self.is_above(next, at);
             if up && gone_down {
                 return None;
             }

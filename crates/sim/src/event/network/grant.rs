@@ -8,7 +8,6 @@ use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
 use rand::RngExt;
-use smallvec::SmallVec;
 use treecast_fabric::{Channel, HostId, LinkId};
 use treecast_terms::Cycles;
 
@@ -292,20 +291,24 @@ impl Network<'_> {
     /// depends on packets that wait themselves.
     fn next_check(&self, now: Cycles, link: LinkId) -> Option<Cycles> {
         let Output { free_at, waiting, .. } = &self.outputs[link.index()];
-        let times = waiting.iter().flat_map(|request| {
-            let input = &self.inputs[request.input.index()];
-            let outputs = input.copies[request.copy as usize].branch.outputs.iter();
-            let channels = outputs.filter(|output| output.link == link);
-            channels.filter_map(|&channel| self.available_at(now, channel, input.length_onward))
-        });
-        // While a link is busy, all requests wait for the same cycle.
-        if *free_at > now { times.take(1).min() } else { times.min() }
+        match *free_at {
+            HELD => None,
+            // While a link is busy, all requests wait for the same cycle.
+            free_at if free_at > now => (!waiting.is_empty()).then_some(free_at),
+            _ => {
+                let times = waiting.iter().flat_map(|request| {
+                    let input = &self.inputs[request.input.index()];
+                    let outputs = input.copies[request.copy as usize].branch.outputs.iter();
+                    let channels = outputs.filter(|output| output.link == link);
+                    channels.filter_map(|&channel| self.available_at(now, channel, input.length_onward))
+                });
+                times.min()
+            }
+        }
     }
 }
 
 /// The links of channels. Channels of one link are adjacent.
-fn links(outputs: &[Channel]) -> SmallVec<[LinkId; 4]> {
-    let mut links: SmallVec<[LinkId; 4]> = outputs.iter().map(|output| output.link).collect();
-    links.dedup();
-    links
+fn links(outputs: &[Channel]) -> impl Iterator<Item = LinkId> {
+    outputs.chunk_by(|one, next| one.link == next.link).map(|channels| channels[0].link)
 }
