@@ -7,14 +7,14 @@ use crate::topology::{Topology, TopologyBuilder};
 
 /// A k-ary fat tree: k pods of k/2 edge and k/2 aggregation switches, (k/2)^2 core switches, k^3/4 hosts.
 ///
-/// k is even, 2 to 128. Hosts are numbered pod by pod and edge switch by edge switch; switches are the edge switches
-/// in that order, then the aggregation switches, then the core. Lower ports point down. Ranks: core 0, aggregation 1,
-/// edge 2, so up*/down* routing may climb to any core switch.
+/// k is even, 2 to 160, the largest with at most [`Topology::HOSTS_MAX`] hosts. Hosts are numbered pod by pod and edge
+/// switch by edge switch; switches are the edge switches in that order, then the aggregation switches, then the core.
+/// Lower ports point down. Ranks: core 0, aggregation 1, edge 2, so up*/down* routing may climb to any core switch.
 ///
 /// # Errors
 /// [`FabricError::OutOfRange`].
 pub fn fat_tree(k: u32) -> Result<Topology, FabricError> {
-    check_range("k", k, 2, 128)?;
+    check_range("k", k, 2, 160)?;
     if !k.is_multiple_of(2) {
         return Err(FabricError::OutOfRange {
             key: "k",
@@ -73,6 +73,6 @@ mod tests {
     #[test]
     fn odd_and_huge_k_are_refused() {
         assert_eq!(fat_tree(5).unwrap_err().to_string(), "k=5 is out of range: an even number");
-        assert_eq!(fat_tree(130).unwrap_err().to_string(), "k=130 is out of range: 2 to 128");
+        assert_eq!(fat_tree(162).unwrap_err().to_string(), "k=162 is out of range: 2 to 160");
     }
 }
