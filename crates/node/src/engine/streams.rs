@@ -196,10 +196,6 @@ impl Engine {
     fn read_stream(&mut self, stream: u64, group: GroupId) -> (Read, Progress) {
         let first = self.read_stream_once(stream, group);
         let mut read = first;
-        if read == Read::NoSlot {
-            // A parent sends a packet only if there is a slot for it.
-            self.streams.close(stream);
-        }
         for _ in 0..READS_MAX {
             if !matches!(read, Read::More | Read::All) {
                 return (first, Progress::Done);

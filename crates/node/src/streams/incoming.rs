@@ -5,6 +5,7 @@ use std::os::fd::BorrowedFd;
 use std::slice;
 
 use rustix::io::{Errno, readv};
+use rustix::net::{RecvFlags, recv};
 use smallvec::SmallVec;
 use treecast_proto::GroupId;
 use treecast_wire::{HEADER_BYTES, View};
@@ -49,8 +50,6 @@ pub enum Read {
     All,
     /// There was nothing.
     Nothing,
-    /// No slot is free.
-    NoSlot,
     /// The stream has ended, or carries what no parent sends.
     Ended,
 }
@@ -73,7 +72,7 @@ impl Incoming {
         slots: &mut impl Slots,
         mut take: impl FnMut(Received<'_>) -> bool,
     ) -> Read {
-        let Some((_, stride)) = slots.free(0) else { return Read::NoSlot };
+        let Some((_, stride)) = slots.free(0) else { return look(socket) };
         let packets = (READ_BYTES_MAX / (HEADER_BYTES + stride)).clamp(1, PACKETS_MAX);
         let payloads: SmallVec<[(*mut u8, usize); PACKETS_MAX]> =
             (0..packets).map_while(|number| slots.free(number)).collect();
@@ -213,6 +212,15 @@ impl Incoming {
     }
 }
 
+/// What a stream is like while no slot is free: a parent sends a packet only if there is a slot for
+/// it, so that nothing comes meanwhile.
+fn look(socket: BorrowedFd<'_>) -> Read {
+    match recv(socket, &mut [0; 1], RecvFlags::PEEK | RecvFlags::DONTWAIT) {
+        Err(Errno::AGAIN | Errno::INTR) => Read::Nothing,
+        Ok(_) | Err(_) => Read::Ended,
+    }
+}
+
 /// Writes the beginning of a payload into the slot of the next packet.
 fn write(bytes: &[u8], slots: &mut impl Slots) -> Option<()> {
     if !bytes.is_empty() {
@@ -333,6 +341,24 @@ mod tests {
             let mut incoming = Incoming::new(GroupId(1));
             while incoming.read(other.as_fd(), &mut memory, |_| true) != Read::Ended {}
         }
+    }
+
+    #[test]
+    fn a_stream_stays_while_no_slot_is_free_unless_the_parent_sends_more() {
+        struct Full;
+        impl Slots for Full {
+            fn free(&mut self, _: usize) -> Option<(*mut u8, usize)> {
+                None
+            }
+        }
+        let (mut one, other) = UnixStream::pair().unwrap();
+        let mut incoming = Incoming::new(GroupId(1));
+        let mut read = || incoming.read(other.as_fd(), &mut Full, |_| panic!("there is no packet"));
+        assert_eq!(read(), Read::Nothing);
+        one.write_all(&[1]).unwrap();
+        assert_eq!(read(), Read::Ended);
+        drop(one);
+        assert_eq!(read(), Read::Ended);
     }
 
     #[test]
