@@ -23,7 +23,7 @@ fn check(study: &str, figures: &[&str]) {
 
 #[test]
 fn the_table_of_gm_is_what_the_command_writes() {
-    check("gm", &["multisend-factor", "gm-multicast-factor", "mpi-bcast-factor"]);
+    check("gm", &["multisend-factor", "gm-multicast-factor"]);
 }
 
 #[test]
