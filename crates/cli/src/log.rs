@@ -43,8 +43,8 @@ enum LogFormat {
 
 impl LogArguments {
     /// Starts the log, of events from level `usual` unless an option or the variable says
-    /// otherwise.
-    pub fn start(&self, usual: LevelFilter) {
+    /// otherwise. A worker does not report an invalid variable, because the command that started it has.
+    pub fn start(&self, usual: LevelFilter, is_worker: bool) {
         let is_json = self.log_format == LogFormat::Json;
         set_messages(Messages { is_quiet: self.quiet, is_verbose: self.verbose > 0, is_json });
         let level = match self.verbose {
@@ -57,7 +57,7 @@ impl LogArguments {
         let of_level = Targets::new().with_default(level);
         let hides_audit = usual < LevelFilter::INFO && level < LevelFilter::DEBUG;
         let of_level = if hides_audit { of_level.with_target(AUDIT, LevelFilter::OFF) } else { of_level };
-        let log = registry().with(filter(of_level));
+        let log = registry().with(filter(of_level, is_worker));
         let lines = fmt::layer().with_writer(|| Lines).with_ansi(false);
         if is_json {
             log.with(lines.json().flatten_event(true)).init();
@@ -76,13 +76,15 @@ impl LogArguments {
 }
 
 /// The filter of the variable, if it is set and valid.
-fn filter(of_level: Targets) -> Targets {
+fn filter(of_level: Targets, is_worker: bool) -> Targets {
     let text = match std::env::var(VARIABLE) {
         Ok(text) if !text.is_empty() => text,
         _ => return of_level,
     };
     text.parse().unwrap_or_else(|error| {
-        print_message(&format!("the variable {VARIABLE} is ignored: '{text}': {error}"));
+        if !is_worker {
+            print_message(&format!("the variable {VARIABLE} is ignored: '{text}': {error}"));
+        }
         of_level
     })
 }

@@ -108,7 +108,7 @@ fn main() -> ExitCode {
         Ok(command) => command,
         Err(error) => return not_run(&error),
     };
-    command.log.start(command.name.usual_level());
+    command.log.start(command.name.usual_level(), matches!(command.name, Name::BenchWorker));
     let result = match command.name {
         Name::Fabric(arguments) => command::fabric::run(&arguments),
         Name::Plan(arguments) => command::plan::run(&arguments),

@@ -43,6 +43,15 @@ fn the_variable_has_precedence_and_is_ignored_if_it_is_invalid() {
 }
 
 #[test]
+fn a_benchmark_reports_an_invalid_variable_once() {
+    let mut bench = treecast("bench --loopback 2 --sizes 64 --messages 1 --rounds 1");
+    let output = bench.env("RUST_LOG", "treecast_node=loud").output().unwrap();
+    let log = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{log}");
+    assert_eq!(log.matches("RUST_LOG is ignored").count(), 1, "{log}");
+}
+
+#[test]
 fn json_is_an_object_in_each_line() {
     let log = log_of(&fails("-v --log-format json").output().unwrap());
     let lines: Vec<Value> = log.lines().map(|line| serde_json::from_str(line).expect(line)).collect();
