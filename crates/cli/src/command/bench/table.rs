@@ -7,7 +7,7 @@ use treecast_terms::format_count;
 
 use crate::output::plain;
 
-/// A column of the table: its name, whether it has text, which is aligned to the left, and its cells.
+/// A column of the table: its name with its unit, whether it has text, which is aligned to the left, and its cells.
 type Column = (&'static str, bool, fn(&Row) -> String);
 
 /// The columns for which the rows have values.
@@ -35,14 +35,14 @@ fn columns(report: &Report) -> Vec<Column> {
         columns.push(("transport", TEXT, |row| row.transport.clone()));
     }
     columns.extend::<[Column; 12]>([
-        ("root p50", NUMBER, |row| decimal(row.root_us_p50)),
-        ("last delivery p50", NUMBER, |row| decimal(row.last_delivery_us_p50)),
-        ("p99", NUMBER, |row| decimal(row.last_delivery_us_p99)),
-        ("last stored p50", NUMBER, |row| row.last_stored_us_p50.map_or_else(|| "-".into(), decimal)),
-        ("call mean", NUMBER, |row| decimal(row.call_us_mean)),
-        ("call CPU", NUMBER, |row| row.call_cpu_us_mean.map_or_else(|| "-".into(), decimal)),
-        ("CPU", NUMBER, |row| decimal(row.cpu_us_per_broadcast)),
-        ("root CPU", NUMBER, |row| decimal(row.root_cpu_us_per_broadcast)),
+        ("root p50, us", NUMBER, |row| decimal(row.root_us_p50)),
+        ("last delivery p50, us", NUMBER, |row| decimal(row.last_delivery_us_p50)),
+        ("p99, us", NUMBER, |row| decimal(row.last_delivery_us_p99)),
+        ("last stored p50, us", NUMBER, |row| row.last_stored_us_p50.map_or_else(|| "-".into(), decimal)),
+        ("call mean, us", NUMBER, |row| decimal(row.call_us_mean)),
+        ("call CPU, us", NUMBER, |row| row.call_cpu_us_mean.map_or_else(|| "-".into(), decimal)),
+        ("CPU, us", NUMBER, |row| decimal(row.cpu_us_per_broadcast)),
+        ("root CPU, us", NUMBER, |row| decimal(row.root_cpu_us_per_broadcast)),
         ("MB/s", NUMBER, |row| decimal(row.throughput_mb_s)),
         ("retransmitted", NUMBER, |row| decimal(row.retransmitted_per_broadcast)),
         ("lost", NUMBER, |row| row.lost.to_string()),
@@ -50,13 +50,15 @@ fn columns(report: &Report) -> Vec<Column> {
     ]);
     if any(|row| row.uplink_bytes_per_broadcast.is_some()) {
         columns.extend::<[Column; 2]>([
-            ("uplinks", NUMBER, |row| bytes(row.uplink_bytes_per_broadcast)),
-            ("busiest uplink", NUMBER, |row| bytes(row.busiest_uplink_bytes_per_broadcast)),
+            ("uplinks, bytes", NUMBER, |row| bytes(row.uplink_bytes_per_broadcast)),
+            ("busiest uplink, bytes", NUMBER, |row| bytes(row.busiest_uplink_bytes_per_broadcast)),
         ]);
     }
     if any(|row| row.last_delivery_us_predicted.is_some()) {
         columns.extend::<[Column; 2]>([
-            ("predicted", NUMBER, |row| row.last_delivery_us_predicted.map_or_else(|| "-".into(), decimal)),
+            ("predicted, us", NUMBER, |row| {
+                row.last_delivery_us_predicted.map_or_else(|| "-".into(), decimal)
+            }),
             ("error", NUMBER, |row| {
                 row.prediction_error().map_or_else(|| "-".into(), |error| format!("{:+.0} %", 100.0 * error))
             }),
@@ -69,10 +71,10 @@ fn columns(report: &Report) -> Vec<Column> {
     }
     if any(|row| row.late.is_some()) {
         columns.extend::<[Column; 4]>([
-            ("late", NUMBER, |row| of_late(row, |late| late.delay_us)),
-            ("others p50", NUMBER, |row| of_late(row, |late| late.others_last_delivery_us_p50)),
-            ("others p99", NUMBER, |row| of_late(row, |late| late.others_last_delivery_us_p99)),
-            ("others' call", NUMBER, |row| of_late(row, |late| late.others_call_us_mean)),
+            ("late, us", NUMBER, |row| of_late(row, |late| late.delay_us)),
+            ("others p50, us", NUMBER, |row| of_late(row, |late| late.others_last_delivery_us_p50)),
+            ("others p99, us", NUMBER, |row| of_late(row, |late| late.others_last_delivery_us_p99)),
+            ("others' call, us", NUMBER, |row| of_late(row, |late| late.others_call_us_mean)),
         ]);
     }
     columns
