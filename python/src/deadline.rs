@@ -8,7 +8,7 @@ use treecast_node::NodeError;
 use crate::error::{TreecastError, failed};
 
 /// The interval at which signals are checked.
-const SLICE: Duration = Duration::from_millis(50);
+pub const SLICE: Duration = Duration::from_millis(50);
 
 /// The deadline of a call. The call waits in slices, and checks signals between them. To be used without the GIL.
 pub struct Deadline {

@@ -17,6 +17,7 @@ mod deadline;
 mod error;
 mod fabric;
 mod group;
+mod interrupt;
 mod json;
 mod load;
 mod node;
@@ -42,6 +43,8 @@ mod _treecast {
     use crate::fabric::Fabric;
     #[pymodule_export]
     use crate::group::Group;
+    #[pymodule_export]
+    use crate::interrupt::Stop;
     #[pymodule_export]
     use crate::load::{LoadResult, LoadRun, SaturationResult, Setup};
     #[pymodule_export]

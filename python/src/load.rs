@@ -4,12 +4,13 @@ use pyo3::prelude::*;
 use treecast_plan::{Order, Placement, Scheme};
 use treecast_sim::{
     Arrivals, DestinationSets, LoadContext, LoadDocument, LoadSetup, Offload, Recorder, SaturationDocument,
-    Simulator,
+    Simulator, Watch,
 };
 use treecast_terms::{Cycles, Flits};
 
 use crate::error::refused;
 use crate::fabric::Fabric;
+use crate::interrupt::interruptible;
 use crate::json;
 use crate::number::Whole;
 use crate::parameters::{self, Parameters};
@@ -87,7 +88,8 @@ impl LoadRun {
         let run = self.with(load);
         let fabric = self.fabric.get();
         let placement = Placement::one_per_host(fabric.topology().host_count());
-        let simulate = |recorder: Option<&mut dyn Recorder>| run.simulate_recorded(recorder);
+        let simulate =
+            |recorder: Option<&mut dyn Recorder>, watch: &mut Watch| run.simulate_watched(recorder, watch);
         let outcome = traced(py, trace, fabric, &placement, &self.parameters, simulate)?;
         LoadResult::of(py, LoadDocument::new(&run, &outcome, self.context()))
     }
@@ -100,7 +102,8 @@ impl LoadRun {
     ) -> PyResult<Bound<'py, SaturationResult>> {
         // A search ignores the load.
         let run = self.with(0.0);
-        let saturation = py.detach(|| run.find_saturation(precision)).map_err(refused)?;
+        let saturation =
+            interruptible(py, |check| run.find_saturation_watched(precision, |_| (), &mut |_| check()))?;
         SaturationResult::of(py, SaturationDocument::new(&run, precision, &saturation, self.context()))
     }
 }

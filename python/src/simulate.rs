@@ -1,7 +1,7 @@
 //! Simulation.
 
 use pyo3::prelude::*;
-use treecast_sim::{Offload, Recorder, Run, RunContext, RunDocument};
+use treecast_sim::{Offload, Recorder, Run, RunContext, RunDocument, Watch};
 use treecast_terms::Flits;
 
 use crate::error::refused;
@@ -24,7 +24,7 @@ use crate::trace::traced;
 /// `trace` is the path of a file that is to show what every CPU, bus, NIC and link did, for https://ui.perfetto.dev; it is
 /// written whole or not at all, and is at most 256 MiB.
 ///
-/// Other threads run meanwhile. Ctrl-C takes effect when the run has ended; the parameter `cycles_max` bounds it.
+/// Other threads run meanwhile. Ctrl-C ends the run; the parameter `cycles_max` bounds it.
 /// docs/simulation.md states the model and derives its closed forms.
 ///
 /// Raises TreecastError where the plan does not fit the fabric, and for a message or parameters that are not possible;
@@ -64,7 +64,8 @@ pub fn simulate(
         seed: seed.0,
         simulator: simulator.parse().map_err(refused)?,
     };
-    let simulate = |recorder: Option<&mut dyn Recorder>| run.simulate_recorded(recorder);
+    let simulate =
+        |recorder: Option<&mut dyn Recorder>, watch: &mut Watch| run.simulate_watched(recorder, watch);
     let outcome = traced(py, trace, fabric, plan.plan.placement(), &parameters, simulate)?;
     let context = RunContext {
         fabric: fabric.source.clone(),

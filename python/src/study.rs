@@ -7,10 +7,11 @@ use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
 use treecast_study::journal::Journal;
 use treecast_study::table::{Rows, table};
-use treecast_study::{FigureSpec, Row, builtin, chart, page, rows, run_all};
+use treecast_study::{FigureSpec, Row, builtin, chart, page, rows, run_until_stopped};
 use treecast_terms::nearest_hint;
 
 use crate::error::{TreecastError, read_text, refused};
+use crate::interrupt::interruptible_thread;
 use crate::json;
 use crate::number::Whole;
 use crate::table::Table;
@@ -98,7 +99,7 @@ impl Study {
     /// Several figures may keep their runs in one file, and a run that stands in two of them is made once. The file stays
     /// when all is done.
     ///
-    /// Other Python threads run meanwhile. Ctrl-C takes effect when the figure is done.
+    /// Other Python threads run meanwhile. Ctrl-C ends the runs; one of a model is completed first.
     ///
     /// Raises TreecastError for an unknown figure and, with its name, for an invalid run; OSError or
     /// TreecastError for a file that cannot be used; and what `progress` raised first, when the figure is done.
@@ -117,13 +118,14 @@ impl Study {
         let (file, journal) = resume.map(|path| open_journal(&path)).transpose()?.unzip();
         let journal = journal.unwrap_or_default();
         let watch = Watch { file, progress, state: Mutex::default() };
-        let made = py.detach(|| {
+        let done = |row: &Row| watch.done(row);
+        let made = interruptible_thread(py, |stop| {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
             let pool = pool.map_err(|error| TreecastError::new_err(error.to_string()))?;
             let runs = spec.runs(quick);
             let recalled = journal.recall(&runs);
             watch.begin(runs.len() - recalled.left().len(), runs.len());
-            let made = pool.install(|| run_all(recalled.left(), &|row| watch.done(row))).map_err(refused)?;
+            let made = pool.install(|| run_until_stopped(recalled.left(), &done, stop)).map_err(refused)?;
             let made = recalled.joined(made);
             Ok(Figure { rows: rows::batch(&made).map_err(refused)?, figure: spec.figure(&made) })
         });

@@ -49,7 +49,7 @@ def load(
     multicasts in flight keeps growing, or exceeds `backlog_max`; None means 64 per host. `parameters`, `seed`, `simulator`
     and `trace` are as for `simulate`. docs/load.md defines the measurements and saturation.
 
-    The GIL is released. Ctrl-C takes effect when the run has ended.
+    The GIL is released. Ctrl-C ends the run.
 
     Raises TreecastError if the fabric does not support the scheme, and for invalid arguments; OSError if the trace
     cannot be written.
@@ -103,7 +103,7 @@ def find_saturation(
     interval is at most `precision` wide, relative to the load: from 0.001 to 0.5. The
     other arguments are as for `load`. It takes about ten runs.
 
-    The GIL is released. Ctrl-C takes effect when the search has ended.
+    The GIL is released. Ctrl-C ends the search.
 
     Raises TreecastError as `load` does, and for a precision out of range.
 

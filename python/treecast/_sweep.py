@@ -8,12 +8,12 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import ExitStack
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any
 
 from treecast._journal import Journal
 from treecast._points import COLUMNS, Point, Row, checked, key_of, run
-from treecast._treecast import Table, TreecastError
+from treecast._treecast import Stop, Table, TreecastError
 
 # The target duration of a batch of points, and the time after which a batch stops and returns the rest of its points.
 _BATCH_SECONDS = 0.2
@@ -22,6 +22,8 @@ _BATCH_POINTS_MAX = 64
 # The most batches in flight, before and after the duration of a point is known.
 _FIRST_BATCHES = 64
 _BATCHES_MAX = 1024
+# The interval at which a sweep that waits checks signals: one that another thread has received does not wake it.
+_SIGNALS_SECONDS = 0.1
 # The most points listed in an error.
 _SHOWN = 10
 
@@ -81,7 +83,11 @@ def sweep(
         journal = None if resume is None else stack.enter_context(Journal(resume))
         work = _Sweep(listed, journal, progress)
         if executor is None:
-            executor = stack.enter_context(ThreadPoolExecutor(len(os.sched_getaffinity(0))))
+            stop = Stop()
+            threads = len(os.sched_getaffinity(0))
+            executor = stack.enter_context(ThreadPoolExecutor(threads, initializer=stop.watch_here))
+            # After an interrupt or an error the threads need not complete their runs.
+            stack.callback(stop.set)
         work.run(executor)
     return work.table()
 
@@ -111,7 +117,7 @@ class _Sweep:
             while self.pending or self.in_flight:
                 try:
                     self._submit(executor)
-                    future = self.finished.get()
+                    future = self._next_finished()
                     done = future.result()
                 except Exception as error:
                     raise self._broken(error) from error
@@ -119,6 +125,13 @@ class _Sweep:
         finally:
             for future in self.in_flight:
                 future.cancel()
+
+    def _next_finished(self) -> Future[_Done]:
+        while True:
+            try:
+                return self.finished.get(timeout=_SIGNALS_SECONDS)
+            except Empty:
+                pass
 
     def table(self) -> Table:
         """The rows of the completed points, in the order of the points."""

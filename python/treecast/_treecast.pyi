@@ -25,6 +25,7 @@ __all__ = [
     "Plan",
     "Result",
     "SaturationResult",
+    "Stop",
     "Study",
     "Table",
     "TreecastError",
@@ -118,6 +119,12 @@ class Group:
     def __len__(self) -> int: ...
     def __hash__(self) -> int: ...
     def __getnewargs_ex__(self) -> tuple[tuple[Any, ...], dict[str, Any]]: ...
+
+@final
+class Stop:
+    def __new__(cls) -> Stop: ...
+    def watch_here(self) -> None: ...
+    def set(self) -> None: ...
 
 @final
 class LoadRun:

@@ -131,6 +131,9 @@ pub enum SimError {
         "offload switch is for groups of nodes: here switches replicate tree worms, as in scheme tree-worm"
     )]
     OffloadSwitch,
+    /// The [`Watch`](crate::Watch) of the run has ended it.
+    #[error("the run was interrupted")]
+    Interrupted,
 }
 
 /// Checks that this part of a host forwards in simulations.

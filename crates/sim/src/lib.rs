@@ -54,7 +54,7 @@ pub use load::{
     SaturationPoint, SaturationPointDocument, ShortWindow,
 };
 pub use multicast::{MESSAGE_MAX, packet_count};
-pub use observer::{Recorder, Slice, Track, Work};
+pub use observer::{Recorder, Slice, Track, Watch, Work, unwatched};
 pub use outcome::{Delivery, Outcome, Status};
 pub use parameters::{
     Adaptive, Arbitration, Headers, Key, NicProcessors, Parameters, Replication, RoutingStart, Switching,

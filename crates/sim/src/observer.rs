@@ -1,5 +1,7 @@
 //! The events of a run that observers receive: which resource worked on which packet, and when.
 
+use std::ops::ControlFlow;
+
 use treecast_fabric::{Channel, HostId};
 use treecast_plan::MemberId;
 use treecast_terms::{Cycles, Flits};
@@ -102,6 +104,37 @@ pub(crate) trait Observer {
     fn worked(&mut self, slice: &Slice);
     /// A link carries `flits` flits of a packet during the slice.
     fn carried(&mut self, slice: &Slice, flits: Flits);
+    /// The simulation has reached a cycle. Called a few times per millisecond of its work; `Break` ends the run with
+    /// [`SimError::Interrupted`](crate::SimError::Interrupted).
+    fn reached(&mut self, _: Cycles) -> ControlFlow<()> {
+        ControlFlow::Continue(())
+    }
+}
+
+/// What a run that is watched calls with the cycle that it has reached, a few times per millisecond of its work. `Break` ends
+/// the run with [`SimError::Interrupted`](crate::SimError::Interrupted).
+pub type Watch<'a> = dyn FnMut(Cycles) -> ControlFlow<()> + 'a;
+
+/// A watch that lets a run go on to its end.
+pub fn unwatched(_: Cycles) -> ControlFlow<()> {
+    ControlFlow::Continue(())
+}
+
+/// Calls a watch.
+pub(crate) struct Watched<'a, 'b>(pub &'a mut Watch<'b>);
+
+impl Observer for Watched<'_, '_> {
+    fn started(&mut self, _: u64, _: Cycles) {}
+
+    fn delivered(&mut self, _: u64, _: MemberId, _: HostId, _: Cycles) {}
+
+    fn worked(&mut self, _: &Slice) {}
+
+    fn carried(&mut self, _: &Slice, _: Flits) {}
+
+    fn reached(&mut self, cycle: Cycles) -> ControlFlow<()> {
+        self.0(cycle)
+    }
 }
 
 /// Both observers receive every event.
@@ -124,6 +157,11 @@ impl<A: Observer, B: Observer> Observer for (A, B) {
     fn carried(&mut self, slice: &Slice, flits: Flits) {
         self.0.carried(slice, flits);
         self.1.carried(slice, flits);
+    }
+
+    fn reached(&mut self, cycle: Cycles) -> ControlFlow<()> {
+        self.0.reached(cycle)?;
+        self.1.reached(cycle)
     }
 }
 

@@ -7,7 +7,7 @@ use treecast_terms::{Cycles, Flits};
 use crate::error::{SimError, check_offload};
 use crate::multicast::packet_count;
 use crate::multicast::{Multicast, MulticastParameters};
-use crate::observer::{Observer, Recorder, Slice, Track};
+use crate::observer::{Observer, Recorder, Slice, Track, Watch, Watched, unwatched};
 use crate::outcome::{Delivery, Outcome, Status};
 use crate::parameters::Parameters;
 use crate::setting::{Ending, Setting};
@@ -48,6 +48,18 @@ impl Run<'_> {
     /// # Errors
     /// As [`Run::simulate`].
     pub fn simulate_recorded(&self, recorder: Option<&mut dyn Recorder>) -> Result<Outcome, SimError> {
+        self.simulate_watched(recorder, &mut unwatched)
+    }
+
+    /// As [`Run::simulate_recorded`]; calls `watch`, which may end the run.
+    ///
+    /// # Errors
+    /// As [`Run::simulate`]; [`SimError::Interrupted`].
+    pub fn simulate_watched(
+        &self,
+        recorder: Option<&mut dyn Recorder>,
+        watch: &mut Watch,
+    ) -> Result<Outcome, SimError> {
         check_offload(self.offload)?;
         packet_count(self.message, self.parameters.packet_flits)?;
         self.plan.check(self.fabric)?;
@@ -66,7 +78,7 @@ impl Run<'_> {
             message: self.message,
         };
         let multicast = Multicast::new(self.fabric, self.parameters, self.plan, multicast);
-        let mut observer = (Record::new(self), recorder);
+        let mut observer = (Record::new(self), (recorder, Watched(watch)));
         let (ending, _) = simulate(self.simulator, &setting, std::iter::once(multicast), &mut observer)?;
         Ok(observer.0.outcome(self, ending))
     }

@@ -1,5 +1,7 @@
 //! Runs under load: measurements agree with queueing theory, and saturation and deadlock are detected.
 
+use std::ops::ControlFlow;
+
 use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -460,4 +462,28 @@ fn intervals_near_saturation_allow_for_correlated_batches() {
     };
     let covered = complete.iter().filter(covers).count();
     assert!(covered * 10 >= complete.len() * 7, "{covered} of {}", complete.len());
+}
+
+#[test]
+fn a_watch_sees_time_move_forward_and_ends_a_run() {
+    let (fabric, parameters) = (fabric("star:4", "up-down"), Parameters::default());
+    let scheme: Scheme = "binomial".parse().unwrap();
+    let event = LoadRun { load: 0.05, ..run(&fabric, &scheme, &parameters) };
+    for run in [event, LoadRun { simulator: Simulator::Cycle, cycles: Cycles(300_000), ..event }] {
+        let mut reached = Vec::new();
+        let watched = run.simulate_watched(None, &mut |cycle| {
+            reached.push(cycle);
+            ControlFlow::Continue(())
+        });
+        assert_eq!(watched, run.simulate());
+        assert!(reached.len() > 2 && reached.is_sorted(), "{reached:?}");
+        let mut left = 2;
+        let mut until = |_| {
+            left -= 1;
+            if left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        };
+        assert_eq!(run.simulate_watched(None, &mut until), Err(SimError::Interrupted));
+        let interrupted = run.find_saturation_watched(0.1, |_| (), &mut |_| ControlFlow::Break(()));
+        assert_eq!(interrupted, Err(SimError::Interrupted));
+    }
 }

@@ -30,6 +30,9 @@ pub enum StudyError {
         /// The reason.
         reason: String,
     },
+    /// The runs were told to stop.
+    #[error("the runs were interrupted")]
+    Interrupted,
     /// A figure without improvement factors, where factors are needed.
     #[error("{figure} shows no factors: 'relative_to' in its file names the series to compare with")]
     NoFactors {

@@ -37,4 +37,4 @@ pub use run::{Kind, Row, RunSpec};
 pub use sensitivity::{Headline, Sensitivity};
 pub use setup::{GUESS_SHIFT, Hardware, Selection, Setup, Testbed, Traffic};
 pub use spec::{FigureSpec, PanelSpec, SeriesSpec, Settings, Study, Vary};
-pub use sweep::run_all;
+pub use sweep::{run_all, run_until_stopped};

@@ -1,6 +1,8 @@
 //! The runs of a figure.
 
 use std::fmt::Write as _;
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rand::{Rng, RngExt};
 use rand_pcg::Pcg64;
@@ -147,16 +149,23 @@ impl<'a> RunSpec<'a> {
     /// # Errors
     /// [`StudyError::Run`] for an invalid fabric, plan or run.
     pub fn run(&self) -> Result<Row<'a>, StudyError> {
-        self.run_on(&self.build()?)
+        let stop = AtomicBool::new(false);
+        self.run_on(&self.build(&stop)?, &stop)
     }
 
-    pub(crate) fn build(&self) -> Result<Fabric, StudyError> {
+    pub(crate) fn build(&self, stop: &AtomicBool) -> Result<Fabric, StudyError> {
+        if stop.load(Ordering::Relaxed) {
+            return Err(StudyError::Interrupted);
+        }
         let fabric =
             self.fabric().topology().and_then(|topology| Fabric::new(topology, self.setup().routing));
         fabric.map_err(|error| self.error(&error))
     }
 
-    pub(crate) fn run_on(&self, fabric: &Fabric) -> Result<Row<'a>, StudyError> {
+    pub(crate) fn run_on(&self, fabric: &Fabric, stop: &AtomicBool) -> Result<Row<'a>, StudyError> {
+        if stop.load(Ordering::Relaxed) {
+            return Err(StudyError::Interrupted);
+        }
         let Setup { processes, arrangement, hardware, .. } = self.setup();
         let placement = Placement::new(fabric.topology().host_count(), *processes, *arrangement);
         let placement = placement.map_err(|error| self.error(&error))?;
@@ -168,11 +177,14 @@ impl<'a> RunSpec<'a> {
                 .map_err(|error| self.error(&error))?,
             (Hardware::Cycles(parameters), kind) => {
                 let ran = match kind {
-                    Kind::Load { applied_load } => self.load(parameters, fabric, seed, applied_load),
-                    Kind::Saturation => self.saturation(parameters, fabric, seed),
-                    _ => self.multicast(parameters, fabric, placement, seed, root),
+                    Kind::Load { applied_load } => self.load(parameters, fabric, seed, applied_load, stop),
+                    Kind::Saturation => self.saturation(parameters, fabric, seed, stop),
+                    _ => self.multicast(parameters, fabric, placement, seed, root, stop),
                 };
-                ran.map_err(|error| self.error(&error))?
+                ran.map_err(|error| match error {
+                    SimError::Interrupted => StudyError::Interrupted,
+                    error => self.error(&error),
+                })?
             }
         };
         Ok(Row { spec: *self, measured: Measured { seed, label, status, quantities } })
@@ -220,6 +232,7 @@ impl<'a> RunSpec<'a> {
         placement: Placement,
         seed: u64,
         root: MemberId,
+        stop: &AtomicBool,
     ) -> Result<(Status, Quantities), SimError> {
         let Setup { message, .. } = self.setup();
         let SeriesSpec { scheme, order, offload, .. } = self.series();
@@ -235,7 +248,7 @@ impl<'a> RunSpec<'a> {
             seed,
             simulator: Simulator::Event,
         };
-        let outcome = run.simulate()?;
+        let outcome = run.simulate_watched(None, &mut |_| unless_stopped(stop))?;
         let quantities = Quantities::Multicast(Multicast {
             root,
             destinations: group.destinations().to_vec(),
@@ -253,8 +266,10 @@ impl<'a> RunSpec<'a> {
         fabric: &Fabric,
         seed: u64,
         load: f64,
+        stop: &AtomicBool,
     ) -> Result<(Status, Quantities), SimError> {
-        let outcome = LoadRun { load, ..self.load_run(parameters, fabric, seed) }.simulate()?;
+        let run = LoadRun { load, ..self.load_run(parameters, fabric, seed) };
+        let outcome = run.simulate_watched(None, &mut |_| unless_stopped(stop))?;
         Ok((outcome.status, Quantities::Load(outcome.figures)))
     }
 
@@ -263,9 +278,11 @@ impl<'a> RunSpec<'a> {
         parameters: &Parameters,
         fabric: &Fabric,
         seed: u64,
+        stop: &AtomicBool,
     ) -> Result<(Status, Quantities), SimError> {
-        let found =
-            self.load_run(parameters, fabric, seed).find_saturation(self.setup().traffic.precision)?;
+        let run = self.load_run(parameters, fabric, seed);
+        let precision = self.setup().traffic.precision;
+        let found = run.find_saturation_watched(precision, |_| (), &mut |_| unless_stopped(stop))?;
         let status = if found.applied_load.is_some() { Status::Complete } else { Status::Saturated };
         let quantities = Quantities::Saturation {
             applied_load: found.applied_load,
@@ -350,6 +367,10 @@ impl<'a> RunSpec<'a> {
         );
         StudyError::Run { run, reason: reason.to_string() }
     }
+}
+
+fn unless_stopped(stop: &AtomicBool) -> ControlFlow<()> {
+    if stop.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
 }
 
 impl FigureSpec {

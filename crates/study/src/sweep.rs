@@ -1,7 +1,7 @@
 //! Many runs on all cores.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use rayon::BroadcastContext;
 use rayon::prelude::*;
@@ -19,7 +19,19 @@ pub fn run_all<'a>(
     runs: &[RunSpec<'a>],
     done: &(dyn Fn(&Row<'a>) + Sync),
 ) -> Result<Vec<Row<'a>>, StudyError> {
-    let (fabrics, fabric_of) = built(runs)?;
+    run_until_stopped(runs, done, &AtomicBool::new(false))
+}
+
+/// As [`run_all`], until all runs are done or another thread has set `stop`.
+///
+/// # Errors
+/// As [`run_all`]; [`StudyError::Interrupted`] if `stop` was set before the last run was done.
+pub fn run_until_stopped<'a>(
+    runs: &[RunSpec<'a>],
+    done: &(dyn Fn(&Row<'a>) + Sync),
+    stop: &AtomicBool,
+) -> Result<Vec<Row<'a>>, StudyError> {
+    let (fabrics, fabric_of) = built(runs, stop)?;
     let order = mixed(runs.len());
     let next = AtomicUsize::new(0);
     let failed = AtomicUsize::new(usize::MAX);
@@ -31,7 +43,7 @@ pub fn run_all<'a>(
             if place > failed.load(Ordering::Relaxed) {
                 continue;
             }
-            let row = runs[place].run_on(&fabrics[fabric_of[place]]);
+            let row = runs[place].run_on(&fabrics[fabric_of[place]], stop);
             match &row {
                 Ok(row) => done(row),
                 Err(_) => _ = failed.fetch_min(place, Ordering::Relaxed),
@@ -46,7 +58,7 @@ pub fn run_all<'a>(
 }
 
 /// The distinct fabrics of the runs, and the index of each run's fabric.
-fn built(runs: &[RunSpec]) -> Result<(Vec<Fabric>, Vec<usize>), StudyError> {
+fn built(runs: &[RunSpec], stop: &AtomicBool) -> Result<(Vec<Fabric>, Vec<usize>), StudyError> {
     let mut places: BTreeMap<String, usize> = BTreeMap::new();
     let mut firsts = Vec::new();
     let mut fabric_of = Vec::with_capacity(runs.len());
@@ -57,7 +69,7 @@ fn built(runs: &[RunSpec]) -> Result<(Vec<Fabric>, Vec<usize>), StudyError> {
         });
         fabric_of.push(place);
     }
-    let fabrics: Vec<_> = firsts.par_iter().map(|run| run.build()).collect();
+    let fabrics: Vec<_> = firsts.par_iter().map(|run| run.build(stop)).collect();
     Ok((fabrics.into_iter().collect::<Result<_, _>>()?, fabric_of))
 }
 

@@ -25,6 +25,9 @@ use crate::setting::{Ending, Setting};
 use host::Hosts;
 use network::Network;
 
+/// The number of simulated cycles after which the observer is told the cycle: some hundred microseconds of work.
+const CYCLES_UNTOLD: u32 = 64;
+
 /// A packet of a worm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct PacketId {
@@ -94,7 +97,8 @@ impl Multicasts {
 /// Returns how the run ended, and the number of cycles.
 ///
 /// # Errors
-/// Errors of the multicasts, [`SimError::PacketExceedsBuffer`], and [`SimError::HeaderExceedsBuffer`].
+/// Errors of the multicasts, [`SimError::PacketExceedsBuffer`], [`SimError::HeaderExceedsBuffer`], and
+/// [`SimError::Interrupted`] by the observer.
 pub(crate) fn simulate<O: Observer>(
     setting: &Setting,
     multicasts: impl Iterator<Item = Result<Multicast, SimError>>,
@@ -133,7 +137,15 @@ impl<'a, O: Observer> Simulation<'a, O> {
         &mut self,
         mut multicasts: Peekable<impl Iterator<Item = Result<Multicast, SimError>>>,
     ) -> Result<Ending, SimError> {
+        let mut untold = 0;
         loop {
+            untold += 1;
+            if untold == CYCLES_UNTOLD {
+                untold = 0;
+                if self.observer.reached(self.now).is_break() {
+                    return Err(SimError::Interrupted);
+                }
+            }
             while let Some(next) = multicasts.next_if(|next| self.begins(next)) {
                 if self.multicasts.len() >= self.setting.in_flight_max {
                     next?;

@@ -25,6 +25,9 @@ use host::{Hosts, PacketCopy};
 use in_flight::InFlight;
 use network::Network;
 
+/// The number of events after which the observer is told the cycle: some hundred microseconds of work.
+const EVENTS_UNTOLD: u64 = 4096;
+
 /// An event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
@@ -48,7 +51,8 @@ enum Event {
 /// Returns how the run ended, and the number of events.
 ///
 /// # Errors
-/// Errors of the multicasts, [`SimError::PacketExceedsBuffer`], and [`SimError::NeedsCycle`] with wormhole switching.
+/// Errors of the multicasts, [`SimError::PacketExceedsBuffer`], [`SimError::NeedsCycle`] with wormhole switching, and
+/// [`SimError::Interrupted`] by the observer.
 pub(crate) fn simulate<O: Observer>(
     setting: &Setting,
     multicasts: impl Iterator<Item = Result<Multicast, SimError>>,
@@ -84,6 +88,7 @@ impl<O: Observer> Simulation<'_, O> {
         mut multicasts: Peekable<impl Iterator<Item = Result<Multicast, SimError>>>,
     ) -> Result<Ending, SimError> {
         let mut look = DEADLOCK_INTERVAL;
+        let mut tell_at = EVENTS_UNTOLD;
         loop {
             let next_start = match multicasts.peek() {
                 Some(Ok(multicast)) => Some(multicast.parameters.start),
@@ -103,6 +108,12 @@ impl<O: Observer> Simulation<'_, O> {
                 continue;
             }
             self.step();
+            if self.events.taken_total() >= tell_at {
+                if self.observer.reached(now).is_break() {
+                    return Err(SimError::Interrupted);
+                }
+                tell_at = self.events.taken_total() + EVENTS_UNTOLD;
+            }
             let next = self.events.next().into_iter().chain(next_start).min();
             let Some(next) = next.filter(|&next| next <= self.setting.last_cycle) else {
                 // No event is left before the deadlock check.

@@ -13,7 +13,7 @@ use crate::deadlock::Deadlock;
 use crate::error::{SimError, check_offload};
 use crate::multicast::packet_count;
 use crate::multicast::{Multicast, MulticastParameters};
-use crate::observer::{Observer, Recorder, Slice};
+use crate::observer::{Recorder, Watch, Watched, unwatched};
 use crate::outcome::Status;
 use crate::parameters::Parameters;
 use crate::setting::{Ending, Setting};
@@ -98,17 +98,17 @@ impl LoadRun<'_> {
     /// # Errors
     /// As [`LoadRun::simulate`].
     pub fn simulate_recorded(&self, recorder: Option<&mut dyn Recorder>) -> Result<LoadOutcome, SimError> {
-        self.simulate_watched(recorder, &mut |_| ())
+        self.simulate_watched(recorder, &mut unwatched)
     }
 
-    /// As [`LoadRun::simulate_recorded`]; calls `progress` with the cycle in which each multicast starts.
+    /// As [`LoadRun::simulate_recorded`]; calls `watch`, which may end the run.
     ///
     /// # Errors
-    /// As [`LoadRun::simulate`].
+    /// As [`LoadRun::simulate`]; [`SimError::Interrupted`].
     pub fn simulate_watched(
         &self,
         recorder: Option<&mut dyn Recorder>,
-        progress: &mut dyn FnMut(Cycles),
+        watch: &mut Watch,
     ) -> Result<LoadOutcome, SimError> {
         self.check()?;
         let topology = self.fabric.topology();
@@ -123,7 +123,7 @@ impl LoadRun<'_> {
         };
         let window = self.warmup..self.cycles;
         let measurement = Measurement::new(window, self.degree, self.message, topology.link_count());
-        let mut observer = (measurement, (recorder, Progress(progress)));
+        let mut observer = (measurement, (recorder, Watched(watch)));
         let multicasts = self.multicasts(placement)?;
         let (ending, events) = simulate(self.simulator, &setting, multicasts, &mut observer)?;
         let (end, deadlock) = match ending {
@@ -150,17 +150,19 @@ impl LoadRun<'_> {
     /// # Errors
     /// As [`LoadRun::simulate`]; [`SimError::Precision`].
     pub fn find_saturation(&self, precision: f64) -> Result<Saturation, SimError> {
-        self.find_saturation_watched(precision, |_| ())
+        self.find_saturation_watched(precision, |_| (), &mut unwatched)
     }
 
-    /// As [`LoadRun::find_saturation`]; calls `watch` with every load tried, when its run has ended.
+    /// As [`LoadRun::find_saturation`]; calls `tried` with every load tried, when its run has ended, and
+    /// `watch` while a load is tried, which may end the search.
     ///
     /// # Errors
-    /// As [`LoadRun::find_saturation`].
+    /// As [`LoadRun::find_saturation`]; [`SimError::Interrupted`].
     pub fn find_saturation_watched(
         &self,
         precision: f64,
-        mut watch: impl FnMut(&SaturationPoint),
+        mut tried: impl FnMut(&SaturationPoint),
+        watch: &mut Watch,
     ) -> Result<Saturation, SimError> {
         if !Self::PRECISIONS.contains(&precision) {
             return Err(SimError::Precision(precision));
@@ -168,13 +170,13 @@ impl LoadRun<'_> {
         // Every destination receives over one link of one flit per cycle.
         let load_max = 1.0 / f64::from(self.degree.max(1));
         search(load_max, precision, |load| {
-            let outcome = Self { load, ..*self }.simulate()?;
+            let outcome = Self { load, ..*self }.simulate_watched(None, watch)?;
             let point = SaturationPoint {
                 applied_load: load,
                 status: outcome.status,
                 latency_mean_cycles: outcome.figures.latency_mean_cycles,
             };
-            watch(&point);
+            tried(&point);
             Ok(point)
         })
     }
@@ -261,19 +263,4 @@ impl LoadRun<'_> {
             Multicast::new(fabric, parameters, &plan, multicast)
         }))
     }
-}
-
-/// Reports the progress of a run.
-struct Progress<'a>(&'a mut dyn FnMut(Cycles));
-
-impl Observer for Progress<'_> {
-    fn started(&mut self, _: u64, cycle: Cycles) {
-        self.0(cycle);
-    }
-
-    fn delivered(&mut self, _: u64, _: MemberId, _: HostId, _: Cycles) {}
-
-    fn worked(&mut self, _: &Slice) {}
-
-    fn carried(&mut self, _: &Slice, _: Flits) {}
 }

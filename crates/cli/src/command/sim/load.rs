@@ -1,6 +1,7 @@
 //! Many multicasts at once.
 
 use std::fmt::Write;
+use std::ops::ControlFlow;
 
 use anyhow::{Context, bail};
 use clap::Args;
@@ -8,7 +9,7 @@ use treecast_plan::Placement;
 use treecast_plan::render::counted;
 use treecast_sim::{
     Arrivals, DestinationSets, LoadContext, LoadDocument, LoadOutcome, LoadRun, Parameters, Saturation,
-    SaturationDocument, ShortWindow, Status, Trace,
+    SaturationDocument, SaturationPoint, ShortWindow, Status, Trace, unwatched,
 };
 use treecast_terms::{Cycles, Flits};
 
@@ -136,6 +137,7 @@ fn simulate(arguments: &Arguments, run: &LoadRun, context: LoadContext) -> anyho
         if now.0 - bar.position() > step {
             bar.set_position(now.0);
         }
+        ControlFlow::Continue(())
     };
     let outcome = run.simulate_watched(trace.as_mut().map(|trace| trace as _), &mut tell)?;
     bar.finish_and_clear();
@@ -151,10 +153,11 @@ fn simulate(arguments: &Arguments, run: &LoadRun, context: LoadContext) -> anyho
 fn search(arguments: &Arguments, run: &LoadRun, context: LoadContext) -> anyhow::Result<u8> {
     let precision = arguments.load.precision.unwrap_or(LoadRun::PRECISION_DEFAULT);
     let bar = progress_bar(None, "{spinner} {pos} loads tried, the last {msg}; {elapsed}");
-    let saturation = run.find_saturation_watched(precision, |point| {
+    let tried = |point: &SaturationPoint| {
         bar.inc(1);
         bar.set_message(format!("{:.5} {}", point.applied_load, point.status.name()));
-    })?;
+    };
+    let saturation = run.find_saturation_watched(precision, tried, &mut unwatched)?;
     bar.finish_and_clear();
     let text = match arguments.format {
         Format::Json => SaturationDocument::new(run, precision, &saturation, context).to_json(),

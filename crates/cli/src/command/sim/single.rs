@@ -1,12 +1,14 @@
 //! One multicast on an idle fabric.
 
 use std::fmt::Write;
+use std::ops::ControlFlow;
 
 use treecast_plan::render::counted;
 use treecast_sim::{Delivery, Outcome, Parameters, Run, RunContext, RunDocument, Trace};
+use treecast_terms::Cycles;
 
 use super::{Arguments, Format, write_trace};
-use crate::output::{emit, plain};
+use crate::output::{emit, plain, progress_bar};
 
 /// Runs one multicast; returns the exit status.
 pub fn run(arguments: &Arguments, parameters: &Parameters) -> anyhow::Result<u8> {
@@ -24,7 +26,14 @@ pub fn run(arguments: &Arguments, parameters: &Parameters) -> anyhow::Result<u8>
     let mut trace = arguments.trace.as_ref().map(|_| {
         Trace::new(planned.fabric.topology(), planned.plan.placement(), parameters.cycle, Trace::BYTES_MAX)
     });
-    let outcome = run.simulate_recorded(trace.as_mut().map(|trace| trace as _))?;
+    // How many cycles the run will take is not known before it ends.
+    let bar = progress_bar(None, "{spinner} cycle {human_pos}; {elapsed}");
+    let mut tell = |now: Cycles| {
+        bar.set_position(now.0);
+        ControlFlow::Continue(())
+    };
+    let outcome = run.simulate_watched(trace.as_mut().map(|trace| trace as _), &mut tell)?;
+    bar.finish_and_clear();
     write_trace(arguments, trace)?;
     let text = match arguments.format {
         Format::Json => {

@@ -1,0 +1,76 @@
+"""Ctrl-C ends simulations that would run for minutes."""
+
+import os
+import signal
+import threading
+import time
+
+import pytest
+
+import treecast
+from treecast import Fabric, Group, Study
+
+# The CPU time of all threads is compared with this, so other load on the machine does not count.
+SECONDS_MAX = 5.0
+FABRIC = Fabric("fat-tree:k=8")
+LONG_LOAD = {"degree": 4, "load": 0.005, "offload": "nic", "cycles": 10**12}
+
+
+def multicast(simulator):
+    made = treecast.plan(FABRIC, Group(FABRIC), "separate", packets=60_000)
+    return treecast.simulate(FABRIC, made, parameters={"cycles_max": 10**12}, simulator=simulator)
+
+
+def traced(path):
+    treecast.load(FABRIC, "binomial", **LONG_LOAD, trace=path)
+
+
+CALLS = {
+    "simulate": lambda _: multicast("event"),
+    "simulate by cycles": lambda _: multicast("cycle"),
+    "load": lambda _: treecast.load(FABRIC, "binomial", **LONG_LOAD),
+    "load with a trace": lambda place: traced(place / "trace"),
+    "search": lambda _: treecast.find_saturation(FABRIC, "binomial", degree=4, cycles=10**10),
+    "sweep": lambda _: treecast.sweep([{"fabric": FABRIC, "scheme": "binomial", **LONG_LOAD}] * 4),
+}
+
+
+def interrupted(call):
+    """Interrupts a call after a moment; returns how long it went on, in seconds of CPU time."""
+    interrupted_at = []
+
+    def interrupt():
+        interrupted_at.append(time.process_time())
+        os.kill(os.getpid(), signal.SIGINT)
+
+    timer = threading.Timer(0.3, interrupt)
+    timer.start()
+    has_ended = False
+    with pytest.raises(KeyboardInterrupt):
+        call()
+        has_ended = True
+        # The interrupt then ends this wait, and not another test.
+        time.sleep(10)
+    timer.join()
+    assert not has_ended, "the call ended before it was interrupted"
+    return time.process_time() - interrupted_at[0]
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_ctrl_c_ends_simulations(name, tmp_path):
+    assert interrupted(lambda: CALLS[name](tmp_path)) < SECONDS_MAX
+    assert not list(tmp_path.iterdir())
+
+
+def test_ctrl_c_ends_a_figure_whose_rows_are_kept(tmp_path):
+    study = Study("icpp98")
+    journal = tmp_path / "journal"
+    assert interrupted(lambda: study.run("packet-length-load", threads=1, resume=journal)) < SECONDS_MAX
+    assert journal.exists()
+
+
+def test_an_interrupted_call_can_be_repeated():
+    run = {"degree": 2, "load": 0.01, "cycles": 50_000}
+    before = treecast.load(FABRIC, "binomial", **run)
+    interrupted(lambda: CALLS["load"](None))
+    assert treecast.load(FABRIC, "binomial", **run) == before
