@@ -1,8 +1,9 @@
-//! Myrinet NICs that run GM: reliable multicast by the NIC, by NIC and hosts together, and by the hosts.
+//! Myrinet NICs that run GM: reliable multicast by the NIC, by NIC and hosts together, and by the
+//! hosts.
 //!
-//! After Yu, Buntinas, Panda: High Performance and Reliable NIC-Based Multicast over Myrinet/GM-2 (2003); with other
-//! values it serves the Myrinet half of Oral, George: A User-Level Multicast Performance Comparison of SCI and Myrinet
-//! Interconnects (2003).
+//! After Yu, Buntinas, Panda: High Performance and Reliable NIC-Based Multicast over Myrinet/GM-2
+//! (2003); with other values it serves the Myrinet half of Oral, George: A User-Level Multicast
+//! Performance Comparison of SCI and Myrinet Interconnects (2003).
 //!
 //! A node has a process on a CPU, a bus with a DMA engine, a NIC's processor, a DMA engine to the
 //! wire, and bounded resources: tokens and packet buffers. The stages of a message are the post,
@@ -24,12 +25,14 @@
 //!   sent.
 //! - The answer of [`Operation::Multicast`] is a message from process to process. Only the last
 //!   leaf answers, which gives the maximum that measurements of one leaf after another would find.
-//! - Broadcasts in a row ([`Parameters::broadcasts`]): the root starts the next [`Operation::Multisend`] or
-//!   [`Operation::Multicast`] when it has the acknowledgments or the answer, and a process the next
-//!   [`Operation::Broadcast`] when it has returned. What a broadcast leaves to the next (tokens to be returned, their
-//!   events, acknowledgments) delays it. With a barrier each broadcast is timed from the call of its root, otherwise all
-//!   from the first call on. In step k of the barrier a process sends to the one 2^k places behind it. A process that
-//!   computes heeds no events, and one that is in a barrier or an earlier broadcast no messages of a later one.
+//! - Broadcasts in a row ([`Parameters::broadcasts`]): the root starts the next
+//!   [`Operation::Multisend`] or [`Operation::Multicast`] when it has the acknowledgments or the
+//!   answer, and a process the next [`Operation::Broadcast`] when it has returned. What a broadcast
+//!   leaves to the next (tokens to be returned, their events, acknowledgments) delays it. With a
+//!   barrier each broadcast is timed from the call of its root, otherwise all from the first call
+//!   on. In step k of the barrier a process sends to the one 2^k places behind it. A process that
+//!   computes heeds no events, and one that is in a barrier or an earlier broadcast no messages of
+//!   a later one.
 //! - Several groups at once have the same members, but each has its own root.
 //! - FM/MC's manager is the process of the member with the lowest id; each receiver returns a
 //!   credit when its process has the message. LFC divides the receive buffers of a NIC evenly among
@@ -97,7 +100,8 @@ use simulation::Simulation;
 /// ```
 ///
 /// # Errors
-/// [`ModelError::Plan`] if the plan cannot be made; [`ModelError::Unsupported`] for features that Myrinet lacks.
+/// [`ModelError::Plan`] if the plan cannot be made; [`ModelError::Unsupported`] for features that
+/// Myrinet lacks.
 pub fn run(parameters: &Parameters, task: &Task) -> Result<Outcome, ModelError> {
     let mut lambda = None;
     // A postal tree without a lambda gets that of its message on this hardware.
@@ -231,9 +235,10 @@ fn check(parameters: &Parameters, task: &Task) -> Result<(), ModelError> {
     Ok(())
 }
 
-/// The lambda of a message, as the study defines it: the number of destinations that a sender can send to before its first
-/// receiver can start to send. That is the time from the root's call until a process has the message, over the time that one
-/// more destination takes the root, from three runs on an idle star; rounded down, and at least 1.
+/// The lambda of a message, as the study defines it: the number of destinations that a sender can
+/// send to before its first receiver can start to send. That is the time from the root's call until
+/// a process has the message, over the time that one more destination takes the root, from three
+/// runs on an idle star; rounded down, and at least 1.
 fn measured_lambda(parameters: &Parameters, task: &Task) -> Result<Lambda, ModelError> {
     let latency = |operation, hosts: u32| {
         let parameters = Parameters {
