@@ -15,7 +15,7 @@ use crate::control::{HELLO, Request, Response, Writing, node_settings};
 use crate::destination::path_here;
 use crate::sources::described;
 use crate::stopper::Stopper;
-use crate::stream::{Hash, StreamDigest};
+use crate::stream::{Hash, MESSAGE_BYTES_MAX, StreamDigest};
 use crate::writer::{WriteError, Writer};
 
 /// How often a receiver says how far it is.
@@ -149,6 +149,7 @@ fn write_all(
         }
     });
     let (messages, queue) = sync_channel::<Vec<u8>>(QUEUED_MESSAGES);
+    let (used, buffers) = channel();
     let writer = thread::spawn(move || {
         let mut writer = Writer::new(destination, into, writing)?;
         for message in queue {
@@ -158,10 +159,13 @@ fn write_all(
                 let _ = answer(&Response::Lacking { ranges });
             }
             written_bytes.store(writer.bytes, Ordering::Relaxed);
+            if message.capacity() <= MESSAGE_BYTES_MAX {
+                let _ = used.send(message);
+            }
         }
         Ok::<_, WriteError>(writer)
     });
-    let received = pass_on(group, authentic, &messages);
+    let received = pass_on(group, authentic, &messages, &buffers);
     drop(messages);
     let written = writer.join().unwrap_or(Err(WriteError::Stream("the writer has panicked, which is a bug")));
     is_done.store(true, Ordering::Release);
@@ -175,19 +179,20 @@ fn write_all(
 }
 
 /// Passes authentic messages to the writer, until the group is closed, and returns their digest. Leaves the group at the first message that
-/// is not authentic, or if the writer has ended.
+/// is not authentic, or if the writer has ended. `buffers` are messages that are written.
 fn pass_on(
     group: &Group,
     authentic: &Authentic,
     messages: &SyncSender<Vec<u8>>,
+    buffers: &mpsc::Receiver<Vec<u8>>,
 ) -> Result<StreamDigest, String> {
     let mut stream = StreamDigest::default();
     loop {
-        let mut message = Vec::new();
+        // New memory for each message would be cleared by the system first.
+        let mut message: Vec<u8> = buffers.try_recv().unwrap_or_default();
+        message.clear();
         let append = |length, part: &[u8]| {
-            if message.capacity() == 0 {
-                message.reserve_exact(length as usize);
-            }
+            message.reserve_exact((length as usize).saturating_sub(message.len()));
             message.extend_from_slice(part);
         };
         if group.receive_with(None, RECEIVED_BYTES_MAX, append).map_err(|error| group_text(&error))?.is_none()

@@ -8,6 +8,9 @@ use crate::probability::Probability;
 use crate::racks::Racks;
 use crate::reorder::DEVICE;
 
+/// A GSO batch of 64 KiB with a header for each segment.
+const GSO_BATCH_BYTES: u64 = 72 << 10;
+
 /// A rate in bits per second: 1 kbit/s to 100 Gbit/s.
 ///
 /// ```
@@ -208,14 +211,16 @@ impl LabSettings {
     /// The token bucket of a link in one direction, as arguments of `tc qdisc add ... root`; empty without a rate.
     ///
     /// The bucket holds 2 ms of traffic, and at least two packets: small enough that a receiver sees the rate, large enough
-    /// that a timer which is late by less than that costs no throughput. The queue holds 10 ms of traffic, as the buffers of a
+    /// that a timer which is late by less than that costs no throughput. Where it is at most 4 ms of traffic, it holds a GSO batch:
+    /// the kernel would divide longer ones, and the hosts' processors would spend more time with their packets than real hosts do. The queue holds 10 ms of traffic, as the buffers of a
     /// small switch do (a quarter of a megabyte at 200 Mb/s), and at least 16 packets: this bounds the queueing delay, and a sender that
     /// is too fast loses packets.
     pub(crate) fn bucket(&self, rate: Option<Rate>) -> String {
         let Some(rate) = rate else { return String::new() };
         let packet = u64::from(self.mtu) + 14;
         let passing_in = |per_s: u64| rate.bits_per_s() / 8 / per_s;
-        let burst = passing_in(500).max(2 * packet);
+        let batch = Some(GSO_BATCH_BYTES).filter(|&bytes| bytes <= passing_in(250));
+        let burst = passing_in(500).max(2 * packet).max(batch.unwrap_or(0));
         let limit = passing_in(100).max(16 * packet);
         format!("tbf rate {}bit burst {burst} limit {limit}", rate.bits_per_s())
     }
@@ -330,7 +335,7 @@ mod tests {
     #[test]
     fn token_buckets_hold_at_least_two_packets() {
         let bucket = |rate: Option<&str>| LabSettings::new(2).bucket(rate.map(|rate| rate.parse().unwrap()));
-        assert_eq!(bucket(Some("200mbit")), "tbf rate 200000000bit burst 50000 limit 250000");
+        assert_eq!(bucket(Some("200mbit")), "tbf rate 200000000bit burst 73728 limit 250000");
         assert_eq!(bucket(Some("1mbit")), "tbf rate 1000000bit burst 3028 limit 24224");
         assert_eq!(bucket(None), "");
     }

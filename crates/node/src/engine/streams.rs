@@ -182,7 +182,7 @@ impl Engine {
         while let Some(output) = self.core.protocol.poll_local() {
             match output {
                 Output::Event(Event::Attached { stream, child: Some((group, child)) }) => {
-                    self.streams.attach(stream, group, child);
+                    self.streams.attach(stream, group, child, self.core.slot_bytes(group));
                 }
                 Output::Event(Event::Attached { stream, child: None }) => self.streams.close(stream),
                 Output::Event(event) => self.core.handle_event(&event),
@@ -254,6 +254,15 @@ impl Slots for FreeSlots<'_> {
 }
 
 impl Core {
+    /// The slots of a group, in bytes.
+    fn slot_bytes(&self, group: GroupId) -> usize {
+        match self.groups.get(&group).and_then(|entry| entry.side.as_ref()) {
+            Some(RingSide::Writer(writer)) => writer.slots() as usize * writer.stride(),
+            Some(RingSide::Reader(reader)) => reader.slots() as usize * reader.stride(),
+            None => 0,
+        }
+    }
+
     /// Whether a host has a child of this node, in a group with streams.
     fn has_child_at(&self, host: IpAddr) -> bool {
         let is_there = |child: &SocketAddr| child.ip().to_canonical() == host;

@@ -47,6 +47,8 @@ pub struct Streams {
     port: Option<Port>,
     /// When the port is tried again.
     listen_at: Nanoseconds,
+    /// Whether the listening socket has left BBR.
+    has_left_bbr: bool,
     opened: u64,
     connections: BTreeMap<u64, Connection>,
     children: BTreeMap<(GroupId, MemberId), u64>,
@@ -97,6 +99,9 @@ pub const GUEST_TIMEOUT: Nanoseconds = Nanoseconds::from_ms(2_000);
 /// How long a child waits before it connects again, and a parent before it tries its port again.
 const RETRY_INTERVAL: Nanoseconds = Nanoseconds::from_ms(20);
 
+/// A group with as many bytes of slots is for much data at once, such as copies of files.
+const MUCH_BYTES: usize = 4 << 20;
+
 /// The most connections that are accepted at a time.
 const ACCEPTED_MAX: usize = 16;
 
@@ -130,6 +135,7 @@ impl Streams {
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
             port: Port::reserve(address).ok(),
             listen_at: Nanoseconds::ZERO,
+            has_left_bbr: false,
             opened: LISTENER,
             connections: BTreeMap::new(),
             children: BTreeMap::new(),
@@ -164,7 +170,10 @@ impl Streams {
             Ok(port)
         };
         match self.port.take().map_or_else(|| Port::reserve(self.address), Ok).and_then(open) {
-            Ok(port) => self.port = Some(port),
+            Ok(port) => {
+                self.has_left_bbr = options::leave_bbr(&port);
+                self.port = Some(port);
+            }
             Err(error) => {
                 if self.listen_at == Nanoseconds::ZERO {
                     tracing::warn!(%error, address = %self.address, "cannot listen for the streams of children: trying again");
@@ -372,8 +381,8 @@ impl Streams {
         }
     }
 
-    /// A host is a child of a group.
-    pub fn attach(&mut self, stream: u64, group: GroupId, child: MemberId) {
+    /// A host is a child of a group, which has slots of so many bytes.
+    pub fn attach(&mut self, stream: u64, group: GroupId, child: MemberId, slot_bytes: usize) {
         if let Some(earlier) = self.children.insert((group, child), stream) {
             self.close(earlier);
             self.children.insert((group, child), stream);
@@ -381,6 +390,9 @@ impl Streams {
         if let Some(connection) = self.connections.get_mut(&stream) {
             self.guests.remove(&stream);
             options::tune_sender(&connection.socket);
+            if self.has_left_bbr {
+                options::return_to_bbr(&connection.socket, slot_bytes >= MUCH_BYTES);
+            }
             connection.role = Role::Child(Box::new(Outgoing::new(group, child)));
         }
     }

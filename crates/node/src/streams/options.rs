@@ -20,6 +20,34 @@ const DELACK_MAX_US: libc::c_int = 8_000;
 /// Half of that delay: so few acknowledgments are sent by reads.
 const RENEW_INTERVAL: Nanoseconds = Nanoseconds(DELACK_MAX_US as u64 * 1_000 / 2);
 
+/// A stream with a longer RTT leaves the site.
+const NEAR_RTT_US: u32 = 5_000;
+
+/// TCP's congestion control that answers losses only: the names, the best one first.
+const LOSS_BASED: [&str; 2] = ["cubic", "reno"];
+
+const BBR: &str = "bbr";
+
+/// Gives a listening socket another congestion control than BBR, the default of some systems;
+/// accepted sockets inherit it. Returns whether it had BBR.
+///
+/// BBR paces each burst by a timer. On a path of some 10 us the timers take more processor time than
+/// the bursts, and they stay for the life of a socket that has begun with BBR.
+pub fn leave_bbr(listener: &impl AsFd) -> bool {
+    let is_bbr = sockopt::tcp_congestion(listener).is_ok_and(|name| name == BBR);
+    is_bbr && LOSS_BASED.iter().any(|name| sockopt::set_tcp_congestion(listener, name).is_ok())
+}
+
+/// Gives an accepted socket BBR again, unless it is for much data and its host is near. Over long
+/// paths BBR is better where packets are lost, and for short messages it does not begin anew after
+/// each pause.
+pub fn return_to_bbr(socket: &impl AsFd, is_for_much: bool) {
+    let is_near = || info(socket).is_some_and(|info| info.tcpi_rtt < NEAR_RTT_US);
+    if !is_for_much || !is_near() {
+        let _ = sockopt::set_tcp_congestion(socket, BBR);
+    }
+}
+
 /// Makes the parent's end of a stream retransmit soon.
 pub fn tune_sender(socket: &impl AsFd) {
     set(socket, TCP_RTO_MIN_US, RTO_MIN_US);
@@ -72,6 +100,24 @@ fn set(socket: &impl AsFd, option: libc::c_int, value: libc::c_int) -> bool {
     outcome == 0
 }
 
+/// What TCP knows of a connection.
+fn info(socket: &impl AsFd) -> Option<libc::tcp_info> {
+    // SAFETY: all zeroes are a valid value.
+    let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
+    let mut length = size_of::<libc::tcp_info>() as libc::socklen_t;
+    // SAFETY: the value has the length that is given, and both are valid during the call.
+    let outcome = unsafe {
+        libc::getsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            (&raw mut info).cast(),
+            &raw mut length,
+        )
+    };
+    (outcome == 0).then_some(info)
+}
+
 #[cfg(test)]
 mod tests {
     use std::io::{Read, Write};
@@ -82,23 +128,27 @@ mod tests {
     use super::*;
     use crate::clock;
 
-    /// The number of segments that a socket has received (`tcpi_segs_in`).
-    fn segments_received(socket: &TcpStream) -> u32 {
-        // SAFETY: all zeroes are a valid value.
-        let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
-        let mut length = size_of::<libc::tcp_info>() as libc::socklen_t;
-        // SAFETY: the value has the length that is given, and both are valid during the call.
-        let outcome = unsafe {
-            libc::getsockopt(
-                socket.as_raw_fd(),
-                libc::IPPROTO_TCP,
-                libc::TCP_INFO,
-                (&raw mut info).cast(),
-                &raw mut length,
-            )
-        };
-        assert_eq!(outcome, 0);
-        info.tcpi_segs_in
+    /// The two ends of a connection to this listener: the parent's, and the child's.
+    fn connection(listener: &TcpListener) -> (TcpStream, TcpStream) {
+        let child = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        (listener.accept().unwrap().0, child)
+    }
+
+    #[test]
+    fn streams_for_much_data_leave_bbr() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let name = |socket: &TcpStream| sockopt::tcp_congestion(socket).unwrap();
+        if sockopt::set_tcp_congestion(&listener, BBR).is_err() || !leave_bbr(&listener) {
+            println!("skipped: this system does not let its users choose BBR, or another one");
+            return;
+        }
+        assert!(!leave_bbr(&listener), "it has left BBR before");
+        let (parent, _child) = connection(&listener);
+        assert_ne!(name(&parent), BBR);
+        return_to_bbr(&parent, true);
+        assert_ne!(name(&parent), BBR, "it is for much data, and near");
+        return_to_bbr(&parent, false);
+        assert_eq!(name(&parent), BBR);
     }
 
     /// A pause longer than the delay precedes each burst of messages. TCP acknowledges every second
@@ -106,8 +156,7 @@ mod tests {
     #[test]
     fn reads_send_few_acknowledgments() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let mut child = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let (mut parent, _) = listener.accept().unwrap();
+        let (mut parent, mut child) = connection(&listener);
         parent.set_nodelay(true).unwrap();
         let mut acks = DelayedAcks::begin(&child, clock::now());
         if acks.renewed_at.is_none() {
@@ -121,7 +170,7 @@ mod tests {
                 acks.renew(&child, clock::now());
                 child.read_exact(&mut message).unwrap();
             }
-            segments_received(&parent)
+            info(&parent).unwrap().tcpi_segs_in
         };
         let begun = exchange(1);
         for _ in 0..5 {

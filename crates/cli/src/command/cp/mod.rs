@@ -16,7 +16,7 @@ use treecast_copy::{
     CopyError, CopySettings, Destination, Existing, HELLO, Outcome, Progress, Report, SourceSettings,
     Sources, Stopper, Writing, copy,
 };
-use treecast_node::{GroupSettings, PortRange, Transport};
+use treecast_node::{GroupSettings, Offload, PortRange, Transport};
 use treecast_remote::RemoteShell;
 use treecast_terms::{Keyed, parse_rate};
 
@@ -311,9 +311,7 @@ fn settings(arguments: &Arguments, to: Destination) -> anyhow::Result<CopySettin
     if arguments.delete && !(arguments.recursive || arguments.archive) {
         bail!("--delete is about directories, which -r or -a copy");
     }
-    // On links that lose packets, datagrams are several times as fast, and on others equally fast
-    // (docs/protocol.md, "Data on streams").
-    let mut group = GroupSettings { transport: Some(Transport::Packets), ..GroupSettings::new(Vec::new()) };
+    let mut group = GroupSettings::new(Vec::new());
     for setting in &arguments.set {
         for key in setting.split_whitespace().filter_map(|setting| setting.split('=').next()) {
             if ["token", "member", "root", "group", "insecure", "message_bytes"].contains(&key) {
@@ -321,6 +319,10 @@ fn settings(arguments: &Arguments, to: Destination) -> anyhow::Result<CopySettin
             }
         }
         group.set_all(setting)?;
+    }
+    if group.offload.is_none_or(|offload| offload == Offload::Nic) {
+        // Also with the number of slots that a copy has, with which groups choose datagrams.
+        group.transport.get_or_insert(Transport::Streams);
     }
     if let Some(bits) = arguments.rate {
         group.bytes_per_s_max = Some((bits / 8).max(1));
