@@ -394,8 +394,9 @@ fn a_copy_that_was_interrupted_goes_on() {
 #[test]
 fn a_source_that_shrinks_is_named_and_gets_no_name() {
     let hosts = Hosts::new(&["a"]);
-    for arguments in [&["--rate", "16mbit"][..], &["--rate", "16mbit", "--delta"]] {
-        fs::write(hosts.path("shrinking"), noise(4_000_000, 7)).unwrap();
+    for arguments in [&["--rate", "48mbit"][..], &["--rate", "48mbit", "--delta"]] {
+        // Longer than what this host has read before it waits for the rate: slots of 4 MB, and messages.
+        fs::write(hosts.path("shrinking"), noise(12_000_000, 7)).unwrap();
         fs::write(hosts.path("steady"), "steady").unwrap();
         let mut command = hosts.command(arguments);
         command.args(["shrinking", "steady", "a:"]).stderr(Stdio::piped());

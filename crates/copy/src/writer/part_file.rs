@@ -50,10 +50,10 @@ impl PartFile {
         let mode = entry.mode & 0o777 | PART_MODE;
         let create = |part: &OsStr| {
             let file = place.directory.create_file(part, mode)?;
-            parts::lock(&file).map(|()| file)
+            let there = parts::lock(&file)?;
+            Ok((file, there.ctime()))
         };
-        let (part, file) = parts::make(&place.name, create)?;
-        let now_seconds = file.metadata()?.ctime();
+        let (part, (file, now_seconds)) = parts::make(&place.name, create)?;
         let mut file = Self {
             file,
             part,

@@ -7,10 +7,11 @@
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fmt::Write;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{self, ErrorKind};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
+use std::sync::LazyLock;
 
 use rustix::fs::{FileType, FlockOperation, OFlags, flock};
 use rustix::io::Errno;
@@ -92,7 +93,7 @@ fn remove_if_abandoned(directory: &Directory, part: &OsStr, now_seconds: i64) ->
 fn draw(name: &OsStr) -> io::Result<OsString> {
     let mut random = [0; RANDOM_DIGITS / 2];
     getrandom(&mut random, GetRandomFlags::empty())?;
-    let mut digits = own_host();
+    let mut digits = own_host().to_owned();
     for byte in random {
         let _ = write!(digits, "{byte:02x}");
     }
@@ -120,11 +121,12 @@ fn cut(name: &OsStr) -> &[u8] {
 }
 
 /// The name of this host, which tells its part files from those of hosts whose locks are invisible here.
-fn own_host() -> String {
-    let hash = blake3::hash(rustix::system::uname().nodename().to_bytes());
-    let mut digits = hash.to_hex().to_string();
-    digits.truncate(HOST_DIGITS);
-    digits
+fn own_host() -> &'static str {
+    static OWN_HOST: LazyLock<String> = LazyLock::new(|| {
+        let hash = blake3::hash(rustix::system::uname().nodename().to_bytes());
+        hash.to_hex()[..HOST_DIGITS].to_owned()
+    });
+    &OWN_HOST
 }
 
 /// Makes what will get a name, under a name of a part that nothing has.
@@ -139,17 +141,19 @@ pub(super) fn make<T>(name: &OsStr, make: impl Fn(&OsStr) -> io::Result<T>) -> i
     Err(ErrorKind::AlreadyExists.into())
 }
 
-/// Locks a new part until it is closed. On file systems without locks, parts are abandoned when
-/// they are old.
+/// Locks a new part until it is closed, and returns its status. On file systems without locks, parts
+/// are abandoned when they are old.
 ///
 /// # Errors
 /// [`AlreadyExists`](ErrorKind::AlreadyExists) if another copy has taken it for abandoned before.
-pub(super) fn lock(file: &File) -> io::Result<()> {
-    match flock(file, FlockOperation::NonBlockingLockExclusive) {
-        Err(Errno::WOULDBLOCK) => Err(ErrorKind::AlreadyExists.into()),
-        _ if file.metadata()?.nlink() == 0 => Err(ErrorKind::AlreadyExists.into()),
-        _ => Ok(()),
+pub(super) fn lock(file: &File) -> io::Result<Metadata> {
+    let is_locked_by_another =
+        flock(file, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK);
+    let there = file.metadata()?;
+    if is_locked_by_another || there.nlink() == 0 {
+        return Err(ErrorKind::AlreadyExists.into());
     }
+    Ok(there)
 }
 
 #[cfg(test)]
@@ -188,14 +192,14 @@ mod tests {
         let directory = Directory::open(temporary.path()).unwrap();
         let own = own_host();
         let write = |name: &str| fs::write(temporary.path().join(name), "part").unwrap();
-        let [foreign, other] = [part_of("file", "01234567"), part_of("other", &own)];
-        let [abandoned, user] = [part_of("file", &own), String::from(".file.treecast-part")];
+        let [foreign, other] = [part_of("file", "01234567"), part_of("other", own)];
+        let [abandoned, user] = [part_of("file", own), String::from(".file.treecast-part")];
         for name in [&foreign, &other, &abandoned, &user] {
             write(name);
         }
         let create = |part: &OsStr| {
             let file = directory.create_file(part, 0o600)?;
-            lock(&file).map(|()| file)
+            lock(&file).map(|_| file)
         };
         let (alive, file) = make("file".as_ref(), create).unwrap();
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() as i64;
@@ -233,7 +237,7 @@ mod tests {
             if attempts.get() == 1 {
                 directory.remove(part)?;
             }
-            lock(&file).map(|()| file)
+            lock(&file).map(|_| file)
         };
         let (part, _file) = make("file".as_ref(), create).unwrap();
         assert_eq!((attempts.get(), names(&directory)), (2, vec![part]));
