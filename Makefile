@@ -221,13 +221,13 @@ COMPUTING := $(call test_targets,fabric plan proto report sim study wire world) 
 WITH_NODES := $(filter-out schedules $(COMPUTING),$(call test_targets,*))
 
 computing:
-	@cargo test --workspace --lib --bins $(addprefix --test ,$(COMPUTING))
-	@cargo test --workspace --doc
+	@cargo test --no-fail-fast --workspace --lib --bins $(addprefix --test ,$(COMPUTING))
+	@cargo test --no-fail-fast --workspace --doc
 
 # The examples that measure nodes run for a moment: their clients speak to the daemon by themselves.
 EXAMPLES := target/debug/examples
 unit:
-	@MAKEFLAGS= cargo test --workspace $(addprefix --test ,$(WITH_NODES))
+	@MAKEFLAGS= cargo test --no-fail-fast --workspace $(addprefix --test ,$(WITH_NODES))
 	@if [ "$$(id -u)" = 0 ]; then \
 		$(EXAMPLES)/neighbours --engine user --rounds 1 --seconds 1 --load wakes --load requests; \
 	else echo "skipped: the example neighbours starts processes of other users, which needs root"; fi

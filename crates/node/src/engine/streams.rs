@@ -254,7 +254,7 @@ impl Slots for FreeSlots<'_> {
 }
 
 impl Core {
-    /// The slots of a group, in bytes.
+    /// The length of all slots of a group together, in bytes.
     fn slot_bytes(&self, group: GroupId) -> usize {
         match self.groups.get(&group).and_then(|entry| entry.side.as_ref()) {
             Some(RingSide::Writer(writer)) => writer.slots() as usize * writer.stride(),

@@ -99,7 +99,7 @@ pub const GUEST_TIMEOUT: Nanoseconds = Nanoseconds::from_ms(2_000);
 /// How long a child waits before it connects again, and a parent before it tries its port again.
 const RETRY_INTERVAL: Nanoseconds = Nanoseconds::from_ms(20);
 
-/// A group with as many bytes of slots is for much data at once, such as copies of files.
+/// A group with slots of this length together is for much data at once, such as copies of files.
 const MUCH_BYTES: usize = 4 << 20;
 
 /// The most connections that are accepted at a time.
@@ -381,7 +381,7 @@ impl Streams {
         }
     }
 
-    /// A host is a child of a group, which has slots of so many bytes.
+    /// A host is a child of a group. `slot_bytes` is the length of all slots of the group together.
     pub fn attach(&mut self, stream: u64, group: GroupId, child: MemberId, slot_bytes: usize) {
         if let Some(earlier) = self.children.insert((group, child), stream) {
             self.close(earlier);
