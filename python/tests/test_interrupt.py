@@ -16,6 +16,20 @@ FABRIC = Fabric("fat-tree:k=8")
 LONG_LOAD = {"degree": 4, "load": 0.005, "offload": "nic", "cycles": 10**12}
 
 
+# A call that does not end ends the tests, by a signal without a handler.
+SECONDS_UNTIL_KILLED = 300
+
+
+@pytest.fixture(autouse=True)
+def handlers():
+    """Those of a process in the foreground: one that a shell has started in the background ignores SIGINT."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.alarm(SECONDS_UNTIL_KILLED)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGINT, before)
+
+
 def multicast(simulator):
     made = treecast.plan(FABRIC, Group(FABRIC), "separate", packets=60_000)
     return treecast.simulate(FABRIC, made, parameters={"cycles_max": 10**12}, simulator=simulator)
