@@ -161,7 +161,7 @@ pub struct Arguments {
     bind: Option<IpAddr>,
 
     /// The ports that a firewall between the hosts lets pass, such as 7000-7099: each host takes the
-    /// first free one, for UDP
+    /// first free one, for UDP and TCP
     #[arg(long, value_name = "RANGE")]
     ports: Option<PortRange>,
 
