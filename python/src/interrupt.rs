@@ -20,8 +20,8 @@ thread_local! {
     static STOP: RefCell<Option<Arc<AtomicBool>>> = const { RefCell::new(None) };
 }
 
-/// Stops the simulations of other threads. Python runs signal handlers in the main thread only, so the threads of a sweep
-/// need this.
+/// Stops the simulations of other threads. Python runs signal handlers in the main thread only, so
+/// the threads of a sweep need this.
 #[pyclass(frozen, module = "treecast._treecast")]
 pub struct Stop(Arc<AtomicBool>);
 
@@ -66,7 +66,8 @@ pub fn interruptible<T: Send, E: Error + Send>(
     raised.map_or_else(|| simulated.map_err(refused), Err)
 }
 
-/// Runs work of several threads without the GIL, in a thread of its own. It ends early when the flag that it is given is set.
+/// Runs work of several threads without the GIL, in a thread of its own. It ends early when the
+/// flag that it is given is set.
 ///
 /// # Errors
 /// What a signal handler has raised, such as `KeyboardInterrupt`; the error of the work.

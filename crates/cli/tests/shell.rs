@@ -1,9 +1,10 @@
-//! The shell commands of README and docs, those without a `$`, are run; of those that need more than this machine, the options are
-//! checked.
+//! The shell commands of README and docs, those without a `$`, are run; of those that need more
+//! than this machine, the options are checked.
 //!
-//! A block of `sh` is run, and each line of the text block right below it has to be in its output, whatever the numbers are. Excepted
-//! are the blocks of [`EXCEPTIONS`]. Of these, and of indented commands, each `treecast` is run with `--help`, which fails if an option
-//! or its value is invalid.
+//! A block of `sh` is run, and each line of the text block right below it has to be in its output,
+//! whatever the numbers are. Excepted are the blocks of [`EXCEPTIONS`]. Of these, and of indented
+//! commands, each `treecast` is run with `--help`, which fails if an option or its value is
+//! invalid.
 
 use std::collections::BTreeMap;
 use std::fs;

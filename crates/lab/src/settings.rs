@@ -210,11 +210,13 @@ impl LabSettings {
 
     /// The token bucket of a link in one direction, as arguments of `tc qdisc add ... root`; empty without a rate.
     ///
-    /// The bucket holds 2 ms of traffic, and at least two packets: small enough that a receiver sees the rate, large enough
-    /// that a timer which is late by less than that costs no throughput. Where it is at most 4 ms of traffic, it holds a GSO batch:
-    /// the kernel would divide longer ones, and the hosts' processors would spend more time with their packets than real hosts do. The queue holds 10 ms of traffic, as the buffers of a
-    /// small switch do (a quarter of a megabyte at 200 Mb/s), and at least 16 packets: this bounds the queueing delay, and a sender that
-    /// is too fast loses packets.
+    /// The bucket holds 2 ms of traffic, and at least two packets: small enough that a receiver
+    /// sees the rate, large enough that a timer which is late by less than that costs no
+    /// throughput. Where it is at most 4 ms of traffic, it holds a GSO batch: the kernel would
+    /// divide longer ones, and the hosts' processors would spend more time with their packets than
+    /// real hosts do. The queue holds 10 ms of traffic, as the buffers of a small switch do (a
+    /// quarter of a megabyte at 200 Mb/s), and at least 16 packets: this bounds the queueing delay,
+    /// and a sender that is too fast loses packets.
     pub(crate) fn bucket(&self, rate: Option<Rate>) -> String {
         let Some(rate) = rate else { return String::new() };
         let packet = u64::from(self.mtu) + 14;

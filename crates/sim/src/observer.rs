@@ -104,15 +104,16 @@ pub(crate) trait Observer {
     fn worked(&mut self, slice: &Slice);
     /// A link carries `flits` flits of a packet during the slice.
     fn carried(&mut self, slice: &Slice, flits: Flits);
-    /// The simulation has reached a cycle. Called a few times per millisecond of its work; `Break` ends the run with
+    /// The simulation has reached a cycle. Called a few times per millisecond of its work; `Break`
+    /// ends the run with
     /// [`SimError::Interrupted`](crate::SimError::Interrupted).
     fn reached(&mut self, _: Cycles) -> ControlFlow<()> {
         ControlFlow::Continue(())
     }
 }
 
-/// What a run that is watched calls with the cycle that it has reached, a few times per millisecond of its work. `Break` ends
-/// the run with [`SimError::Interrupted`](crate::SimError::Interrupted).
+/// What a run that is watched calls with the cycle that it has reached, a few times per millisecond
+/// of its work. `Break` ends the run with [`SimError::Interrupted`](crate::SimError::Interrupted).
 pub type Watch<'a> = dyn FnMut(Cycles) -> ControlFlow<()> + 'a;
 
 /// A watch that lets a run go on to its end.

@@ -7,9 +7,10 @@ use crate::topology::{Topology, TopologyBuilder};
 
 /// A k-ary fat tree: k pods of k/2 edge and k/2 aggregation switches, (k/2)^2 core switches, k^3/4 hosts.
 ///
-/// k is even, 2 to 160, the largest with at most [`Topology::HOSTS_MAX`] hosts. Hosts are numbered pod by pod and edge
-/// switch by edge switch; switches are the edge switches in that order, then the aggregation switches, then the core.
-/// Lower ports point down. Ranks: core 0, aggregation 1, edge 2, so up*/down* routing may climb to any core switch.
+/// k is even, 2 to 160, the largest with at most [`Topology::HOSTS_MAX`] hosts. Hosts are numbered
+/// pod by pod and edge switch by edge switch; switches are the edge switches in that order, then
+/// the aggregation switches, then the core. Lower ports point down. Ranks: core 0, aggregation 1,
+/// edge 2, so up*/down* routing may climb to any core switch.
 ///
 /// # Errors
 /// [`FabricError::OutOfRange`].

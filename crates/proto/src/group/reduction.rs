@@ -6,8 +6,8 @@
 //! contribution again and again.
 //!
 //! A contribution counts in the tree of its epoch only. When the tree changes, every member
-//! contributes again in the new tree, so that each value is in the result once, whoever was the
-//! parent of whom before. A root that hands over a result has combined contributions of one epoch:
+//! contributes again in the new tree, so that each value is in the result once, also if its
+//! parent has changed. A root that hands over a result has combined contributions of one epoch:
 //! those of exactly the members of that tree.
 
 mod arithmetic;
@@ -53,8 +53,8 @@ struct Own {
 }
 
 /// A contribution is sent again after this time, and then at intervals that double, up to the
-/// keepalive interval. An all-reduce among many hosts takes a millisecond, and there is no answer
-/// but its result, so that the RTO would be too short.
+/// keepalive interval. An all-reduce among many hosts takes a millisecond, and its result is the
+/// only answer, so the RTO would be too short.
 const FIRST_INTERVAL: Nanoseconds = Nanoseconds::from_ms(10);
 
 /// A process of a node, among those that have the group.

@@ -25,7 +25,8 @@ use crate::setting::{Ending, Setting};
 use host::Hosts;
 use network::Network;
 
-/// The number of simulated cycles after which the observer is told the cycle: some hundred microseconds of work.
+/// The number of simulated cycles after which the observer is told the cycle: some hundred
+/// microseconds of work.
 const CYCLES_UNTOLD: u32 = 64;
 
 /// A packet of a worm.
@@ -97,7 +98,8 @@ impl Multicasts {
 /// Returns how the run ended, and the number of cycles.
 ///
 /// # Errors
-/// Errors of the multicasts, [`SimError::PacketExceedsBuffer`], [`SimError::HeaderExceedsBuffer`], and
+/// Errors of the multicasts, [`SimError::PacketExceedsBuffer`], [`SimError::HeaderExceedsBuffer`],
+/// and
 /// [`SimError::Interrupted`] by the observer.
 pub(crate) fn simulate<O: Observer>(
     setting: &Setting,

@@ -25,7 +25,8 @@ use host::{Hosts, PacketCopy};
 use in_flight::InFlight;
 use network::Network;
 
-/// The number of events after which the observer is told the cycle: some hundred microseconds of work.
+/// The number of events after which the observer is told the cycle: some hundred microseconds of
+/// work.
 const EVENTS_UNTOLD: u64 = 4096;
 
 /// An event.
@@ -51,7 +52,8 @@ enum Event {
 /// Returns how the run ended, and the number of events.
 ///
 /// # Errors
-/// Errors of the multicasts, [`SimError::PacketExceedsBuffer`], [`SimError::NeedsCycle`] with wormhole switching, and
+/// Errors of the multicasts, [`SimError::PacketExceedsBuffer`], [`SimError::NeedsCycle`] with
+/// wormhole switching, and
 /// [`SimError::Interrupted`] by the observer.
 pub(crate) fn simulate<O: Observer>(
     setting: &Setting,
