@@ -95,7 +95,7 @@ const MEMBER: [Edge; 26] = [
     ("joining", "leaving", "its user leaves"),
     ("joining", "ended", "evicted, or the root is silent"),
     ("placed", "suspecting", "a neighbour is silent"),
-    ("placed", "asking", "nothing new is received"),
+    ("placed", "asking", "nothing new is received, or its parent says that the root is silent"),
     ("asking", "placed", "the root answers, or a packet arrives"),
     ("asking", "suspecting", "a neighbour is silent"),
     ("suspecting", "asking", "the neighbour is heard, and nothing new is received"),

@@ -1,6 +1,5 @@
 //! A group at one node: its packets, its place in the tree, and what it sends to others.
 
-mod farewell;
 mod handshake;
 mod header;
 mod member_table;
@@ -8,6 +7,7 @@ mod membership;
 mod queries;
 mod receive;
 mod reduction;
+mod root_loss;
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -23,11 +23,11 @@ use crate::{
     Transmit,
 };
 
-use farewell::Farewell;
 use header::HeaderTemplate;
 use member_table::{Loss, MemberTable, TableChange};
 use membership::Membership;
 use reduction::{Reduction, Subtree};
+use root_loss::RootLossNotices;
 
 pub use reduction::Process;
 
@@ -43,8 +43,8 @@ pub(crate) struct Group {
     /// Counters of what arrives before there is a place.
     early_counters: GroupCounters,
     has_ended: bool,
-    /// A member's message to its children after the root is lost.
-    farewell: Option<Farewell>,
+    /// A member's messages to its children that the root is gone, or is said to be.
+    root_loss_notices: Option<RootLossNotices>,
 }
 
 /// The number of notices of the end to each, and the interval between them: they are not
@@ -109,7 +109,7 @@ impl Group {
             events: Vec::new(),
             early_counters,
             has_ended: false,
-            farewell: None,
+            root_loss_notices: None,
         }
     }
 
@@ -255,13 +255,23 @@ impl Group {
             Ending::RootRestarted => RootLoss::Restarted,
             _ => return,
         };
+        self.tell_children(now, loss);
+    }
+
+    /// Tells the children that the root is gone.
+    fn tell_children(&mut self, now: Nanoseconds, loss: RootLoss) {
         let children: Vec<SocketAddr> = self.flow.iter().flat_map(Flow::addresses).collect();
-        self.farewell = (!children.is_empty()).then_some(Farewell { loss, children, sent: 0, at: now });
+        self.root_loss_notices =
+            (!children.is_empty()).then_some(RootLossNotices { loss, children, sent: 0, at: now });
     }
 
     /// Copies the state for a fast path, if nothing needs the slow path; false if something does.
     pub fn hand_off(&self, to: &mut HandOff) -> bool {
-        let Some(flow) = self.flow.as_ref().filter(|flow| !self.has_ended && flow.may_be_handed_off()) else {
+        let Some(flow) = self
+            .flow
+            .as_ref()
+            .filter(|flow| !self.has_ended && self.root_loss_notices.is_none() && flow.may_be_handed_off())
+        else {
             return false;
         };
         let parent = match &self.role {
@@ -433,11 +443,14 @@ impl Group {
     /// The next packet to be sent.
     pub fn poll_transmit(&mut self, now: Nanoseconds, settings: &Settings) -> Option<Transmit> {
         self.handle_timeout(now, settings);
-        let Self { header, flow, role, reduction, has_ended, farewell, .. } = self;
+        let Self { header, flow, role, reduction, has_ended, root_loss_notices: notices, .. } = self;
         let transmit = match role {
             Role::Root(table) => table.poll_transmit(now, header),
-            Role::Member(_) if *has_ended => return Farewell::poll_transmit(farewell, now, header),
             Role::Member(membership) => {
+                let notice = RootLossNotices::poll_transmit(notices, now, header);
+                if notice.is_some() || *has_ended {
+                    return notice;
+                }
                 let parent = membership.parent_address();
                 let ack = parent
                     .zip(flow.as_mut())
@@ -463,15 +476,16 @@ impl Group {
             Role::Root(table) => table.timeout(),
             Role::Member(membership) => membership.timeout(settings),
         };
+        let notice = self.root_loss_notices.as_ref().map(|notices| notices.at);
         if self.has_ended && matches!(self.role, Role::Member(_)) {
-            return self.farewell.as_ref().map(|farewell| farewell.at);
+            return notice;
         }
         let flow = self.flow.as_ref().filter(|_| !self.has_ended).and_then(Flow::timeout);
         let contribution = match &self.role {
             Role::Root(_) => None,
             Role::Member(_) => self.reduction.timeout(),
         };
-        [own, flow, contribution].into_iter().flatten().min()
+        [own, notice, flow, contribution].into_iter().flatten().min()
     }
 }
 

@@ -60,7 +60,7 @@ impl Group {
         self.has_ended
             && match &self.role {
                 Role::Root(table) => table.is_finished(),
-                Role::Member(_) => self.farewell.is_none(),
+                Role::Member(_) => self.root_loss_notices.is_none(),
             }
     }
 

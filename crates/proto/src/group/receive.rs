@@ -247,9 +247,18 @@ impl Group {
         sent_at: Timestamp,
     ) {
         let (Role::Member(membership), Some(flow)) = (&mut self.role, &mut self.flow) else { return };
-        let is_believed = loss == RootLoss::Restarted || !membership.hears_root(now, settings);
-        if flow.is_from_parent_now(ParentSeries::Control, sent_at) && is_believed {
-            membership.on_root_lost(loss);
+        if !flow.is_from_parent_now(ParentSeries::Control, sent_at) {
+            return;
+        }
+        match loss {
+            RootLoss::Restarted => membership.on_root_restarted(),
+            RootLoss::Silent => {
+                if membership.on_root_reported_silent(now, settings, flow.readable().1) {
+                    // The children ask at the same time, so that all know in one bound, whatever the
+                    // depth of the tree.
+                    self.tell_children(now, loss);
+                }
+            }
         }
     }
 
@@ -309,7 +318,7 @@ impl Group {
                         self.header.forget_session();
                         membership.restart_handshake(now);
                     }
-                    Some(HandshakeStep::RootRestarted) => membership.on_root_lost(RootLoss::Restarted),
+                    Some(HandshakeStep::RootRestarted) => membership.on_root_restarted(),
                     Some(HandshakeStep::Stale) => self.counters_mut().stale += 1,
                     None => {}
                 }

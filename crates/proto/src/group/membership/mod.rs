@@ -6,8 +6,8 @@ mod timeouts;
 use std::net::SocketAddr;
 
 use treecast_wire::{
-    Acknowledgment, Control, Eviction, Handshake, MemberId, Neighbour, Nonce, ReaderSet, Readers, RootLoss,
-    SessionId, Table, Timestamp,
+    Acknowledgment, Control, Eviction, Handshake, MemberId, Neighbour, Nonce, ReaderSet, Readers, SessionId,
+    Table, Timestamp,
 };
 
 use super::handshake::{HandshakeStep, MemberHandshake};
@@ -31,8 +31,8 @@ pub(super) struct Membership {
     root_heard_at: Nanoseconds,
     /// The last timestamp of the root's probes and control messages.
     root_timestamp: Timestamp,
-    /// Why the root is gone, as the parent reported.
-    root_loss: Option<RootLoss>,
+    /// The root has started again, as the parent reported or the handshake has shown.
+    is_root_restarted: bool,
     has_place: bool,
     placed_at: Option<Nanoseconds>,
     epoch: u32,
@@ -95,7 +95,7 @@ impl Membership {
             handshake: MemberHandshake::new(now, seed),
             root_heard_at: now,
             root_timestamp: Timestamp(0),
-            root_loss: None,
+            is_root_restarted: false,
             has_place: false,
             placed_at: None,
             epoch: 0,
@@ -169,14 +169,9 @@ impl Membership {
         is_later
     }
 
-    /// The root is gone, as the parent reported or the handshake has shown.
-    pub const fn on_root_lost(&mut self, loss: RootLoss) {
-        self.root_loss = Some(loss);
-    }
-
-    /// Whether the root was heard so recently that it is alive, whatever the parent says.
-    pub fn hears_root(&self, now: Nanoseconds, settings: &Settings) -> bool {
-        now.since(self.root_heard_at) <= parent_timeout(settings)
+    /// The root has started again, as the parent reported or the handshake has shown.
+    pub const fn on_root_restarted(&mut self) {
+        self.is_root_restarted = true;
     }
 
     /// How the group ends at this member when the root evicts it.

@@ -24,6 +24,8 @@ pub(super) struct Inquiry {
     interval: Nanoseconds,
     /// Since when the root is being asked.
     pub asked_at: Option<Nanoseconds>,
+    /// When the parent said that the root is silent, if that is why the root is being asked.
+    reported_at: Option<Nanoseconds>,
 }
 
 impl Membership {
@@ -57,14 +59,38 @@ impl Membership {
         let asked = self.suspected.iter().map(|suspected| suspected.since).chain(self.inquiry.asked_at);
         let is_root_dead = now.since(self.root_heard_at) > root_timeout
             && asked.into_iter().any(|since| now.since(since) > root_timeout);
-        let loss = if is_root_dead { Some(RootLoss::Silent) } else { self.root_loss };
-        self.without_root(loss?, root_timeout, flow)
+        let is_report_true = self.inquiry.reported_at.is_some_and(|reported_at| {
+            self.root_heard_at < reported_at && now.since(reported_at) > report_timeout(settings)
+        });
+        let loss = if is_root_dead || is_report_true {
+            RootLoss::Silent
+        } else if self.is_root_restarted {
+            RootLoss::Restarted
+        } else {
+            return None;
+        };
+        self.without_root(loss, root_timeout, flow)
+    }
+
+    /// The parent says that the root is silent: its own path to the root may be broken and this member's
+    /// whole, so that this member asks the root itself. False if it is asking because of such a report already,
+    /// or has heard the root so recently that the root is alive, whatever the parent says.
+    pub fn on_root_reported_silent(&mut self, now: Nanoseconds, settings: &Settings, next: Sequence) -> bool {
+        let hears_root = now.since(self.root_heard_at) <= parent_timeout(settings);
+        if hears_root || self.inquiry.reported_at.is_some() {
+            return false;
+        }
+        self.inquiry.next = next;
+        self.inquiry.asked_at = self.inquiry.asked_at.or(Some(now));
+        self.inquiry.reported_at = Some(now);
+        self.join_at = Some(now);
+        true
     }
 
     /// Asks the root, if it is time for that; `next` is the next packet expected.
     fn inquire(&mut self, now: Nanoseconds, settings: &Settings, next: Sequence) {
         let interval_min = parent_timeout(settings);
-        let restart = |check_at| Inquiry { next, check_at, interval: interval_min, asked_at: None };
+        let restart = |check_at| Inquiry { next, check_at, interval: interval_min, ..Inquiry::default() };
         let Inquiry { next: known, check_at, asked_at, .. } = self.inquiry;
         if self.parent.is_some_and(|parent| parent.address == self.root) {
             // It hears the root itself.
@@ -86,6 +112,7 @@ impl Membership {
 
     /// The root has answered with the table of this member.
     pub fn on_answered(&mut self, now: Nanoseconds, settings: &Settings) {
+        self.inquiry.reported_at = None;
         if self.inquiry.asked_at.take().is_some() {
             let interval_max = Nanoseconds(parent_timeout(settings).0.saturating_mul(INQUIRY_BACKOFF_MAX));
             self.inquiry.interval = interval_max.min(Nanoseconds(self.inquiry.interval.0.saturating_mul(2)));
@@ -115,7 +142,10 @@ impl Membership {
         self.parent_heard_at = now;
         self.suspected.clear();
         match &mut self.inquiry {
-            Inquiry { asked_at: Some(asked_at), .. } => *asked_at = now,
+            Inquiry { asked_at: Some(asked_at), reported_at, .. } => {
+                *asked_at = now;
+                *reported_at = reported_at.map(|_| now);
+            }
             inquiry => inquiry.check_at = None,
         }
     }
@@ -163,6 +193,11 @@ const INQUIRY_BACKOFF_MAX: u64 = 16;
 /// busy finding out that another of its children is dead.
 pub(super) fn parent_timeout(settings: &Settings) -> Nanoseconds {
     Nanoseconds((settings.peer_timeout.0 / 2).saturating_mul(3))
+}
+
+/// How long a root that the parent has reported silent has to answer: the time that it gives a suspect itself.
+fn report_timeout(settings: &Settings) -> Nanoseconds {
+    Nanoseconds(settings.peer_timeout.0 / 2)
 }
 
 /// How long a member that leaves repeats that at most. A root that does not hear it loses the

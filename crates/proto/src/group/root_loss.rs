@@ -8,10 +8,10 @@ use super::header::HeaderTemplate;
 use super::{END_INTERVAL, END_NOTICES};
 use crate::{Nanoseconds, Transmit};
 
-/// Notices to the children of a member that the root is gone, so that each need not find out by its
-/// own timeout.
+/// Notices to the children of a member that its root is gone or is said to be, so that each need
+/// not find out by its own timeout.
 #[derive(Debug, Clone)]
-pub(super) struct Farewell {
+pub(super) struct RootLossNotices {
     pub loss: RootLoss,
     pub children: Vec<SocketAddr>,
     /// The number of notices sent to the children together.
@@ -19,14 +19,14 @@ pub(super) struct Farewell {
     pub at: Nanoseconds,
 }
 
-impl Farewell {
-    /// The next notice. The farewell is over when each child has been sent all notices.
+impl RootLossNotices {
+    /// The next notice. They are over when each child has been sent all of them.
     pub fn poll_transmit(
-        farewell: &mut Option<Self>,
+        notices: &mut Option<Self>,
         now: Nanoseconds,
         header: &mut HeaderTemplate,
     ) -> Option<Transmit> {
-        let Self { loss, children, sent, at } = farewell.as_mut()?;
+        let Self { loss, children, sent, at } = notices.as_mut()?;
         if now < *at {
             return None;
         }
@@ -34,7 +34,7 @@ impl Farewell {
         let transmit = header.control(now, child, Nonce(0), &Control::RootLost(*loss));
         *sent += 1;
         if *sent == END_NOTICES * children.len() {
-            *farewell = None;
+            *notices = None;
         } else if *sent % children.len() == 0 {
             *at = now + END_INTERVAL;
         }
