@@ -17,6 +17,7 @@ mod engine;
 mod memory;
 mod random;
 mod rendezvous;
+mod settings;
 pub mod status;
 mod streams;
 mod sync;
@@ -38,21 +39,24 @@ pub mod models {
     pub use crate::memory::ring::models::*;
 }
 
-pub use api::addresses::{Member, PORT, find_here, parse_members, read_members, resolve};
 pub use api::all_reduce::Number;
-pub use api::error::{Lost, NodeError, Unanswered};
-pub use api::files::{FILE_BYTES_MAX, NETWORK_VARIABLE, read_fabric, read_file, read_network, read_plan};
 pub use api::group::Group;
 pub use api::node::Node;
-pub use api::offload::OffloadStatus;
 pub use api::owned::Owned;
 pub use api::receive::{Part, Room};
 pub use api::send::Sent;
-pub use api::settings::{EngineChoice, GroupSettings, NodeSettings, PortRange};
 pub use daemon::{Daemon, DaemonCounters, Policy, SOCKET, SOCKET_VARIABLE, Stopper, socket_path};
 pub use engine::backend::RunningEngine;
 pub use random::draw_token;
-pub use rendezvous::{JoinOptions, JoinStatus, JoinedMember, Listener};
+pub use rendezvous::{JoinOptions, Listener};
+pub use settings::addresses::{Member, PORT, find_here, parse_members, read_members, resolve};
+pub use settings::error::{Lost, NodeError, Unanswered};
+pub use settings::files::{
+    FILE_BYTES_MAX, NETWORK_VARIABLE, read_fabric, read_file, read_network, read_plan,
+};
+pub use settings::join_status::{JoinStatus, JoinedMember};
+pub use settings::offload::OffloadStatus;
+pub use settings::{EngineChoice, GroupSettings, NodeSettings, PortRange};
 
 pub use treecast_ebpf::{FastPathCounters, HookTrouble, KernelCounters};
 pub use treecast_plan::{Plan, Scheme, TreeScheme};

@@ -9,7 +9,7 @@ use super::group::{Group, Role};
 use super::receive::{Room, Taking};
 use super::receiver::Receiver;
 use super::sender::Sender;
-use crate::NodeError;
+use crate::settings::error::NodeError;
 
 /// A type whose values an all-reduce combines: `i32`, `i64`, `u32`, `u64`, `f32` and `f64`.
 pub trait Number: Copy + sealed::Sealed {

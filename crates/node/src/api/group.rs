@@ -12,18 +12,20 @@ use treecast_proto::{
     AbortReason, Ending, Eviction, GroupCounters, Input, MemberId, Nanoseconds, Offload, Sequence,
 };
 
-use super::error::{Lost, Unanswered};
-use super::hosts::Hosts;
-use super::offload::{ChosenOffload, OffloadStatus};
+use super::measure;
 use super::receiver::Receiver;
 use super::sender::{Sender, SenderConfig};
 use crate::engine::backend::Backend;
 use crate::engine::query::Query;
 use crate::memory::shared_group::{HostLoss, RingSide, SharedGroup};
+use crate::settings::GroupSettings;
+use crate::settings::error::NodeError;
+use crate::settings::error::{Lost, Unanswered};
+use crate::settings::hosts::Hosts;
+use crate::settings::offload::{ChosenOffload, OffloadStatus};
 use crate::sync::lock;
-use crate::tree::{self, measure};
+use crate::tree;
 use crate::wait::leader_followers::Lead;
-use crate::{GroupSettings, NodeError};
 
 /// A group at one of its members. Several threads may use it; each message is sent or received whole.
 ///

@@ -10,22 +10,25 @@ use std::time::{Duration, Instant};
 use treecast_ebpf::HookTrouble;
 use treecast_proto::{MemberId, StrayCounters};
 
-use super::addresses::find_own;
-use super::config::{GroupConfig, check_paths};
-use super::files::network_of_environment;
-use super::hosts::Hosts;
+use super::measure;
 use super::open;
 use super::sender::SenderConfig;
+use crate::api::group::Group;
 use crate::daemon::SharedNode;
 use crate::engine::EngineHandle;
 use crate::engine::backend::{Backend, RunningEngine};
 use crate::engine::query::Query;
 use crate::memory::shared_group::SharedGroup;
+use crate::settings::addresses::find_own;
+use crate::settings::config::{GroupConfig, check_paths};
+use crate::settings::error::NodeError;
+use crate::settings::files::network_of_environment;
+use crate::settings::hosts::Hosts;
+use crate::settings::{GroupSettings, NodeSettings};
 use crate::status::StatusServer;
 use crate::sync::lock;
-use crate::tree::{self, measure};
+use crate::tree;
 use crate::wait::slice::request_short_slice;
-use crate::{Group, GroupSettings, NodeError, NodeSettings};
 
 /// A running node: a thread and a socket of this process, or a node of the daemon, which serves several processes.
 ///

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use crate::daemon::{SharedNode, find_daemon, find_unused_daemon, open_shared};
 use crate::engine::EngineHandle;
 use crate::engine::backend::Backend;
-use crate::{EngineChoice, NodeError, NodeSettings};
+use crate::settings::error::NodeError;
+use crate::settings::{EngineChoice, NodeSettings};
 
 /// Opens the engine that the settings ask for; where other processes share it, with what serves them, if that is in this process.
 pub(super) fn open(settings: &NodeSettings) -> Result<(Arc<dyn Backend>, Option<SharedNode>), NodeError> {

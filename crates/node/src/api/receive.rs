@@ -7,9 +7,9 @@ use treecast_proto::{Input, Piece, Sequence, is_forward_due};
 
 use super::group::{Group, Role};
 use super::receiver::Receiver;
-use crate::NodeError;
 use crate::memory::ring::RingReader;
 use crate::memory::shared_group::RingSide;
+use crate::settings::error::NodeError;
 use crate::sync::lock;
 use crate::wait::leader_followers::Lead;
 

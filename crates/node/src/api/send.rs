@@ -8,8 +8,8 @@ use treecast_wire::MESSAGE_BYTES_MAX;
 
 use super::group::{Group, Role};
 use super::sender::Sender;
-use crate::NodeError;
 use crate::engine::root_socket::{RootSocket, Sending};
+use crate::settings::error::NodeError;
 use crate::wait::leader_followers::Lead;
 
 /// The engine starts to send a long message after this many packets.

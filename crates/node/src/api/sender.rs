@@ -3,10 +3,11 @@
 use treecast_proto::{Nanoseconds, Offload, Piece, Refused, Sequence, Transport};
 use treecast_wire::Keys;
 
-use super::offload::ChosenOffload;
+use crate::clock;
 use crate::engine::root_socket::RootSocket;
 use crate::memory::ring::RingWriter;
-use crate::{NodeError, clock};
+use crate::settings::error::NodeError;
+use crate::settings::offload::ChosenOffload;
 
 /// A message follows another if the application needs less than this time between its calls. The
 /// node's thread needs longer to wake up.

@@ -11,12 +11,13 @@ use rustix::fs::{
 use treecast_ebpf::{SlotMemory, WakeSocket};
 use treecast_proto::{Ending, GroupId, GroupKey, OwnerId, ReaderSet};
 
-use super::messages::{MemoryLayout, PlaceMessage, Wakeup};
+use super::messages::{MemoryLayout, Wakeup};
 use super::seqpacket;
 use super::users::{Account, Charge, KernelMemory, Lease};
-use crate::api::config::GroupConfig;
 use crate::memory::RingSettings;
+use crate::memory::places::ProcessPlace;
 use crate::memory::readers::SharedReaders;
+use crate::settings::config::GroupConfig;
 use crate::sync::lock;
 
 /// The link of a group to its clients.
@@ -140,7 +141,7 @@ impl ClientLink {
     ///
     /// # Errors
     /// The reason for the client.
-    pub fn check_same(&self, config: &GroupConfig, place: Option<PlaceMessage>) -> Result<(), String> {
+    pub fn check_same(&self, config: &GroupConfig, place: Option<ProcessPlace>) -> Result<(), String> {
         let group = config.settings().group;
         if config.key() != self.key {
             return Err(format!("another process of this host has group {group} with another token"));

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use super::Client;
 use super::client::ANSWER_TIMEOUT;
 use super::listening::SocketName;
-use crate::NodeSettings;
 use crate::engine::backend::Backend;
+use crate::settings::NodeSettings;
 
 /// The default path of a daemon's socket.
 pub const SOCKET: &str = "/run/treecast/node.sock";

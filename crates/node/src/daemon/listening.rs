@@ -12,7 +12,7 @@ use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
 };
 
-use crate::NodeError;
+use crate::settings::error::NodeError;
 
 /// The most connections that wait for `accept`.
 const BACKLOG: i32 = 128;

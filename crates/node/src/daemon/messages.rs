@@ -7,10 +7,12 @@ use serde::{Deserialize, Serialize};
 use treecast_proto::{AbortReason, Ending, Eviction, MemberLoss, Nanoseconds, Sequence};
 
 use crate::engine::query::{Answer, Query};
+use crate::memory::places::ProcessPlace;
 use crate::memory::shared_group::HostLoss;
 use treecast_terms::{Keyed, MemberId};
 
-use crate::{GroupSettings, NodeError};
+use crate::settings::GroupSettings;
+use crate::settings::error::NodeError;
 
 /// The version of these messages. A daemon rejects clients with another version.
 pub const VERSION: u32 = 13;
@@ -39,12 +41,12 @@ pub enum ClientMessage {
         children: Vec<Vec<MemberId>>,
         /// The session that the client has drawn: its application computes checksums under the session's keys.
         session: [u8; 16],
-        place: Option<PlaceMessage>,
+        place: Option<ProcessPlace>,
     },
     /// Become a member of the root's group. Answered by [`DaemonMessage::Entered`].
     JoinGroup {
         settings: SettingsMessage,
-        place: Option<PlaceMessage>,
+        place: Option<ProcessPlace>,
     },
     /// Asks for the next update. Answered by [`DaemonMessage::Update`].
     PollUpdate,
@@ -197,16 +199,6 @@ pub struct PlacementMessage {
     pub memory: MemoryLayout,
     /// Whether the memory is that of the root, which is a process of this host.
     pub is_at_root: bool,
-}
-
-/// The place of a process among those of its host that are members of a group: they share one place in the tree, and its slots.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct PlaceMessage {
-    /// From 0.
-    pub number: u32,
-    /// The number of these processes, at least 2.
-    pub count: u32,
 }
 
 /// A [`HostLoss`].

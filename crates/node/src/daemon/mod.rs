@@ -22,7 +22,6 @@ pub(crate) use client::{Client, MappedMemory};
 pub(crate) use client_link::ClientLink;
 pub use discovery::{SOCKET, SOCKET_VARIABLE, socket_path};
 pub(crate) use discovery::{find_daemon, find_unused_daemon};
-pub(crate) use messages::PlaceMessage;
 pub use server::{Daemon, DaemonCounters, Stopper};
 pub(crate) use session::ClientGroup;
 pub(crate) use shared_node::{SharedNode, open_shared};

@@ -26,7 +26,8 @@ use super::users::{Connections, KernelMemory, PeerCredentials, Policy, Shared, U
 use crate::api::node::Node;
 use crate::clock;
 use crate::random;
-use crate::{NodeError, NodeSettings};
+use crate::settings::NodeSettings;
+use crate::settings::error::NodeError;
 
 /// The most descriptors that the daemon has for a group: its memory, its maps, and its multicast.
 const DESCRIPTORS_PER_GROUP: u64 = 8;

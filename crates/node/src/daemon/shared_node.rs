@@ -11,7 +11,8 @@ use super::client::{ANSWER_TIMEOUT, Client, ConnectError};
 use super::listening::{ListeningSocket, SocketName};
 use super::server::{Daemon, Stopper, Usage};
 use super::users::Policy;
-use crate::{EngineChoice, NodeError, NodeSettings};
+use crate::settings::error::NodeError;
+use crate::settings::{EngineChoice, NodeSettings};
 
 /// The context of the names' hash.
 const CONTEXT: &str = "Treecast: name of a shared node, version 1";

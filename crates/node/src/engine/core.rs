@@ -22,7 +22,6 @@ use super::query::{Answer, Query};
 use super::rings::{NewRing, RingMaker};
 use super::root_socket::RootSocket;
 use super::{KernelRoot, Progress, Request, RootRing};
-use crate::api::config::is_drawn_multicast_address;
 use crate::clock;
 use crate::daemon::ClientLink;
 use crate::daemon::audit::Audit;
@@ -30,6 +29,7 @@ use crate::datagrams::Datagrams;
 use crate::memory::RingSettings;
 use crate::memory::progress::ProgressList;
 use crate::memory::shared_group::{HostLoss, Placement, RingSide, SharedGroup};
+use crate::settings::config::is_drawn_multicast_address;
 use crate::wait::waker::Waker;
 
 /// The protocol, the kernel's packet path, and the groups.

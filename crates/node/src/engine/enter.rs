@@ -11,10 +11,11 @@ use super::charge::state_bytes;
 use super::rings::NewRing;
 use super::root_socket::RootSocket;
 use super::{EngineHandle, KernelRoot, Request, RootRing};
-use crate::api::config::GroupConfig;
 use crate::memory::RingSettings;
 use crate::memory::shared_group::{Placement, RingSide, SharedGroup};
-use crate::{NodeError, random};
+use crate::random;
+use crate::settings::config::GroupConfig;
+use crate::settings::error::NodeError;
 
 /// Creates a group at its root, with the children of each host. Where the kernel's packet path sends, the result is the socket by which
 /// packets enter it.

@@ -17,16 +17,17 @@ use super::rings::RingMaker;
 use super::root_socket::RootSocket;
 use super::stop::{self, Stop};
 use super::{Engine, KernelPath, Progress, Request, enter};
-use crate::api::config::GroupConfig;
 use crate::datagrams::Datagrams;
 use crate::memory::progress::ProgressList;
 use crate::memory::shared_group::SharedGroup;
+use crate::settings::config::GroupConfig;
+use crate::settings::error::NodeError;
+use crate::settings::{EngineChoice, NodeSettings};
 use crate::streams::Streams;
 use crate::sync::{FairMutex, lock};
 use crate::wait::leader_followers::{EventSource, LeaderFollowers};
 use crate::wait::spin::SpinPolicy;
 use crate::wait::waker::Waker;
-use crate::{EngineChoice, NodeError, NodeSettings};
 
 /// An engine behind its lock, with what threads need to reach it.
 #[derive(Debug)]

@@ -39,12 +39,12 @@ use treecast_proto::{
 use treecast_wire::{HEADER_BYTES, View};
 
 use self::core::Core;
-use crate::NodeSettings;
 use crate::clock;
 use crate::datagrams::{Datagrams, Lane, RECEIVE_BATCH};
 use crate::memory::progress::ProgressList;
 use crate::memory::ring::RingReader;
 use crate::memory::shared_group::{RingSide, SharedGroup};
+use crate::settings::NodeSettings;
 use crate::status::GroupDocument;
 use crate::streams::Streams;
 use crate::wait::waker::Waker;

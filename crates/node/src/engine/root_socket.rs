@@ -10,9 +10,9 @@ use treecast_proto::{GroupId, Nanoseconds, Sequence};
 use treecast_wire::{Body, Header, MemberId, Timestamp};
 
 use super::delegation::SendDelegation;
-use crate::api::config::GroupConfig;
 use crate::clock;
 use crate::datagrams::{GSO_SEGMENTS_MAX, Outgoing, options};
+use crate::settings::config::GroupConfig;
 
 /// The destinations by which the packet program recognises a root's packets, as in bpf/parse.h: it gives each copy the address of a child,
 /// and no datagram leaves the host with one of these.

@@ -3,9 +3,20 @@
 //! The processes of a host that are in the same group read received packets in place. Each has a **place**, a cache line of its own, with
 //! the first packet that it has not read. The writer may reuse a slot when all of them have read it: up to the least of the places.
 
+use serde::{Deserialize, Serialize};
 use treecast_proto::Sequence;
 
 use crate::sync::{AtomicU32, Ordering, fence};
+
+/// The place of a process among those of its host that are members of a group: they share one place in the tree, and its slots.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ProcessPlace {
+    /// From 0.
+    pub number: u32,
+    /// The number of these processes, at least 2.
+    pub count: u32,
+}
 
 /// The place of one reader.
 #[derive(Debug)]

@@ -7,9 +7,10 @@ use treecast_proto::{
     Contribution, Ending, GroupId, MemberId, MemberLoss, Offload, OwnerId, Refused, Sequence,
 };
 
+use super::places::ProcessPlace;
 use super::progress::ProgressList;
 use super::ring::{RingReader, RingWriter};
-use crate::daemon::{ClientLink, MappedMemory, PlaceMessage};
+use crate::daemon::{ClientLink, MappedMemory};
 use crate::sync::lock;
 use crate::wait::event_count::EventCount;
 use crate::wait::waker::Waker;
@@ -27,7 +28,7 @@ pub(crate) struct SharedGroup {
     /// In a daemon: the link to the application, which is in another process.
     pub client: Option<ClientLink>,
     /// At a client: its place among the processes of its host that have the group; none if it is the only one.
-    pub place: Option<PlaceMessage>,
+    pub place: Option<ProcessPlace>,
     /// At a client: the memory that the daemon shares with it.
     pub mapped: OnceLock<MappedMemory>,
     placement: OnceLock<Placement>,
@@ -124,7 +125,7 @@ impl SharedGroup {
     }
 
     /// The same at a client, at this place among the processes of its host.
-    pub fn at_place(self, place: Option<PlaceMessage>) -> Self {
+    pub fn at_place(self, place: Option<ProcessPlace>) -> Self {
         Self { place, ..self }
     }
 

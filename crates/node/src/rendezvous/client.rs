@@ -14,11 +14,14 @@ use super::messages::{
     Challenges, Claim, Greeting, Hash, Key, ROOT_MESSAGE_BYTES_MAX, RootMessage, Start, VERSION, Version,
 };
 use super::{CONTINUE_CHECK_INTERVAL, Deadline, TIMEOUT, host_name, invalid_name, is_name};
-use crate::api::config::check_token;
+use crate::api::node::Node;
 use crate::datagrams::path_mtu;
+use crate::settings::GroupSettings;
+use crate::settings::config::check_token;
+use crate::settings::error::NodeError;
 use crate::text::printable;
 use crate::wait::poll;
-use crate::{GroupSettings, Keyed, Node, NodeError};
+use treecast_terms::Keyed;
 
 /// How a node joins the group of a root that listens.
 #[derive(Debug, Clone)]

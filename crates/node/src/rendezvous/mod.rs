@@ -7,20 +7,23 @@ mod client;
 mod connection;
 mod messages;
 mod server;
-mod status;
 
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
 
 use treecast_proto::CreateGroup;
 
+use crate::api::measure;
+use crate::settings::join_status::{JoinStatus, JoinedMember};
 pub use client::JoinOptions;
-pub use status::{JoinStatus, JoinedMember};
 
-use crate::api::config::{GroupConfig, check_bounds, check_token, no_such_root};
-use crate::api::hosts::Hosts;
-use crate::tree::{self, measure};
-use crate::{Group, GroupSettings, Node, NodeError};
+use crate::api::group::Group;
+use crate::api::node::Node;
+use crate::settings::GroupSettings;
+use crate::settings::config::{GroupConfig, check_bounds, check_token, no_such_root};
+use crate::settings::error::NodeError;
+use crate::settings::hosts::Hosts;
+use crate::tree;
 
 /// A TCP address at which the root listens for the other members. Connections queue from the moment it is bound.
 ///

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use serde::{Deserialize, Serialize};
 use treecast_proto::{GroupId, GroupStatus, HandOffChild, Nanoseconds, PlaceStatus};
 
-use crate::KernelCounters;
+use treecast_ebpf::KernelCounters;
 
 /// The format of [`NodeDocument`].
 pub const FORMAT: &str = "treecast-status/1";

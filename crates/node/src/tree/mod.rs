@@ -1,6 +1,5 @@
 //! The plan of a group, which is given or made, and the children of each member in it.
 
-pub(crate) mod measure;
 pub(crate) mod on_fabric;
 
 use std::net::SocketAddr;
@@ -16,8 +15,9 @@ use treecast_plan::{
 use treecast_proto::{Offload, Transport};
 use treecast_terms::Bytes;
 
-use crate::api::hosts::Hosts;
-use crate::{EngineChoice, GroupSettings, NodeError};
+use crate::settings::error::NodeError;
+use crate::settings::hosts::Hosts;
+use crate::settings::{EngineChoice, GroupSettings};
 
 /// Messages of at least this many packets per member use a chain: each member then sends each packet once, which keeps its link
 /// full, and the delay of the chain, a few packets per member, is small.
@@ -311,7 +311,7 @@ mod tests {
     use treecast_plan::{Arrangement, Label, Placement};
 
     use super::*;
-    use crate::api::config::settings_of as settings;
+    use crate::settings::config::settings_of as settings;
 
     fn children_of(settings: &GroupSettings, is_in_kernel: bool) -> Vec<Vec<MemberId>> {
         let hosts = Hosts::of(&settings.members).unwrap();

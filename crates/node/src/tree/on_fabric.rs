@@ -9,8 +9,9 @@ use treecast_plan::{
 };
 
 use super::{lambda, options, packets, tree_for};
-use crate::api::hosts::Hosts;
-use crate::{GroupSettings, NodeError};
+use crate::settings::GroupSettings;
+use crate::settings::error::NodeError;
+use crate::settings::hosts::Hosts;
 
 /// Messages of at least this many packets per rack go from rack to rack in a chain: a copy of the message then takes an uplink longer than
 /// the racks take to wake up one after another (docs/bench.md).
@@ -136,7 +137,7 @@ mod tests {
     use treecast_fabric::read;
 
     use super::*;
-    use crate::api::config::settings_of;
+    use crate::settings::config::settings_of;
     use crate::tree::{children, plan_of};
 
     /// The settings of members on these hosts.

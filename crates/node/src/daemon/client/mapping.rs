@@ -7,12 +7,12 @@ use std::sync::Arc;
 use treecast_ebpf::SlotMemory;
 
 use super::Client;
-use crate::NodeError;
 use crate::daemon::messages::{ClientMessage, MemoryLayout};
 use crate::daemon::seqpacket;
 use crate::memory::readers::Readers;
 use crate::memory::ring::{RingReader, RingWriter, attach_ring};
 use crate::memory::shared_group::SharedGroup;
+use crate::settings::error::NodeError;
 
 /// The memory of a group, which the daemon shares with this client. When the group is dropped, the
 /// daemon takes it back.

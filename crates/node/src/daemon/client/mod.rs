@@ -26,17 +26,18 @@ use super::messages::{
 };
 use super::seqpacket::{self, Received};
 use super::users::peer_credentials;
-use crate::api::config::GroupConfig;
 use crate::engine::backend::{Backend, RunningEngine};
 use crate::engine::query::{Answer, Query};
 use crate::engine::root_socket::RootSocket;
 use crate::memory::ring::ReaderPlace;
 use crate::memory::shared_group::{Placement, RingSide, SharedGroup};
+use crate::settings::EngineChoice;
+use crate::settings::config::GroupConfig;
+use crate::settings::error::NodeError;
 use crate::sync::lock;
 use crate::wait::leader_followers::{EventSource, LeaderFollowers};
 use crate::wait::spin::SpinPolicy;
 use crate::wait::waker::Waker;
-use crate::{EngineChoice, NodeError};
 
 pub(super) use exchange::{ANSWER_TIMEOUT, ConnectError};
 pub(crate) use mapping::MappedMemory;

@@ -8,17 +8,18 @@ use std::sync::atomic::Ordering;
 use treecast_proto::{MemberId, Refused, SessionId};
 
 use super::{ClientGroup, Reply, Session, copies, report_readers};
-use crate::NodeError;
-use crate::api::addresses::find_own;
-use crate::api::config::GroupConfig;
 use crate::daemon::client_link::ClientLink;
-use crate::daemon::messages::{DaemonMessage, PlaceMessage, SettingsMessage};
+use crate::daemon::messages::{DaemonMessage, SettingsMessage};
 use crate::daemon::users::User;
 use crate::daemon::users::audit::{self, AuditKind};
 use crate::engine::backend::Backend;
 use crate::engine::{EngineHandle, enter};
+use crate::memory::places::ProcessPlace;
 use crate::memory::readers::{READERS_MAX, Readers, SharedReaders};
 use crate::memory::shared_group::SharedGroup;
+use crate::settings::addresses::find_own;
+use crate::settings::config::GroupConfig;
+use crate::settings::error::NodeError;
 use crate::text::printable;
 
 /// How a client takes part in a group.
@@ -34,7 +35,7 @@ impl Session {
         &mut self,
         user: &User,
         settings: SettingsMessage,
-        place: Option<PlaceMessage>,
+        place: Option<ProcessPlace>,
         entry: Entry,
     ) -> Reply {
         match self.enter(user, settings, place, entry) {
@@ -56,7 +57,7 @@ impl Session {
         &mut self,
         user: &User,
         settings: SettingsMessage,
-        place: Option<PlaceMessage>,
+        place: Option<ProcessPlace>,
         entry: Entry,
     ) -> Result<Reply, NodeError> {
         let config = GroupConfig::new(settings.read()?)?;
@@ -127,7 +128,7 @@ impl Session {
         user: &User,
         known: &SharedGroup,
         config: &GroupConfig,
-        place: Option<PlaceMessage>,
+        place: Option<ProcessPlace>,
         is_root: bool,
     ) -> Result<(), NodeError> {
         let exists = || NodeError::from(Refused::GroupExists(known.group));
@@ -152,7 +153,7 @@ impl Session {
         &self,
         user: &User,
         config: &GroupConfig,
-        place: Option<PlaceMessage>,
+        place: Option<ProcessPlace>,
         is_root: bool,
     ) -> Result<Arc<SharedGroup>, NodeError> {
         let group = config.settings().group;
@@ -160,7 +161,7 @@ impl Session {
             return Err(Refused::GroupExists(group).into());
         }
         let what = "cannot allocate the memory of a group's processes";
-        let new_readers = |place: PlaceMessage| {
+        let new_readers = |place: ProcessPlace| {
             let charge = user.account.charge(Readers::bytes_for(place.count) as u64);
             let charge = charge.map_err(NodeError::Daemon)?;
             let readers = SharedReaders::allocate(place.count);
@@ -180,11 +181,11 @@ impl Session {
 
 /// # Errors
 /// [`NodeError::Members`] for an impossible place.
-fn check_place(place: Option<PlaceMessage>) -> Result<(), NodeError> {
+fn check_place(place: Option<ProcessPlace>) -> Result<(), NodeError> {
     let is_possible =
-        |place: &PlaceMessage| place.number < place.count && (2..=READERS_MAX).contains(&place.count);
+        |place: &ProcessPlace| place.number < place.count && (2..=READERS_MAX).contains(&place.count);
     match place.filter(|place| !is_possible(place)) {
-        Some(PlaceMessage { number, count }) => Err(NodeError::Members(format!(
+        Some(ProcessPlace { number, count }) => Err(NodeError::Members(format!(
             "place {number} of {count} on this host: there are from 2 to {READERS_MAX}, numbered from 0"
         ))),
         None => Ok(()),

@@ -10,7 +10,7 @@ use treecast_proto::CreateGroup;
 use treecast_terms::parse_size;
 
 use super::credentials::PeerCredentials;
-use crate::NodeError;
+use crate::settings::error::NodeError;
 
 /// Which users may have groups, how many, and how large. The first rule that matches a user applies.
 #[derive(Debug, Clone)]

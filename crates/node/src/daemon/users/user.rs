@@ -455,7 +455,7 @@ mod tests {
     use crate::api::node::Node;
     use crate::daemon::server::new_session;
     use crate::daemon::users::PeerCredentials;
-    use crate::{EngineChoice, NodeSettings};
+    use crate::settings::{EngineChoice, NodeSettings};
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
     #[test]

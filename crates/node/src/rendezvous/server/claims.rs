@@ -3,10 +3,10 @@
 use std::net::SocketAddr;
 
 use super::{Joined, Pending, Server};
-use crate::api::config::{check_path, mtu_bytes_min};
 use crate::memory::readers::READERS_MAX;
 use crate::rendezvous::messages::{Claim, RootMessage, VERSION, Version};
 use crate::rendezvous::{JoinedMember, invalid_name, is_name, unreachable};
+use crate::settings::config::{check_path, mtu_bytes_min};
 
 /// The result of reading a pending connection.
 pub(super) enum Outcome {

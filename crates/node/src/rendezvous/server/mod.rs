@@ -17,10 +17,12 @@ use treecast_terms::Keyed;
 use super::connection::{Connection, ReadLine};
 use super::messages::{CLAIM_BYTES_MAX, Challenges, Claim, Greeting, Hash, Key, RootMessage, Start, VERSION};
 use super::{CONTINUE_CHECK_INTERVAL, Deadline, JoinStatus, JoinedMember, Listener, invalid_name, is_name};
-use crate::api::addresses::Member;
+use crate::api::node::Node;
 use crate::datagrams::path_mtu;
+use crate::settings::GroupSettings;
+use crate::settings::addresses::Member;
+use crate::settings::error::NodeError;
 use crate::wait::poll;
-use crate::{GroupSettings, Node, NodeError};
 
 use claims::Outcome;
 

@@ -11,8 +11,8 @@ use treecast_model::{Network, NetworkError};
 use treecast_plan::Plan;
 use treecast_plan::render::PlanDocument;
 
-use super::settings::GroupSettings;
-use crate::NodeError;
+use super::GroupSettings;
+use super::error::NodeError;
 use crate::sync::lock;
 
 /// The extensions of files that describe a fabric.

@@ -6,10 +6,12 @@ use treecast_plan::Scheme;
 use treecast_proto::{Authentication, CreateGroup, GroupKey, Offload, Refused, SessionId, Transport};
 use treecast_wire::{HEADER_BYTES, Keys, Table};
 
+use super::GroupSettings;
+use super::error::NodeError;
 use super::hosts::Hosts;
 use super::offload::{self, ChosenOffload};
 use crate::datagrams::path_mtu;
-use crate::{GroupSettings, NodeError, random};
+use crate::random;
 
 /// The settings of a group, whose numbers are within their bounds, whose members can be one group, and whose MTU is known.
 #[derive(Debug, Clone)]

@@ -9,9 +9,12 @@ use treecast_plan::shape::Lambda;
 use treecast_plan::{Scheme, TreeScheme};
 use treecast_proto::GroupId;
 
-use crate::api::config::GroupConfig;
-use crate::api::hosts::Hosts;
-use crate::{Group, GroupSettings, Node, NodeError};
+use crate::api::group::Group;
+use crate::api::node::Node;
+use crate::settings::GroupSettings;
+use crate::settings::config::GroupConfig;
+use crate::settings::error::NodeError;
+use crate::settings::hosts::Hosts;
 
 /// The messages in each of the groups, in alternation.
 const ROUNDS: usize = 20;

@@ -6,7 +6,7 @@ use treecast_plan::Scheme;
 use treecast_proto::{GroupId, Nanoseconds};
 use treecast_terms::{Key, Keyed, SpecError, Value};
 
-use crate::{GroupSettings, NodeSettings};
+use super::{GroupSettings, NodeSettings};
 
 impl Keyed for GroupSettings {
     fn keys() -> &'static [Key<Self>] {

@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 
 use treecast_proto::{Authentication, Offload, Transport};
 
+use super::GroupSettings;
 use super::hosts::Hosts;
-use crate::GroupSettings;
 
 /// How the data of a group is forwarded, at its root.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -78,7 +78,7 @@ impl fmt::Display for OffloadStatus {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::config::settings_of;
+    use crate::settings::config::settings_of;
 
     fn chosen(hosts: usize, root: &str) -> ChosenOffload {
         chosen_with(None, hosts, root)

@@ -9,7 +9,8 @@ use treecast_fabric::FabricError;
 use treecast_plan::PlanError;
 use treecast_proto::{Element, Ending, GroupId, MemberLoss, Operation, Refused, Values};
 
-use crate::{JoinStatus, PortRange};
+use super::PortRange;
+use super::join_status::JoinStatus;
 
 /// An error of a node or a group.
 #[derive(Debug, Error)]

@@ -6,8 +6,8 @@ use treecast_fabric::HostId;
 use treecast_plan::Placement;
 use treecast_proto::{CreateGroup, MemberId};
 
-use crate::NodeError;
-use crate::daemon::PlaceMessage;
+use super::error::NodeError;
+use crate::memory::places::ProcessPlace;
 use crate::memory::readers::READERS_MAX;
 
 /// The hosts of a group's members: members at the same address are processes of one host, which share a node and its slots. In the tree of
@@ -113,10 +113,10 @@ impl Hosts {
     }
 
     /// The place of a member among the members of its host; none if it is the only one.
-    pub fn place_of(&self, member: usize) -> Option<PlaceMessage> {
+    pub fn place_of(&self, member: usize) -> Option<ProcessPlace> {
         let &(host, number) = self.places.get(member)?;
         let count = self.members[host as usize].len() as u32;
-        (count > 1).then_some(PlaceMessage { number, count })
+        (count > 1).then_some(ProcessPlace { number, count })
     }
 }
 
@@ -136,7 +136,7 @@ mod tests {
         assert_eq!([0, 1, 2, 3, 4, 5].map(|member| hosts.host_of(member)), [0, 1, 0, 2, 0, 3]);
         assert_eq!(hosts.members_of(0), [0, 2, 4].map(MemberId));
         assert_eq!(hosts.members_of(3), [MemberId(5)]);
-        assert_eq!(hosts.place_of(2), Some(PlaceMessage { number: 1, count: 3 }));
+        assert_eq!(hosts.place_of(2), Some(ProcessPlace { number: 1, count: 3 }));
         assert_eq!((hosts.place_of(1), hosts.place_of(5)), (None, None));
     }
 

@@ -9,9 +9,10 @@ use std::path::Path;
 use treecast_fabric::expand_hostlist;
 use treecast_proto::CreateGroup;
 
+use super::GroupSettings;
+use super::error::NodeError;
 use super::files::read_file;
 use crate::memory::readers::READERS_MAX;
-use crate::{GroupSettings, NodeError};
 
 /// The default UDP port.
 pub const PORT: u16 = 7_700;

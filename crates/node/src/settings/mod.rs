@@ -1,4 +1,13 @@
-//! The settings of nodes and groups.
+//! The settings of nodes and groups, from an application's texts and files to what is checked, and the errors of both.
+
+pub(crate) mod addresses;
+pub(crate) mod config;
+pub(crate) mod error;
+pub(crate) mod files;
+pub(crate) mod hosts;
+pub(crate) mod join_status;
+mod keys;
+pub(crate) mod offload;
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -14,7 +23,7 @@ use treecast_model::Network;
 use treecast_plan::{Plan, Scheme};
 use treecast_proto::{Authentication, GroupId, Integrity, Offload, Transport};
 
-use crate::NodeError;
+use self::error::NodeError;
 
 /// The packet engine of a node.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
