@@ -4,6 +4,8 @@
 //! No logic here: arguments are converted, the crates are called without the GIL, results become Python objects.
 //! The docstrings of the classes are the documentation for users; `python/treecast/_treecast.pyi` has the types.
 
+// It has no unit tests, and need not be compiled again for none.
+#![cfg(not(test))]
 // Docstrings are written for Python and hold examples in it; methods take what Python gives them.
 #![allow(
     clippy::doc_markdown,

@@ -3,6 +3,8 @@
 //! Every function checks its pointers for null and its strings for UTF-8, and otherwise returns
 //! [`tc_result::TC_INVALID_ARGUMENT`]. No panic unwinds into C.
 
+// It has no unit tests, and need not be compiled again for none.
+#![cfg(not(test))]
 #![expect(unsafe_code, reason = "C passes raw pointers")]
 #![allow(non_camel_case_types, clippy::doc_markdown, reason = "names and comments are for C")]
 

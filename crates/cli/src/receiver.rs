@@ -1,5 +1,8 @@
 //! `treecast-receiver`: only the receiver of `treecast cp`, as a small static program that hosts without `treecast` are sent.
 
+// It has no unit tests, and need not be compiled again for none.
+#![cfg(not(test))]
+
 #[path = "command/cp/receiver.rs"]
 mod receiver;
 
