@@ -212,13 +212,14 @@ pure:
 		cargo check --quiet --target wasm32-unknown-unknown $(PURE_CRATES); \
 	else echo "skipped: no target wasm32-unknown-unknown, so the pure crates are checked by clippy alone"; fi
 
-# The test targets of crates, which are files or folders. The whole workspace is selected each time: for single packages cargo would
-# choose other features, and compile their dependencies again.
-test_targets = $(sort $(foreach crate,$(1),$(basename $(notdir $(wildcard crates/$(crate)/tests/*.rs))) \
-	$(notdir $(patsubst %/main.rs,%,$(wildcard crates/$(crate)/tests/*/main.rs)))))
+# The test targets of crates: one with the name of the crate where there is a `tests/main.rs`, else files and folders. The whole
+# workspace is selected each time: for single packages cargo would choose other features, and compile their dependencies again.
+test_targets = $(sort $(foreach crate,$(1),$(if $(wildcard crates/$(crate)/tests/main.rs),$(crate),\
+	$(basename $(notdir $(wildcard crates/$(crate)/tests/*.rs))) \
+	$(notdir $(patsubst %/main.rs,%,$(wildcard crates/$(crate)/tests/*/main.rs))))))
 COMPUTING := $(call test_targets,fabric plan proto report sim study wire world) equal icpp98 packages pictures sensitivity
 # `schedules` has a target of its own.
-WITH_NODES := $(filter-out schedules $(COMPUTING),$(call test_targets,*))
+WITH_NODES := $(filter-out schedules $(COMPUTING),$(call test_targets,$(notdir $(wildcard crates/*))))
 
 computing:
 	@cargo test --no-fail-fast --workspace --lib --bins $(addprefix --test ,$(COMPUTING))

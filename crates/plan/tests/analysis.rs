@@ -1,10 +1,8 @@
 //! The analysis against direct counts and a step-by-step simulation.
 
-mod common;
-
 use std::collections::{BTreeMap, BTreeSet};
 
-use common::cases;
+use crate::common::{cases, fabric};
 use proptest::prelude::*;
 use treecast_fabric::{Channel, Fabric, HostId, LinkId, Overlap, RouteFinder, Vertex};
 use treecast_plan::{MemberId, Plan, TreeScheme, Worm, WormKind};
@@ -149,7 +147,7 @@ proptest! {
 
 #[test]
 fn no_packets_and_too_many_are_refused() {
-    let fabric = common::fabric("star:4", "auto");
+    let fabric = fabric("star:4", "auto");
     let group =
         treecast_plan::Group::new(treecast_plan::Placement::one_per_host(4), MemberId(0), vec![MemberId(1)]);
     let plan = treecast_plan::plan(

@@ -1,8 +1,6 @@
 //! Plans as JSON: they read back unchanged, conform to their schema, and errors in them are named.
 
-mod common;
-
-use common::{Case, cases, fabric};
+use crate::common::{Case, cases, fabric};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use treecast_fabric::{Fabric, PortNumber, RoutingPolicy, TopologyBuilder};
@@ -82,7 +80,7 @@ fn schema() -> String {
     serde_json::to_string_pretty(&schema).unwrap() + "\n"
 }
 
-/// `UPDATE_SCHEMA=1 cargo test -p treecast-plan --test document` renews it.
+/// `UPDATE_SCHEMA=1 cargo test -p treecast-plan --test plan document` renews it.
 #[test]
 #[expect(clippy::disallowed_methods, reason = "the schema in the docs is a file")]
 fn the_schema_in_the_docs_is_up_to_date() {

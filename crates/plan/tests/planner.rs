@@ -1,8 +1,6 @@
 //! Many plans of one planner.
 
-mod common;
-
-use common::cases;
+use crate::common::{Case, cases};
 use proptest::prelude::*;
 use treecast_fabric::{Fabric, FabricSpec};
 use treecast_plan::{Group, MemberId, MemberList, Placement, PlanError, PlanOptions, Planner, plan};
@@ -17,7 +15,7 @@ proptest! {
         let mut planner = Planner::new(&fabric, &case.scheme(), &options).unwrap();
         let shares = seeds.iter().map(|&seed| (seed, (seed % 11) as f64 / 10.0));
         for (seed, share) in shares {
-            let other = common::Case { seed, share, ..case.clone() };
+            let other = Case { seed, share, ..case.clone() };
             prop_assert_eq!(planner.plan(&other.group(&fabric)).ok(), other.plan(&fabric));
         }
     }

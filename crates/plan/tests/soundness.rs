@@ -1,10 +1,8 @@
 //! Properties of every plan, on random fabrics and groups.
 
-mod common;
-
 use std::collections::{BTreeMap, BTreeSet};
 
-use common::{Case, cases, fabric};
+use crate::common::{Case, cases, fabric};
 use proptest::prelude::*;
 use treecast_fabric::{Fabric, HostId, LinkId, Overlap, SwitchId, Vertex};
 use treecast_plan::{

@@ -3,12 +3,10 @@
 //! A script is a file in `scripts`: commands (`tabletop/script.rs`), `---`, and the expected output. The output of a command in
 //! parentheses is suppressed. To update the expected output:
 //!
-//!     UPDATE_GOLDENFILES=1 cargo test -p treecast-proto --test scripts
+//!     UPDATE_GOLDENFILES=1 cargo test -p treecast-proto --test proto scripts
 
-mod tabletop;
-
-test_each_file::test_each_path! { in "./crates/proto/tests/scripts" as scripts => script }
+test_each_file::test_each_path! { in "./crates/proto/tests/scripts" => script }
 
 fn script(path: &std::path::Path) {
-    tabletop::script::run(path);
+    crate::tabletop::script::run(path);
 }

@@ -18,7 +18,7 @@ fn schemas() -> [(&'static str, schemars::Schema); 3] {
     ]
 }
 
-/// `UPDATE_SCHEMA=1 cargo test -p treecast-sim --test document` renews them.
+/// `UPDATE_SCHEMA=1 cargo test -p treecast-sim --test sim document` renews them.
 #[test]
 #[expect(clippy::disallowed_methods, reason = "the schemas in the docs are files")]
 fn the_schemas_in_the_docs_are_up_to_date() {

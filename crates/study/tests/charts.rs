@@ -1,8 +1,6 @@
 //! What every presentation of a figure shows, and what it survives.
 
-mod common;
-
-use common::{example, hostile, sizes};
+use crate::common::{example, hostile, sizes};
 use serde_json::Value;
 use treecast_study::chart::{self, Ink};
 use treecast_study::figure::{Curve, Figure, Panel, Point};

@@ -3,9 +3,8 @@
 
 #[path = "../../page/tests/support/browser.rs"]
 mod browser;
-mod common;
 
-use common::{example, hostile, sizes};
+use crate::common::{example, hostile, sizes};
 use treecast_study::figure::{Curve, Figure, Panel, Point};
 use treecast_study::page;
 

@@ -1,0 +1,9 @@
+//! The tests of the crate in one program, which compiles and links in less time than one for each file.
+
+mod allocations;
+mod hand_off;
+mod properties;
+mod scripts;
+mod sharing;
+mod state_size;
+mod tabletop;
