@@ -1,5 +1,6 @@
 //! Dependencies point one way: between crates in the order of ARCHITECTURE.md, and between the
 //! modules of a crate in no circle. Licences of what is linked are those that the project can use.
+//! No file of tests is left out.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -198,6 +199,30 @@ const LICENCES: [&str; 13] = [
 
 /// What runs while ours is built, and is not linked.
 const TOOLS: [&str; 1] = ["cbindgen"];
+
+/// Cargo looks for no test programs in crates that have one for all of their tests, and would not miss a file.
+#[test]
+fn no_file_of_tests_is_left_out_of_the_program_of_its_crate() {
+    let mut seen = 0;
+    for name in crates() {
+        let directory = root().join("crates").join(&name).join("tests");
+        let Ok(main) = std::fs::read_to_string(directory.join("main.rs")) else { continue };
+        for entry in std::fs::read_dir(&directory).unwrap() {
+            let path = entry.unwrap().path();
+            let is_module =
+                path.extension().is_some_and(|extension| extension == "rs") || path.join("mod.rs").exists();
+            let module = path.file_stem().unwrap().to_str().unwrap();
+            if is_module && module != "main" {
+                assert!(
+                    main.lines().any(|line| line == format!("mod {module};")),
+                    "crates/{name}/tests/main.rs has no mod {module}"
+                );
+                seen += 1;
+            }
+        }
+    }
+    assert!(seen > 20, "{seen}");
+}
 
 #[test]
 fn every_dependency_has_a_licence_that_we_can_use() {
