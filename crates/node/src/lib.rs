@@ -45,7 +45,7 @@ pub use api::node::Node;
 pub use api::owned::Owned;
 pub use api::receive::{Part, Room};
 pub use api::send::Sent;
-pub use daemon::{Daemon, DaemonCounters, Policy, SOCKET, SOCKET_VARIABLE, Stopper, socket_path};
+pub use daemon::{Daemon, DaemonCounters, Policy, Stopper};
 pub use engine::backend::RunningEngine;
 pub use random::draw_token;
 pub use rendezvous::{JoinOptions, Listener};
@@ -56,6 +56,7 @@ pub use settings::files::{
 };
 pub use settings::join_status::{JoinStatus, JoinedMember};
 pub use settings::offload::OffloadStatus;
+pub use settings::socket::{SOCKET, SOCKET_VARIABLE, socket_path};
 pub use settings::{EngineChoice, GroupSettings, NodeSettings, PortRange};
 
 pub use treecast_ebpf::{FastPathCounters, HookTrouble, KernelCounters};

@@ -1,9 +1,10 @@
 //! Links a group in the daemon to the clients that have it: one, or the processes of a host that are members of the same group.
 
+use std::io;
 use std::mem;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering, fence};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use rustix::fs::{
     MemfdFlags, Mode, OFlags, SealFlags, fchmod, fcntl_add_seals, ftruncate, memfd_create, open,
@@ -13,10 +14,13 @@ use treecast_proto::{Ending, GroupId, GroupKey, OwnerId, ReaderSet};
 
 use super::messages::{MemoryLayout, Wakeup};
 use super::seqpacket;
+use super::session::ClientGroup;
 use super::users::{Account, Charge, KernelMemory, Lease};
 use crate::memory::RingSettings;
+use crate::memory::clients::{ChargedMemory, Clients};
 use crate::memory::places::ProcessPlace;
 use crate::memory::readers::SharedReaders;
+use crate::memory::shared_group::SharedGroup;
 use crate::settings::config::GroupConfig;
 use crate::sync::lock;
 
@@ -66,6 +70,33 @@ pub(crate) enum Others {
     Some,
 }
 
+/// A group of the daemon, with the link to its clients.
+#[derive(Debug, Clone)]
+pub(crate) struct LinkedGroup {
+    pub shared: Arc<SharedGroup>,
+    pub link: Arc<ClientLink>,
+}
+
+/// A group of the daemon, which nobody may have any more.
+#[derive(Debug)]
+pub(crate) struct WeakGroup {
+    pub shared: Weak<SharedGroup>,
+    /// The group keeps its link.
+    link: Weak<ClientLink>,
+}
+
+impl LinkedGroup {
+    pub fn downgrade(&self) -> WeakGroup {
+        WeakGroup { shared: Arc::downgrade(&self.shared), link: Arc::downgrade(&self.link) }
+    }
+}
+
+impl WeakGroup {
+    pub fn upgrade(&self) -> Option<LinkedGroup> {
+        Some(LinkedGroup { shared: self.shared.upgrade()?, link: self.link.upgrade()? })
+    }
+}
+
 /// Wakes a client.
 #[derive(Debug)]
 pub(crate) struct ClientWaker {
@@ -88,6 +119,9 @@ pub(crate) struct Share {
 }
 
 impl ClientLink {
+    /// The daemon's memory of a group that one client has, in bytes.
+    const STATE_BYTES: u64 = (size_of::<Self>() + ClientGroup::BYTES) as u64;
+
     /// The link to the first client that has the group, at its place; with the memory of the places, where there are several, and its charge.
     pub fn new(
         waker: &Arc<ClientWaker>,
@@ -170,22 +204,6 @@ impl ClientLink {
         self.is_entered.store(true, Ordering::SeqCst);
     }
 
-    /// The user, whom its groups belong to.
-    pub fn owner(&self) -> OwnerId {
-        OwnerId(self.account.user)
-    }
-
-    /// The socket at which the kernel's packet path wakes the client; none where several processes have the group: then it wakes the node,
-    /// which wakes them.
-    pub fn wake_socket(&self) -> Option<WakeSocket> {
-        self.readers.is_none().then_some(self.waker.wake_socket)
-    }
-
-    /// The user and process of the client that was first.
-    pub fn name(&self) -> &str {
-        &self.waker.name
-    }
-
     /// The number of processes that have the group, or are to have it.
     pub fn place_count(&self) -> u32 {
         self.readers.as_ref().map_or(1, |shared| shared.readers.places().len() as u32)
@@ -196,26 +214,6 @@ impl ClientLink {
         self.readers.as_ref()
     }
 
-    /// Wakes the clients that sleep: the ring has new packets, or room.
-    pub fn wake(&self, group: GroupId) {
-        if self.readers.is_some() {
-            return self.wake_always(group);
-        }
-        fence(Ordering::SeqCst);
-        if self.memory.get().is_none_or(|memory| memory.is_waiting().swap(0, Ordering::SeqCst) != 0) {
-            self.waker.wake(Wakeup::Ring(group.0));
-        }
-    }
-
-    /// Wakes the client, even if it does not say that it sleeps.
-    pub fn wake_always(&self, group: GroupId) {
-        let Some(SharedReaders { readers, .. }) = &self.readers else {
-            return self.waker.wake(Wakeup::Ring(group.0));
-        };
-        readers.notify();
-        self.wake_watchers(group);
-    }
-
     /// Where several processes have the group and some poll descriptors: wakes them by their sockets.
     pub fn wake_watchers(&self, group: GroupId) {
         if self.readers.as_ref().is_none_or(|shared| !shared.readers.has_watchers()) {
@@ -223,14 +221,6 @@ impl ClientLink {
         }
         for client in &*lock(&self.clients) {
             client.waker.wake(Wakeup::Ring(group.0));
-        }
-    }
-
-    /// Wakes the clients: the state of the group has changed.
-    pub fn wake_for_update(&self) {
-        for client in &mut *lock(&self.clients) {
-            client.has_update = true;
-            client.waker.wake(Wakeup::Update);
         }
     }
 
@@ -331,50 +321,8 @@ impl ClientLink {
             .is_some_and(|(place, memory)| place.read().0 == memory.written().load(Ordering::Acquire))
     }
 
-    /// Charges to the user what the daemon keeps of the group from now on.
-    ///
-    /// # Errors
-    /// The reason for the client: nothing has changed then.
-    pub fn charge_state(&self, bytes: u64) -> Result<(), String> {
-        lock(&self.state).resize(bytes)
-    }
-
-    /// Charges to the user new memory of the group, with the group's state. Memory that a client has of it already stays charged.
-    ///
-    /// # Errors
-    /// The reason for the client.
-    pub fn charge_memory(&self, bytes: u64, state_bytes: u64) -> Result<Charge, String> {
-        let mut state = lock(&self.state);
-        let all = state.resize(state_bytes + bytes);
-        all.map(|()| state.split(bytes))
-    }
-
-    /// Whether the group is charged anything.
-    pub fn is_charged(&self) -> bool {
-        lock(&self.state).bytes() > 0
-    }
-
-    /// The size of the memory of [`ClientLink::share_memory`], in bytes.
-    pub fn memory_bytes(settings: RingSettings) -> u64 {
-        let slot_bytes = SlotMemory::slot_bytes_for(usize::from(settings.payload_bytes_max));
-        SlotMemory::bytes_for(slot_bytes, settings.slots)
-    }
-
-    /// Makes memory that the client can map, with the layout of the kernel's, and shares it.
-    ///
-    /// # Errors
-    /// The reason for the client.
-    pub fn share_memory(&self, settings: RingSettings, charge: Charge) -> Result<SlotMemory, String> {
-        let made = self.make_memory(settings);
-        let (memory, slots, page) =
-            made.map_err(|error| format!("cannot allocate the memory of the group: {error}"))?;
-        lock(&self.leases).push(Lease::new(memory.mappings(), charge));
-        self.share(&memory, settings, slots, page);
-        Ok(memory)
-    }
-
-    fn make_memory(&self, settings: RingSettings) -> std::io::Result<(SlotMemory, OwnedFd, OwnedFd)> {
-        let slot_bytes = SlotMemory::slot_bytes_for(usize::from(settings.payload_bytes_max));
+    fn make_memory(&self, settings: RingSettings) -> io::Result<(SlotMemory, OwnedFd, OwnedFd)> {
+        let slot_bytes = settings.slot_bytes();
         let new = |bytes: usize| {
             let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
             let descriptor = memfd_create("treecast", flags)?;
@@ -387,22 +335,6 @@ impl ClientLink {
         let memory = SlotMemory::over(&slots, &page, slot_bytes, settings.slots, true)?;
         let slots = if self.is_root { slots } else { read_only(&slots)? };
         Ok((memory, slots, page))
-    }
-
-    /// Shares memory of the kernel's packet path, which is charged until no process has it.
-    ///
-    /// # Errors
-    /// Those of `epoll_ctl(2)`.
-    pub fn share_kernel_memory(
-        &self,
-        memory: &SlotMemory,
-        settings: RingSettings,
-        (slots, page): (OwnedFd, OwnedFd),
-        charge: Charge,
-    ) -> std::io::Result<()> {
-        self.kernel_memory.add([slots.as_fd(), page.as_fd()], charge)?;
-        self.share(memory, settings, slots, page);
-        Ok(())
     }
 
     /// Offers the memory of the group to the clients.
@@ -440,6 +372,90 @@ impl ClientLink {
     }
 }
 
+impl Clients for ClientLink {
+    fn owner(&self) -> OwnerId {
+        OwnerId(self.account.user)
+    }
+
+    fn name(&self) -> &str {
+        &self.waker.name
+    }
+
+    fn wake(&self, group: GroupId) {
+        if self.readers.is_some() {
+            return self.wake_always(group);
+        }
+        fence(Ordering::SeqCst);
+        if self.memory.get().is_none_or(|memory| memory.is_waiting().swap(0, Ordering::SeqCst) != 0) {
+            self.waker.wake(Wakeup::Ring(group.0));
+        }
+    }
+
+    fn wake_always(&self, group: GroupId) {
+        let Some(SharedReaders { readers, .. }) = &self.readers else {
+            return self.waker.wake(Wakeup::Ring(group.0));
+        };
+        readers.notify();
+        self.wake_watchers(group);
+    }
+
+    fn wake_for_update(&self) {
+        for client in &mut *lock(&self.clients) {
+            client.has_update = true;
+            client.waker.wake(Wakeup::Update);
+        }
+    }
+
+    fn wake_socket(&self) -> Option<WakeSocket> {
+        self.readers.is_none().then_some(self.waker.wake_socket)
+    }
+
+    fn is_charged(&self) -> bool {
+        lock(&self.state).bytes() > 0
+    }
+
+    fn charge_state(&self, bytes: u64) -> Result<(), String> {
+        lock(&self.state).resize(bytes + Self::STATE_BYTES)
+    }
+
+    fn charge_memory(&self, bytes: u64, state_bytes: u64) -> Result<Box<dyn ChargedMemory + '_>, String> {
+        let mut state = lock(&self.state);
+        state.resize(state_bytes + Self::STATE_BYTES + bytes)?;
+        Ok(Box::new(ChargedRing { link: self, charge: state.split(bytes) }))
+    }
+}
+
+/// Memory of a ring, charged to the clients' user.
+#[derive(Debug)]
+struct ChargedRing<'a> {
+    link: &'a ClientLink,
+    charge: Charge,
+}
+
+impl ChargedMemory for ChargedRing<'_> {
+    fn make(self: Box<Self>, settings: RingSettings) -> Result<SlotMemory, String> {
+        let Self { link, charge } = *self;
+        let made = link.make_memory(settings);
+        let (memory, slots, page) =
+            made.map_err(|error| format!("cannot allocate the memory of the group: {error}"))?;
+        lock(&link.leases).push(Lease::new(memory.mappings(), charge));
+        link.share(&memory, settings, slots, page);
+        Ok(memory)
+    }
+
+    fn share_kernel_memory(
+        self: Box<Self>,
+        memory: &SlotMemory,
+        settings: RingSettings,
+        (slots, page): (OwnedFd, OwnedFd),
+    ) -> io::Result<()> {
+        let Self { link, charge } = *self;
+        link.kernel_memory.add([slots.as_fd(), page.as_fd()], charge)?;
+        link.share(memory, settings, slots, page);
+        Ok(())
+    }
+}
+
 impl ClientWaker {
     fn wake(&self, wakeup: Wakeup) {
         // A client with a full buffer polls all its groups once it reads (`client/`).
@@ -449,7 +465,7 @@ impl ClientWaker {
 
 /// Another descriptor of a file in memory, for a process of another user, which cannot open it for writing either: the file is the daemon's.
 /// (A seal against writing would keep the daemon from freeing the pages.)
-fn read_only(memory: &OwnedFd) -> std::io::Result<OwnedFd> {
+fn read_only(memory: &OwnedFd) -> io::Result<OwnedFd> {
     fchmod(memory, Mode::RUSR)?;
     let path = format!("/proc/self/fd/{}", memory.as_raw_fd());
     Ok(open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)

@@ -1,7 +1,6 @@
 //! Finds the daemon of this host.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -10,17 +9,7 @@ use super::client::ANSWER_TIMEOUT;
 use super::listening::SocketName;
 use crate::engine::backend::Backend;
 use crate::settings::NodeSettings;
-
-/// The default path of a daemon's socket.
-pub const SOCKET: &str = "/run/treecast/node.sock";
-
-/// The environment variable with the path of the daemon's socket.
-pub const SOCKET_VARIABLE: &str = "TREECAST_SOCKET";
-
-/// The path of the daemon's socket: the given one, that of the environment variable, or [`SOCKET`].
-pub fn socket_path(given: Option<PathBuf>) -> PathBuf {
-    given.or_else(|| std::env::var_os(SOCKET_VARIABLE).map(PathBuf::from)).unwrap_or_else(|| SOCKET.into())
-}
+use crate::settings::socket::socket_path;
 
 /// The id of this process, if one of its nodes uses the daemon without naming the socket; 0: none. A daemon's node is one member of a
 /// group, and a process that opens two nodes means two members. A forked child has another id.

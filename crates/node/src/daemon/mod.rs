@@ -18,12 +18,8 @@ mod session;
 mod shared_node;
 mod users;
 
-pub(crate) use client::{Client, MappedMemory};
-pub(crate) use client_link::ClientLink;
-pub use discovery::{SOCKET, SOCKET_VARIABLE, socket_path};
+use client::Client;
 pub(crate) use discovery::{find_daemon, find_unused_daemon};
 pub use server::{Daemon, DaemonCounters, Stopper};
-pub(crate) use session::ClientGroup;
 pub(crate) use shared_node::{SharedNode, open_shared};
 pub use users::Policy;
-pub(crate) use users::{Charge, audit};

@@ -12,12 +12,12 @@ use treecast_proto::{Input, MemberId};
 use super::EngineHandle;
 use super::query::{Answer, Query};
 use super::root_socket::RootSocket;
+use crate::memory::event_count::EventCount;
 use crate::memory::progress::ProgressList;
 use crate::memory::shared_group::SharedGroup;
 use crate::settings::EngineChoice;
 use crate::settings::config::GroupConfig;
 use crate::settings::error::NodeError;
-use crate::wait::event_count::EventCount;
 use crate::wait::leader_followers::{Lead, LeaderFollowers};
 
 /// The packet engine of an open node.

@@ -11,7 +11,7 @@ use treecast_proto::MemberId;
 use super::rings::{NewRing, RingMaker};
 use crate::memory::RingSettings;
 use crate::memory::shared_group::SharedGroup;
-use crate::wait::waker::Waker;
+use crate::memory::waker::Waker;
 
 /// A thread that makes and frees memory of groups. It is started by its first job.
 #[derive(Debug)]

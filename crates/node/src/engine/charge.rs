@@ -1,4 +1,4 @@
-//! The daemon's memory for a group, which is charged to its user.
+//! The engine's memory for a group, which is charged to its user in a daemon.
 //!
 //! A group is charged when it is created, or when the member gets its place: the memory of its slots, and the state for its members and
 //! children. It is charged anew whenever its tree changes, and ends if that exceeds the budget.
@@ -7,20 +7,19 @@ use std::collections::BTreeSet;
 
 use treecast_proto::{AbortReason, GroupId, StateSize};
 
+use super::audit::{self, AuditKind};
 use super::core::Core;
 use super::group_entry::{GroupEntry, end};
 use super::kernel::KernelPath;
 use crate::clock;
-use crate::daemon::audit::{self, AuditKind};
-use crate::daemon::{ClientGroup, ClientLink};
 use crate::memory::ring;
 use crate::memory::shared_group::SharedGroup;
 
-/// Memory of a group in the daemon, in bytes. Whether the kernel's packet path runs the group is not known in advance, so it is counted
+/// Memory of a group in the engine, in bytes. Whether the kernel's packet path runs the group is not known in advance, so it is counted
 /// wherever there is one.
 pub(crate) fn state_bytes(size: StateSize, has_kernel: bool) -> u64 {
     // The maps of groups are B-trees, whose nodes are at least half full.
-    let entry_bytes = 2 * size_of::<(GroupId, GroupEntry)>() + ClientGroup::BYTES;
+    let entry_bytes = 2 * size_of::<(GroupId, GroupEntry)>();
     let kernel_bytes = if has_kernel { KernelPath::entry_bytes(size) } else { 0 };
     size.bytes() + (size_of::<SharedGroup>() + entry_bytes + ring::BYTES) as u64 + kernel_bytes
 }
@@ -36,11 +35,11 @@ impl Core {
     pub(super) fn charge_changed(&mut self, changed: &BTreeSet<GroupId>) {
         for &group in changed {
             let (epoch, bytes) = (self.protocol.epoch(group), self.state_bytes(group));
-            let entry = self.groups.get_mut(&group).filter(|entry| entry.shared_group.client.is_some());
+            let entry = self.groups.get_mut(&group).filter(|entry| entry.shared_group.clients.is_some());
             let Some(entry) = entry.filter(|entry| entry.charged_epoch != epoch) else { continue };
             entry.charged_epoch = epoch;
-            let client = entry.shared_group.client.as_ref();
-            let charged = client.map_or(Ok(()), |client| client.charge_state(bytes));
+            let clients = entry.shared_group.clients.as_ref();
+            let charged = clients.map_or(Ok(()), |clients| clients.charge_state(bytes));
             if let Err(reason) = charged {
                 self.fail(group, &reason);
             }
@@ -51,7 +50,7 @@ impl Core {
     pub(super) fn fail(&mut self, group: GroupId, reason: &str) {
         self.over_budget += 1;
         if let Some(entry) = self.groups.get(&group) {
-            let client = entry.shared_group.client.as_ref().map_or("", ClientLink::name);
+            let client = entry.shared_group.clients.as_ref().map_or("", |clients| clients.name());
             if self.audit.admits(clock::now(), AuditKind::EndedGroup) {
                 tracing::warn!(target: audit::TARGET, %client, %group, %reason, "audit: a client's group ends");
             }

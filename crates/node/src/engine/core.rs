@@ -13,6 +13,7 @@ use treecast_proto::{
 };
 use treecast_wire::View;
 
+use super::audit::Audit;
 use super::background::{Background, Made, Placing};
 use super::group_entry::{GroupEntry, end};
 use super::kernel::{HookCheck, KernelPath, SendOutcome};
@@ -23,14 +24,12 @@ use super::rings::{NewRing, RingMaker};
 use super::root_socket::RootSocket;
 use super::{KernelRoot, Progress, Request, RootRing};
 use crate::clock;
-use crate::daemon::ClientLink;
-use crate::daemon::audit::Audit;
 use crate::datagrams::Datagrams;
 use crate::memory::RingSettings;
 use crate::memory::progress::ProgressList;
 use crate::memory::shared_group::{HostLoss, Placement, RingSide, SharedGroup};
+use crate::memory::waker::Waker;
 use crate::settings::config::is_drawn_multicast_address;
-use crate::wait::waker::Waker;
 
 /// The protocol, the kernel's packet path, and the groups.
 #[derive(Debug)]
@@ -310,7 +309,7 @@ impl Core {
                 if let Some(KernelRoot { group, socket }) = kernel {
                     self.add_to_kernel(group, &shared_group, socket);
                 }
-                if shared_group.client.is_some() {
+                if shared_group.clients.is_some() {
                     self.of_clients.insert(group);
                 } else {
                     self.of_clients.remove(&group);
@@ -341,7 +340,7 @@ impl Core {
         socket: Option<(u64, RootSocket)>,
     ) {
         let Some(kernel) = &mut self.kernel else { return };
-        let wake_socket = shared_group.client.as_ref().and_then(ClientLink::wake_socket);
+        let wake_socket = shared_group.clients.as_ref().and_then(|clients| clients.wake_socket());
         if let Err((added, error)) = kernel.add(added, wake_socket, socket) {
             tracing::warn!(%error, "group {} runs in user space only", shared_group.group);
             self.background.unmake(*added);
@@ -371,7 +370,7 @@ impl Core {
                 self.written_or_read.insert(group);
                 continue;
             }
-            let has_progress = shared_group.client.is_some() && side.has_progress(*consumed);
+            let has_progress = shared_group.clients.is_some() && side.has_progress(*consumed);
             if !shared_group.take_progress() && !has_progress {
                 continue;
             }

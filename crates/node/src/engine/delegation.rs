@@ -57,7 +57,8 @@ impl<'a> SendDelegation<'a> {
 #[cfg(all(test, not(feature = "loom")))]
 mod tests {
     use super::*;
-    use crate::wait::{poll, waker::Waker};
+    use crate::memory::waker::Waker;
+    use crate::wait::poll;
     use rustix::event::{PollFd, PollFlags};
     use std::os::fd::AsFd;
     use std::sync::atomic::AtomicBool;

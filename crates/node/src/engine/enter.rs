@@ -111,11 +111,11 @@ pub(crate) fn join_group(
 
 /// Charges the user of a daemon's client for a group whose slots and children are not known yet. What is known already stays charged.
 pub(crate) fn charge_new(handle: &EngineHandle, shared_group: &SharedGroup) -> Result<(), NodeError> {
-    let Some(client) = shared_group.client.as_ref().filter(|client| !client.is_charged()) else {
+    let Some(clients) = shared_group.clients.as_ref().filter(|clients| !clients.is_charged()) else {
         return Ok(());
     };
     let bytes = state_bytes(StateSize::default(), handle.has_kernel());
-    client.charge_state(bytes).map_err(NodeError::Daemon)
+    clients.charge_state(bytes).map_err(NodeError::Daemon)
 }
 
 /// Passes the group to the engine.

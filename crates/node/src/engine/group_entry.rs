@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use treecast_proto::{AbortReason, GroupId, Input, Protocol, Sequence, is_wake_due};
 
+use super::audit;
 use super::delegation::SendDelegation;
 use super::kernel::Reclaimed;
 use crate::clock;
-use crate::daemon::{ClientLink, audit};
 use crate::memory::shared_group::{RingSide, SharedGroup};
 
 /// A group of this node: the node's side of the ring, and what it shares with the application.
@@ -95,7 +95,7 @@ impl GroupEntry {
         }
         self.is_invalid = true;
         let group = self.shared_group.group;
-        let client = self.shared_group.client.as_ref().map_or("", ClientLink::name);
+        let client = self.shared_group.clients.as_ref().map_or("", |clients| clients.name());
         tracing::warn!(target: audit::TARGET, %client, %group, "audit: invalid values in shared memory: the group ends");
         end(protocol, group, AbortReason::InvalidMemory);
         true

@@ -20,14 +20,14 @@ use super::{Engine, KernelPath, Progress, Request, enter};
 use crate::datagrams::Datagrams;
 use crate::memory::progress::ProgressList;
 use crate::memory::shared_group::SharedGroup;
+use crate::memory::spin::SpinPolicy;
+use crate::memory::waker::Waker;
 use crate::settings::config::GroupConfig;
 use crate::settings::error::NodeError;
 use crate::settings::{EngineChoice, NodeSettings};
 use crate::streams::Streams;
 use crate::sync::{FairMutex, lock};
 use crate::wait::leader_followers::{EventSource, LeaderFollowers};
-use crate::wait::spin::SpinPolicy;
-use crate::wait::waker::Waker;
 
 /// An engine behind its lock, with what threads need to reach it.
 #[derive(Debug)]

@@ -6,6 +6,7 @@
 
 #![expect(unsafe_code, reason = "the kernel reads packets in place")]
 
+pub(crate) mod audit;
 pub(crate) mod backend;
 mod background;
 pub(crate) mod charge;
@@ -21,6 +22,7 @@ pub(crate) mod query;
 mod rings;
 pub(crate) mod root_socket;
 mod status;
+pub(crate) mod status_server;
 mod stop;
 mod streams;
 
@@ -44,10 +46,10 @@ use crate::datagrams::{Datagrams, Lane, RECEIVE_BATCH};
 use crate::memory::progress::ProgressList;
 use crate::memory::ring::RingReader;
 use crate::memory::shared_group::{RingSide, SharedGroup};
+use crate::memory::waker::Waker;
 use crate::settings::NodeSettings;
 use crate::status::GroupDocument;
 use crate::streams::Streams;
-use crate::wait::waker::Waker;
 
 pub(crate) use handle::EngineHandle;
 use handle::Look;

@@ -1,10 +1,10 @@
 //! The memory of groups' rings.
 
 use treecast_ebpf::{GroupMaker, KernelGroup};
-use treecast_proto::{Offload, Transport};
+use treecast_proto::{GroupId, Offload, Transport};
 
-use crate::daemon::{Charge, ClientLink};
 use crate::memory::RingSettings;
+use crate::memory::clients::ChargedMemory;
 use crate::memory::ring::{RingReader, RingWriter, new_ring, new_shared_ring};
 use crate::memory::shared_group::SharedGroup;
 
@@ -53,11 +53,11 @@ impl RingMaker {
     ) -> Result<NewRing, String> {
         let RingSettings { slots, payload_bytes_max, start, .. } = settings;
         let (group, stride) = (shared_group.group, usize::from(payload_bytes_max));
-        let client = shared_group.client.as_ref();
-        let charge = |bytes| client.map(|client| client.charge_memory(bytes, state_bytes)).transpose();
+        let clients = shared_group.clients.as_ref();
+        let charge = |bytes| clients.map(|clients| clients.charge_memory(bytes, state_bytes)).transpose();
         if let Some(maker) = self.kernel_for(settings) {
-            let charge = charge(maker.group_bytes(slots))?;
-            match make_in_kernel(maker, shared_group, settings, charge) {
+            let charged = charge(maker.group_bytes(slots))?;
+            match make_in_kernel(maker, group, settings, charged) {
                 Ok(kernel) => {
                     let (writer, reader) = new_shared_ring(kernel.memory().clone(), stride, start);
                     return Ok(NewRing { writer, reader, kernel: Some(kernel) });
@@ -65,11 +65,8 @@ impl RingMaker {
                 Err(error) => tracing::warn!(%error, "group {group} runs in user space only"),
             }
         }
-        let (writer, reader) = match client {
-            Some(client) => {
-                let charge = client.charge_memory(ClientLink::memory_bytes(settings), state_bytes)?;
-                new_shared_ring(client.share_memory(settings, charge)?, stride, start)
-            }
+        let (writer, reader) = match charge(settings.shared_bytes())? {
+            Some(charged) => new_shared_ring(charged.make(settings)?, stride, start),
             None => new_ring(slots, stride, start),
         };
         Ok(NewRing { writer, reader, kernel: None })
@@ -85,16 +82,16 @@ impl RingMaker {
 
 fn make_in_kernel(
     maker: &GroupMaker,
-    shared_group: &SharedGroup,
+    group: GroupId,
     settings: RingSettings,
-    charge: Option<Charge>,
+    charged: Option<Box<dyn ChargedMemory + '_>>,
 ) -> std::io::Result<KernelGroup> {
-    let made = maker.make(shared_group.group, settings.slots, settings.payload_bytes_max);
+    let made = maker.make(group, settings.slots, settings.payload_bytes_max);
     let mut group = made.map_err(std::io::Error::other)?;
-    if let Some((client, charge)) = shared_group.client.as_ref().zip(charge) {
+    if let Some(charged) = charged {
         let shared = match group.take_descriptors() {
             Some(taken) => {
-                taken.and_then(|taken| client.share_kernel_memory(group.memory(), settings, taken, charge))
+                taken.and_then(|taken| charged.share_kernel_memory(group.memory(), settings, taken))
             }
             None => Ok(()),
         };

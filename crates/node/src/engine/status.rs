@@ -4,14 +4,13 @@ use treecast_proto::GroupId;
 
 use super::core::Core;
 use crate::clock;
-use crate::daemon::ClientLink;
 use crate::status::GroupDocument;
 
 impl Core {
     /// Its groups, or those of one user of a daemon.
     pub fn status(&self, only_of: Option<u32>) -> Vec<GroupDocument> {
         let groups = self.groups.iter().filter_map(|(&group, entry)| {
-            let owner = entry.shared_group.client.as_ref().map(|client: &ClientLink| client.owner().0);
+            let owner = entry.shared_group.clients.as_ref().map(|clients| clients.owner().0);
             let is_shown = only_of.is_none() || owner == only_of;
             is_shown.then(|| self.group_status(group, owner))?
         });

@@ -7,13 +7,13 @@ use treecast_proto::{
     Contribution, Ending, GroupId, MemberId, MemberLoss, Offload, OwnerId, Refused, Sequence,
 };
 
+use super::clients::{Clients, Loan};
+use super::event_count::EventCount;
 use super::places::ProcessPlace;
 use super::progress::ProgressList;
 use super::ring::{RingReader, RingWriter};
-use crate::daemon::{ClientLink, MappedMemory};
+use super::waker::Waker;
 use crate::sync::lock;
-use crate::wait::event_count::EventCount;
-use crate::wait::waker::Waker;
 
 /// One group, as its application and its node know it.
 #[derive(Debug)]
@@ -25,12 +25,12 @@ pub(crate) struct SharedGroup {
     has_progress: AtomicBool,
     /// Where the node looks for groups that have progress; none at a client, whose node is elsewhere.
     progress: Option<Arc<ProgressList>>,
-    /// In a daemon: the link to the application, which is in another process.
-    pub client: Option<ClientLink>,
+    /// In a daemon: the processes that have the group.
+    pub clients: Option<Arc<dyn Clients>>,
     /// At a client: its place among the processes of its host that have the group; none if it is the only one.
     pub place: Option<ProcessPlace>,
     /// At a client: the memory that the daemon shares with it.
-    pub mapped: OnceLock<MappedMemory>,
+    pub mapped: OnceLock<Box<dyn Loan>>,
     placement: OnceLock<Placement>,
     is_closed: AtomicBool,
     state: Mutex<GroupState>,
@@ -115,7 +115,7 @@ impl SharedGroup {
             events: EventCount::new(leader),
             has_progress: AtomicBool::new(false),
             progress,
-            client: None,
+            clients: None,
             place: None,
             mapped: OnceLock::new(),
             placement: OnceLock::new(),
@@ -129,41 +129,41 @@ impl SharedGroup {
         Self { place, ..self }
     }
 
-    /// A group of a daemon's client.
-    pub fn with_client(
+    /// A group of a daemon's clients.
+    pub fn with_clients(
         group: GroupId,
         leader: Arc<Waker>,
         progress: Option<Arc<ProgressList>>,
-        client: ClientLink,
+        clients: Arc<dyn Clients>,
     ) -> Self {
-        Self { client: Some(client), ..Self::new(group, leader, progress) }
+        Self { clients: Some(clients), ..Self::new(group, leader, progress) }
     }
 
     /// Who it belongs to: in a daemon, the client's user.
     pub fn owner(&self) -> OwnerId {
-        self.client.as_ref().map(ClientLink::owner).unwrap_or_default()
+        self.clients.as_ref().map(|clients| clients.owner()).unwrap_or_default()
     }
 
     /// Wakes the application, if it sleeps: the ring has new packets, or room.
     pub fn wake(&self) {
-        match &self.client {
-            Some(client) => client.wake(self.group),
+        match &self.clients {
+            Some(clients) => clients.wake(self.group),
             None => self.events.notify(),
         }
     }
 
     /// Wakes the application even if it does not say that it sleeps: the kernel's packet path may have reset that word.
     pub fn wake_always(&self) {
-        match &self.client {
-            Some(client) => client.wake_always(self.group),
+        match &self.clients {
+            Some(clients) => clients.wake_always(self.group),
             None => self.events.notify(),
         }
     }
 
     /// Wakes the application: the state has changed.
     fn wake_for_state(&self) {
-        match &self.client {
-            Some(client) => client.wake_for_update(),
+        match &self.clients {
+            Some(clients) => clients.wake_for_update(),
             None => self.events.notify_always(),
         }
     }

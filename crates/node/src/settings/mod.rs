@@ -8,6 +8,7 @@ pub(crate) mod hosts;
 pub(crate) mod join_status;
 mod keys;
 pub(crate) mod offload;
+pub(crate) mod socket;
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};

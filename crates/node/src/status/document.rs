@@ -182,6 +182,6 @@ impl ChildDocument {
 }
 
 /// Counters by name.
-pub(super) fn named<'a>(values: impl IntoIterator<Item = (&'a str, u64)>) -> BTreeMap<String, u64> {
+pub(crate) fn named<'a>(values: impl IntoIterator<Item = (&'a str, u64)>) -> BTreeMap<String, u64> {
     values.into_iter().map(|(name, value)| (name.to_string(), value)).collect()
 }

@@ -7,13 +7,11 @@
 //! processes of root, of its own user, of the daemon's, and, as root, those of the user in the
 //! name.
 
-mod document;
+pub(crate) mod document;
 mod reader;
-mod server;
 
 pub use document::{ChildDocument, FORMAT, GroupDocument, MemberDocument, NodeDocument};
 pub use reader::{Found, find};
-pub(crate) use server::StatusServer;
 
 /// The beginning of the names of sockets; the user's number and random digits follow.
-const PREFIX: &str = "treecast-status.";
+pub(crate) const PREFIX: &str = "treecast-status.";

@@ -12,7 +12,7 @@ use rustix::process::geteuid;
 
 use super::PREFIX;
 use super::document::{FORMAT, NodeDocument};
-use crate::daemon::socket_path;
+use crate::settings::socket::socket_path;
 
 /// The sockets of the network namespace of this thread.
 const SOCKETS: &str = "/proc/thread-self/net/unix";

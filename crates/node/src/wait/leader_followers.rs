@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use rustix::event::epoll;
 use rustix::time::Timespec;
 
-use super::event_count::EventCount;
-use super::spin::SpinPolicy;
-use super::waker::Waker;
+use crate::memory::event_count::EventCount;
+use crate::memory::spin::SpinPolicy;
+use crate::memory::waker::Waker;
 
 /// The descriptors of a node, and the lock of the thread that leads.
 #[derive(Debug)]

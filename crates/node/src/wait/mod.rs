@@ -1,7 +1,8 @@
 //! How threads wait for events of a group, and are woken.
 //!
 //! A thread that waits for a group either leads, and then polls the node's descriptors itself, or follows, and then waits on the
-//! group's event count ([`leader_followers`], [`event_count`]). One thread that sleeps on descriptors is woken by a [`waker`].
+//! group's event count ([`leader_followers`], [`event_count`](crate::memory::event_count)). One thread that sleeps on descriptors is woken by a
+//! [`waker`](crate::memory::waker).
 //!
 //! # Who wakes whom
 //!
@@ -19,7 +20,7 @@
 //! | member: the first `receive`, `wait_until_ready` | its place | `SharedGroup::set_placement` | not handed off yet |
 //! | root: `wait_until_ready` | all members | `SharedGroup::set_ready`, at the last answer or when `join_timeout` has expired | the same |
 //! | all: any call on a group, `close` | the end of the group | `SharedGroup::end`, `fail`: the silence of neighbours is a timer of the protocol | the protocol's timers of the group go on in user space |
-//! | the leader | the node's descriptors | a datagram; `EventCount::notify` by the leader's [`waker`] | a wake datagram of the program to the same descriptors |
+//! | the leader | the node's descriptors | a datagram; `EventCount::notify` by the leader's `Waker` | a wake datagram of the program to the same descriptors |
 //! | a program that polls `Group::watch` | the same as the call that it attempts | `EventCount::notify`; at processes that share a node `ClientLink::wake_watchers`, and the client's own thread | the word stays set (`EventCount::watch`), so that the program always sends a wake datagram |
 //! | a process that shares a node | the same, on one futex of all processes | `Readers::notify`, by the node or the root's process; `Readers::notify_always` by its own client thread, when the state changes | a wake datagram to the node, which calls `Readers::notify` |
 //! | a follower | the group's event count | `EventCount::notify`, by the thread that drives the engine | the leader, or without one the node's own thread, which receives the wake datagram |
@@ -30,11 +31,8 @@
 //! program changes what the condition reads and then resets it. `reclaim` wakes in any case, since the program may have reset the word
 //! for a wake datagram that it could not send.
 
-pub(crate) mod event_count;
 pub(crate) mod leader_followers;
 pub(crate) mod slice;
-pub(crate) mod spin;
-pub(crate) mod waker;
 
 use std::time::Duration;
 

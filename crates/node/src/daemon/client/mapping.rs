@@ -9,6 +9,7 @@ use treecast_ebpf::SlotMemory;
 use super::Client;
 use crate::daemon::messages::{ClientMessage, MemoryLayout};
 use crate::daemon::seqpacket;
+use crate::memory::clients::Loan;
 use crate::memory::readers::Readers;
 use crate::memory::ring::{RingReader, RingWriter, attach_ring};
 use crate::memory::shared_group::SharedGroup;
@@ -17,10 +18,12 @@ use crate::settings::error::NodeError;
 /// The memory of a group, which the daemon shares with this client. When the group is dropped, the
 /// daemon takes it back.
 #[derive(Debug)]
-pub(crate) struct MappedMemory {
+struct MappedMemory {
     socket: Arc<OwnedFd>,
     lease: u64,
 }
+
+impl Loan for MappedMemory {}
 
 impl Drop for MappedMemory {
     fn drop(&mut self) {
@@ -50,7 +53,8 @@ impl Client {
         let what = "cannot map the memory of a group";
         let system = |source| NodeError::System { what, source };
         if let Some(lease) = memory.lease {
-            let _ = shared_group.mapped.set(MappedMemory { socket: Arc::clone(&self.socket), lease });
+            let _ =
+                shared_group.mapped.set(Box::new(MappedMemory { socket: Arc::clone(&self.socket), lease }));
         }
         let [slots, page, rest @ ..] = descriptors else { return Err(self.unusable("it sent no memory")) };
         let shared =

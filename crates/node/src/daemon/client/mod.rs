@@ -31,16 +31,15 @@ use crate::engine::query::{Answer, Query};
 use crate::engine::root_socket::RootSocket;
 use crate::memory::ring::ReaderPlace;
 use crate::memory::shared_group::{Placement, RingSide, SharedGroup};
+use crate::memory::spin::SpinPolicy;
+use crate::memory::waker::Waker;
 use crate::settings::EngineChoice;
 use crate::settings::config::GroupConfig;
 use crate::settings::error::NodeError;
 use crate::sync::lock;
 use crate::wait::leader_followers::{EventSource, LeaderFollowers};
-use crate::wait::spin::SpinPolicy;
-use crate::wait::waker::Waker;
 
 pub(super) use exchange::{ANSWER_TIMEOUT, ConnectError};
-pub(crate) use mapping::MappedMemory;
 
 use exchange::{WithDescriptors, open, request, set_timeout};
 use mapping::{Mapped, descriptors_of};

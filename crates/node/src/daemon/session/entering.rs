@@ -8,12 +8,13 @@ use std::sync::atomic::Ordering;
 use treecast_proto::{MemberId, Refused, SessionId};
 
 use super::{ClientGroup, Reply, Session, copies, report_readers};
-use crate::daemon::client_link::ClientLink;
+use crate::daemon::client_link::{ClientLink, LinkedGroup};
 use crate::daemon::messages::{DaemonMessage, SettingsMessage};
 use crate::daemon::users::User;
-use crate::daemon::users::audit::{self, AuditKind};
+use crate::engine::audit::{self, AuditKind};
 use crate::engine::backend::Backend;
 use crate::engine::{EngineHandle, enter};
+use crate::memory::clients::Clients;
 use crate::memory::places::ProcessPlace;
 use crate::memory::readers::{READERS_MAX, Readers, SharedReaders};
 use crate::memory::shared_group::SharedGroup;
@@ -74,7 +75,7 @@ impl Session {
         let _entering = user.shared.begin_entering(group).ok_or(Refused::GroupExists(group))?;
         let number = place.map_or(0, |place| place.number);
         let known = place.and_then(|_| user.find_group(group, (!is_root).then_some(number)));
-        let shared_group = if let Some(known) = known {
+        let linked = if let Some(known) = known {
             self.enter_known(user, &known, &config, place, is_root)?;
             known
         } else {
@@ -83,13 +84,13 @@ impl Session {
             user.add_group(&new);
             new
         };
-        let link = shared_group.client.as_ref().ok_or(Refused::GroupExists(group))?;
+        let LinkedGroup { shared: shared_group, link } = &linked;
         let engine = &user.shared.engine;
         let entered = match entry {
             Entry::Create { session, children } => {
                 link.set_entered();
                 let config = config.with_session(session).with_members_max(rule.members_max());
-                create_group(engine, &config, children, &shared_group).map(|socket| {
+                create_group(engine, &config, children, shared_group).map(|socket| {
                     if let Some(SharedReaders { readers, .. }) = link.readers() {
                         // The root writes the slots, and reads none.
                         readers.places()[number as usize].leave();
@@ -103,21 +104,21 @@ impl Session {
             // for it.
             Entry::Join if place.is_none() || !link.is_root() && !link.is_entered() => {
                 link.set_entered();
-                enter::join_group(engine, &config, &shared_group).map(|()| None)
+                enter::join_group(engine, &config, shared_group).map(|()| None)
             }
             Entry::Join => {
                 if !link.is_entered() {
-                    user.await_root(&shared_group);
+                    user.await_root(&linked);
                 }
-                enter::charge_new(engine, &shared_group).map(|()| None)
+                enter::charge_new(engine, shared_group).map(|()| None)
             }
         };
         // Other processes of this host may wait for the group.
         let entered = entered.inspect_err(|error| shared_group.fail(&error.to_string()))?;
-        report_readers(&shared_group, user);
+        report_readers(&linked, user);
         tracing::info!(client = %self.peer, %group, root = is_root, "a group");
         link.wake_one_for_update(number);
-        self.groups.insert(group, ClientGroup { shared_group, place: number, is_root, losses_sent: 0 });
+        self.groups.insert(group, ClientGroup { group: linked, place: number, is_root, losses_sent: 0 });
         let (memory, descriptors) = entered.unzip();
         Ok((DaemonMessage::Entered { memory }, descriptors.unwrap_or_default()))
     }
@@ -126,13 +127,12 @@ impl Session {
     fn enter_known(
         &self,
         user: &User,
-        known: &SharedGroup,
+        LinkedGroup { shared: known, link }: &LinkedGroup,
         config: &GroupConfig,
         place: Option<ProcessPlace>,
         is_root: bool,
     ) -> Result<(), NodeError> {
         let exists = || NodeError::from(Refused::GroupExists(known.group));
-        let link = known.client.as_ref().ok_or_else(exists)?;
         link.check_same(config, place).map_err(NodeError::Daemon)?;
         if self.groups.contains_key(&known.group) {
             return Err(exists());
@@ -155,7 +155,7 @@ impl Session {
         config: &GroupConfig,
         place: Option<ProcessPlace>,
         is_root: bool,
-    ) -> Result<Arc<SharedGroup>, NodeError> {
+    ) -> Result<LinkedGroup, NodeError> {
         let group = config.settings().group;
         if user.shared.engine.with(|engine| engine.knows(group)) {
             return Err(Refused::GroupExists(group).into());
@@ -175,7 +175,10 @@ impl Session {
         let link = ClientLink::new(&self.waker, has_root, accounts, config.key(), number, readers);
         let leader = user.shared.engine.leader_followers().waker();
         let progress = user.shared.engine.progress();
-        Ok(Arc::new(SharedGroup::with_client(group, leader, progress, link)))
+        let link = Arc::new(link);
+        let clients = Arc::clone(&link) as Arc<dyn Clients>;
+        let shared = Arc::new(SharedGroup::with_clients(group, leader, progress, clients));
+        Ok(LinkedGroup { shared, link })
     }
 }
 

@@ -11,7 +11,7 @@ use treecast_proto::{
     AbortReason, Contribution, Ending, Eviction, GroupId, Input, MemberId, Process, Sequence, SessionId,
 };
 
-use super::client_link::{ClientLink, ClientWaker, Others, Share};
+use super::client_link::{ClientLink, ClientWaker, LinkedGroup, Others, Share};
 use super::messages::{
     AbortMessage, ClientMessage, DaemonMessage, GroupUpdate, HostLossMessage, LOSSES_PER_UPDATE_MAX,
     MEMBERS_PER_ANSWER_MAX, MemoryLayout, PlacementMessage, VERSION,
@@ -22,7 +22,7 @@ use crate::engine::Request;
 use crate::engine::backend::Backend;
 use crate::engine::query::{Answer, Query};
 use crate::memory::readers::SharedReaders;
-use crate::memory::shared_group::{GroupState, SharedGroup};
+use crate::memory::shared_group::GroupState;
 use crate::text::printable;
 
 use entering::Entry;
@@ -63,7 +63,7 @@ impl Leases {
 /// A group of a client.
 #[derive(Debug)]
 pub(crate) struct ClientGroup {
-    shared_group: Arc<SharedGroup>,
+    group: LinkedGroup,
     /// The client's place among the processes of this host that have the group; 0 if it is the only
     /// one.
     place: u32,
@@ -75,42 +75,41 @@ pub(crate) struct ClientGroup {
 
 impl ClientGroup {
     fn mark_progress(&self) {
-        self.shared_group.mark_progress();
+        self.group.shared.mark_progress();
         // What another process of this host has written or read concerns those that poll
         // descriptors.
-        if let Some(link) = &self.shared_group.client {
-            link.wake_watchers(self.shared_group.group);
-        }
+        self.group.link.wake_watchers(self.group.shared.group);
     }
 
     fn take_update(&self) -> bool {
-        self.shared_group.client.as_ref().is_some_and(|link| link.take_update(self.place))
+        self.group.link.take_update(self.place)
     }
 
     /// Leaves the group, if other processes of this host have it too, or are to come. Without its
     /// root a group ends for all.
     fn leave_to_others(&self, user: &User) -> bool {
-        let Some(link) = self.shared_group.client.as_ref().filter(|_| !self.is_root) else { return false };
+        if self.is_root {
+            return false;
+        }
+        let link = &self.group.link;
         match link.others(self.place) {
             Others::None if !link.is_root() => return false,
-            Others::Awaited => user.await_clients(&self.shared_group),
+            Others::Awaited => user.await_clients(&self.group),
             Others::None | Others::Some => {}
         }
         let ending = if self.has_received_all() { Ending::Closed } else { Ending::Evicted(Eviction::Left) };
         link.leave(self.place, ending);
-        report_readers(&self.shared_group, user);
+        report_readers(&self.group, user);
         true
     }
 
     /// Whether the group has ended, for all or for this client.
     fn has_ended(&self) -> bool {
-        let link = self.shared_group.client.as_ref();
-        self.shared_group.has_ended() || link.is_some_and(|link| link.ending_of(self.place).is_some())
+        self.group.shared.has_ended() || self.group.link.ending_of(self.place).is_some()
     }
 
     fn has_received_all(&self) -> bool {
-        let link = self.shared_group.client.as_ref();
-        self.shared_group.is_closed() && link.is_some_and(|link| link.has_read_all(self.place))
+        self.group.shared.is_closed() && self.group.link.has_read_all(self.place)
     }
 
     /// Memory per group of a client, in bytes: the nodes of a B-tree are at least half full.
@@ -193,7 +192,7 @@ impl Session {
                 self.request(user, Input::Close { group });
                 // The other processes of the root's host have all packets then.
                 if let Some(entry) = self.groups.get(&group).filter(|entry| entry.is_root) {
-                    entry.shared_group.close();
+                    entry.group.shared.close();
                 }
             }
             ClientMessage::Leave { group } => {
@@ -245,9 +244,7 @@ impl Session {
             return false;
         };
         entry.mark_progress();
-        if let Some(link) = &entry.shared_group.client {
-            link.advance_read();
-        }
+        entry.group.link.advance_read();
         true
     }
 
@@ -281,7 +278,7 @@ impl Session {
     /// (`leave_to_others`).
     fn request(&self, user: &User, input: Input<'static>) {
         if let Some(entry) = input.group().and_then(|group| self.groups.get(&group))
-            && (entry.is_root || entry.shared_group.client.as_ref().is_some_and(|link| !link.is_root()))
+            && (entry.is_root || !entry.group.link.is_root())
         {
             entry.mark_progress();
             user.shared.engine.request(input);
@@ -291,8 +288,7 @@ impl Session {
     /// Passes a contribution to the engine, if its group is the client's.
     fn contribute(&self, user: &User, group: GroupId, contribution: Contribution) {
         let Some(entry) = self.groups.get(&group) else { return };
-        let link = entry.shared_group.client.as_ref();
-        let process = Process { place: entry.place, count: link.map_or(1, ClientLink::place_count) };
+        let process = Process { place: entry.place, count: entry.group.link.place_count() };
         entry.mark_progress();
         user.shared.engine.request(Input::Contribute { group, process, contribution });
     }
@@ -318,9 +314,9 @@ impl Session {
         };
         let mut descriptors = Vec::new();
         // The close is read first: all packets of a closed group are in its memory then.
-        let is_closed = entry.shared_group.is_closed();
+        let is_closed = entry.group.shared.is_closed();
         let GroupState { is_ready, losses, reduced, ending, datagrams_too_long, failure, .. } =
-            entry.shared_group.state().clone();
+            entry.group.shared.state().clone();
         // They are for the root, and not for the other processes of its host.
         let losses = if entry.is_root { losses } else { Vec::new() };
         let unsent: Vec<HostLossMessage> = losses
@@ -331,13 +327,12 @@ impl Session {
             .collect();
         entry.losses_sent += unsent.len();
         let are_all_sent = entry.losses_sent == losses.len();
-        let link = entry.shared_group.client.as_ref();
-        if let Some(link) = link.filter(|_| !are_all_sent) {
+        let link = &entry.group.link;
+        if !are_all_sent {
             link.wake_one_for_update(entry.place);
         }
         // The root has its memory from the beginning.
-        let placement = entry.shared_group.placement().and_then(|placement| {
-            let link = link?;
+        let placement = entry.group.shared.placement().and_then(|placement| {
             let share = link.take_share(entry.place)?;
             descriptors.extend(copies(&share, link));
             Some(PlacementMessage {
@@ -347,9 +342,9 @@ impl Session {
                 is_at_root: link.is_root(),
             })
         });
-        let own_ending = link.and_then(|link| link.ending_of(entry.place));
+        let own_ending = link.ending_of(entry.place);
         let ending = own_ending.or(ending).filter(|_| are_all_sent);
-        if let (Some(link), Some(ending)) = (link, ending) {
+        if let Some(ending) = ending {
             link.set_ended(entry.place, ending);
         }
         let ending = ending.map(Into::into);
@@ -374,7 +369,7 @@ impl Session {
     pub fn end(&self, user: &User) {
         let engine = &user.shared.engine;
         for (&group, entry) in &self.groups {
-            if !entry.shared_group.has_ended() && !entry.leave_to_others(user) {
+            if !entry.group.shared.has_ended() && !entry.leave_to_others(user) {
                 engine.send_request(Request::End(group, AbortReason::Dropped));
             }
             entry.mark_progress();
@@ -392,11 +387,11 @@ fn copies(share: &Share, link: &ClientLink) -> Vec<OwnedFd> {
 }
 
 /// Lets the root know which of the processes that share this node have a group.
-fn report_readers(shared_group: &SharedGroup, user: &User) {
-    let link = shared_group.client.as_ref().filter(|link| link.is_entered());
-    if let Some(readers) = link.and_then(ClientLink::present_readers)
-        && !shared_group.has_ended()
+fn report_readers(LinkedGroup { shared, link }: &LinkedGroup, user: &User) {
+    if link.is_entered()
+        && let Some(readers) = link.present_readers()
+        && !shared.has_ended()
     {
-        user.shared.engine.request(Input::Readers { group: shared_group.group, readers });
+        user.shared.engine.request(Input::Readers { group: shared.group, readers });
     }
 }

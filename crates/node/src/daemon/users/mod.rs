@@ -19,7 +19,7 @@
 //! | keep the engine's lock | whoever waits has it next; memory is mapped and freed by another thread | `sync.rs`, `engine/background.rs` |
 //! | write invalid numbers into shared memory | they are checked; the group ends | `memory/ring/`, `bpf/` |
 //! | send invalid messages, or not read answers | the connection ends | `daemon/session/`, [`user`] |
-//! | fill the log, and hide its other lines | lines are limited by kind, those about a user for each user | [`audit`] |
+//! | fill the log, and hide its other lines | lines are limited by kind, those about a user for each user | `engine/audit.rs` |
 //!
 //! A user is `OwnerId` to the engine and the protocol, which know owners of groups and nothing of users.
 //!
@@ -27,7 +27,6 @@
 //! many user ids (subuid(5)), who counts as many users.
 
 mod account;
-pub(crate) mod audit;
 mod connections;
 mod credentials;
 mod policy;

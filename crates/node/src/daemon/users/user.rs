@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -16,16 +16,15 @@ use rustix::time::Timespec;
 use treecast_proto::{AbortReason, Ending, GroupId, Nanoseconds};
 
 use super::account::{Account, KernelMemory};
-use super::audit::{self, Audit, AuditKind};
 use super::policy::{Policy, Rule};
 use crate::clock;
-use crate::daemon::client_link::ClientLink;
+use crate::daemon::client_link::{LinkedGroup, WeakGroup};
 use crate::daemon::messages::{DaemonMessage, MESSAGE_BYTES_MAX};
 use crate::daemon::seqpacket::{self, Received};
 use crate::daemon::session::Session;
+use crate::engine::audit::{self, Audit, AuditKind};
 use crate::engine::backend::Backend;
 use crate::engine::{EngineHandle, Request};
-use crate::memory::shared_group::SharedGroup;
 use crate::sync::lock;
 
 /// The most messages of a client that are handled before the user's other clients have their turn.
@@ -77,11 +76,11 @@ pub(crate) struct User {
     pub shared: Arc<Shared>,
     pub account: Arc<Account>,
     pub audit: Mutex<Audit>,
-    groups: Mutex<Vec<Weak<SharedGroup>>>,
+    groups: Mutex<Vec<WeakGroup>>,
     /// The groups that no process has any more, and that others are to read yet: until when these may come.
-    awaited: Mutex<Vec<(Instant, Arc<SharedGroup>)>>,
+    awaited: Mutex<Vec<(Instant, LinkedGroup)>>,
     /// The groups whose root is a process of this host that has not come: until when it may come.
-    rootless: Mutex<Vec<(Instant, Weak<SharedGroup>)>>,
+    rootless: Mutex<Vec<(Instant, WeakGroup)>>,
     /// The number of its clients.
     clients: AtomicUsize,
     /// Whether its applications have written or read, and the engine does not know of it.
@@ -159,7 +158,7 @@ impl User {
     pub fn is_known(&self) -> bool {
         self.client_count() > 0
             || lock(&self.arrivals).thread.is_some()
-            || lock(&self.groups).iter().any(|group| group.strong_count() > 0)
+            || lock(&self.groups).iter().any(|group| group.shared.strong_count() > 0)
             || !self.account.is_empty()
             || !lock(&self.audit).is_idle(clock::now())
     }
@@ -177,32 +176,31 @@ impl User {
     /// The number of its groups. A group of a client that has gone counts until it has ended.
     pub fn group_count(&self) -> usize {
         let mut groups = lock(&self.groups);
-        groups.retain(|group| group.strong_count() > 0);
-        groups.iter().filter_map(Weak::upgrade).filter(|group| !group.has_ended()).count()
+        groups.retain(|group| group.shared.strong_count() > 0);
+        groups.iter().filter_map(|group| group.shared.upgrade()).filter(|group| !group.has_ended()).count()
     }
 
     /// Its group with this number, if it has not ended, or waits for the process at this place.
-    pub fn find_group(&self, group: GroupId, awaited_place: Option<u32>) -> Option<Arc<SharedGroup>> {
-        let groups = lock(&self.groups).iter().filter_map(Weak::upgrade).collect::<Vec<_>>();
-        let awaited = lock(&self.awaited).iter().map(|(_, group)| Arc::clone(group)).collect::<Vec<_>>();
-        let is_awaited = |found: &SharedGroup| {
-            found.client.as_ref().is_some_and(|link| awaited_place.is_some_and(|place| link.awaits(place)))
-        };
-        let mut known = groups.into_iter().chain(awaited).filter(|found| found.group == group);
-        known.find(|found| !found.has_ended() || is_awaited(found))
+    pub fn find_group(&self, group: GroupId, awaited_place: Option<u32>) -> Option<LinkedGroup> {
+        let groups = lock(&self.groups).iter().filter_map(WeakGroup::upgrade).collect::<Vec<_>>();
+        let awaited = lock(&self.awaited).iter().map(|(_, group)| group.clone()).collect::<Vec<_>>();
+        let is_awaited = |found: &LinkedGroup| awaited_place.is_some_and(|place| found.link.awaits(place));
+        let mut known = groups.into_iter().chain(awaited).filter(|found| found.shared.group == group);
+        known.find(|found| !found.shared.has_ended() || is_awaited(found))
     }
 
     /// All processes that have come have left this group, and others are to come: it waits for them for a while.
-    pub fn await_clients(&self, group: &Arc<SharedGroup>) {
-        lock(&self.awaited).push((self.join_deadline(), Arc::clone(group)));
+    pub fn await_clients(&self, group: &LinkedGroup) {
+        lock(&self.awaited).push((self.join_deadline(), group.clone()));
         self.shared.awaiting.fetch_add(1, Ordering::SeqCst);
     }
 
     /// The root of this group is a process of this host that has not come: it waits for that for a while.
-    pub fn await_root(&self, group: &Arc<SharedGroup>) {
+    pub fn await_root(&self, group: &LinkedGroup) {
         let mut rootless = lock(&self.rootless);
-        if rootless.iter().all(|(_, known)| !std::ptr::eq(known.as_ptr(), Arc::as_ptr(group))) {
-            rootless.push((self.join_deadline(), Arc::downgrade(group)));
+        if rootless.iter().all(|(_, known)| !std::ptr::eq(known.shared.as_ptr(), Arc::as_ptr(&group.shared)))
+        {
+            rootless.push((self.join_deadline(), group.downgrade()));
         }
     }
 
@@ -216,29 +214,29 @@ impl User {
         let before = awaited.len();
         awaited.retain(|(until, group)| {
             // A process that joined since then is the last one, and ends the group itself.
-            let is_left = group.client.as_ref().is_some_and(ClientLink::is_left);
+            let is_left = group.link.is_left();
             // The engine does not know a group that still waits for its root, and may have another one of this number.
-            let is_entered = group.client.as_ref().is_some_and(ClientLink::is_entered);
+            let is_entered = group.link.is_entered();
             if *until <= now && is_left && is_entered {
-                self.shared.engine.send_request(Request::End(group.group, AbortReason::Dropped));
+                self.shared.engine.send_request(Request::End(group.shared.group, AbortReason::Dropped));
             }
-            *until > now && is_left && !group.has_ended()
+            *until > now && is_left && !group.shared.has_ended()
         });
         self.shared.awaiting.fetch_sub(before - awaited.len(), Ordering::SeqCst);
         let mut rootless = lock(&self.rootless);
         rootless.retain(|(until, group)| {
             let group = group.upgrade();
-            let waiting = group.filter(|group| group.client.as_ref().is_some_and(|link| !link.is_entered()));
+            let waiting = group.filter(|group| !group.link.is_entered());
             if let Some(group) = waiting.as_ref().filter(|_| *until <= now) {
-                group.end(Ending::RootSilent(self.shared.join_timeout));
+                group.shared.end(Ending::RootSilent(self.shared.join_timeout));
             }
             *until > now && waiting.is_some()
         });
         !awaited.is_empty() || !rootless.is_empty()
     }
 
-    pub fn add_group(&self, group: &Arc<SharedGroup>) {
-        lock(&self.groups).push(Arc::downgrade(group));
+    pub fn add_group(&self, group: &LinkedGroup) {
+        lock(&self.groups).push(group.downgrade());
     }
 
     /// Its applications have written or read. The engine learns it when all messages that have arrived are handled.

@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 use rustix::net::{Shutdown, shutdown, sockopt::socket_peercred};
 use rustix::process::geteuid;
 
-use super::PREFIX;
-use super::document::{FORMAT, NodeDocument, named};
-use crate::engine::EngineHandle;
-use crate::engine::backend::Backend as _;
+use super::EngineHandle;
+use super::backend::Backend as _;
 use crate::random;
+use crate::status::document::named;
+use crate::status::{FORMAT, NodeDocument, PREFIX};
 
 /// How long an answer may take to be read.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(1);

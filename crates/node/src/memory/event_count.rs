@@ -9,9 +9,9 @@ use std::time::Instant;
 use rustix::event::{EventfdFlags, eventfd};
 use treecast_ebpf::SlotMemory;
 
+use super::readers::Readers;
 use super::spin::SpinPolicy;
 use super::waker::Waker;
-use crate::memory::readers::Readers;
 use crate::sync::lock;
 
 /// The event count of a group: any number of threads wait on it, as followers; a notification wakes them, the leader, and the
