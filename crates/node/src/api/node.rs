@@ -1,10 +1,7 @@
 //! A node that an application has opened.
 
-use std::convert::Infallible;
 use std::net::SocketAddr;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use treecast_ebpf::HookTrouble;
@@ -15,10 +12,9 @@ use super::open;
 use super::sender::SenderConfig;
 use crate::api::group::Group;
 use crate::daemon::SharedNode;
-use crate::engine::EngineHandle;
 use crate::engine::backend::{Backend, RunningEngine};
 use crate::engine::query::Query;
-use crate::engine::status_server::StatusServer;
+use crate::engine::thread::NodeThread;
 use crate::memory::shared_group::SharedGroup;
 use crate::settings::addresses::find_own;
 use crate::settings::config::{GroupConfig, check_paths};
@@ -28,7 +24,6 @@ use crate::settings::hosts::Hosts;
 use crate::settings::{GroupSettings, NodeSettings};
 use crate::sync::lock;
 use crate::tree;
-use crate::wait::slice::request_short_slice;
 
 /// A running node: a thread and a socket of this process, or a node of the daemon, which serves several processes.
 ///
@@ -48,13 +43,9 @@ use crate::wait::slice::request_short_slice;
 #[derive(Debug)]
 pub struct Node {
     backend: Arc<dyn Backend>,
-    thread: Mutex<Option<JoinHandle<()>>>,
-    /// Disconnected when the thread has ended.
-    is_running: Mutex<Receiver<Infallible>>,
+    thread: NodeThread,
     /// What serves other processes, if this one shares its node.
     shared: Mutex<Option<SharedNode>>,
-    /// Answers `treecast status`, until the node is dropped.
-    _status: Option<StatusServer>,
 }
 
 /// How long a process that shares its node waits for the others when the node is dropped.
@@ -67,48 +58,8 @@ impl Node {
     /// [`NodeError::Bind`], [`NodeError::System`].
     pub fn open(settings: &NodeSettings) -> Result<Self, NodeError> {
         let (backend, shared) = open::open(settings)?;
-        let node = Self::start(backend, settings.status, 1)?;
-        *lock(&node.shared) = shared;
-        Ok(node)
-    }
-
-    /// Opens a node whose engine is in this process, with this number of lanes for its users, and returns the engine too.
-    pub(crate) fn open_here(
-        settings: &NodeSettings,
-        lanes: usize,
-    ) -> Result<(Self, Arc<EngineHandle>), NodeError> {
-        let handle = open::open_here(settings, lanes)?;
-        Ok((Self::start(Arc::clone(&handle) as Arc<dyn Backend>, settings.status, lanes)?, handle))
-    }
-
-    fn start(backend: Arc<dyn Backend>, has_status: bool, lanes: usize) -> Result<Self, NodeError> {
-        let serves_users = lanes > 1;
-        let status = Arc::clone(&backend).engine_here().filter(|_| has_status).and_then(|engine| {
-            let opened = StatusServer::open(engine, serves_users);
-            opened.inspect_err(|error| tracing::debug!(%error, "treecast status does not find the node")).ok()
-        });
-        let engine = Arc::clone(&backend);
-        let (runs, is_running): (Sender<Infallible>, _) = channel();
-        let run = move || {
-            // The node works without it, with a higher latency.
-            // The engine's thread of a daemon preempts the threads of its users.
-            if serves_users && let Err(error) = request_short_slice() {
-                tracing::debug!(%error, "the node's thread has the usual time slice");
-            }
-            engine.run();
-            drop(runs);
-        };
-        let thread = std::thread::Builder::new()
-            .name("treecast".into())
-            .spawn(run)
-            .map_err(|source| NodeError::System { what: "cannot start a thread", source })?;
-        Ok(Self {
-            backend,
-            thread: Mutex::new(Some(thread)),
-            is_running: Mutex::new(is_running),
-            shared: Mutex::default(),
-            _status: status,
-        })
+        let thread = NodeThread::start(Arc::clone(&backend), settings.status, 1)?;
+        Ok(Self { backend, thread, shared: Mutex::new(shared) })
     }
 
     /// The packet engine that the node uses.
@@ -255,21 +206,7 @@ impl Node {
     /// [`NodeError::TimedOut`], after which it can be called again.
     pub fn close(&self, timeout: Option<Duration>) -> Result<(), NodeError> {
         let started = Instant::now();
-        self.backend.stop();
-        let is_running = lock(&self.is_running);
-        let still_runs = match timeout {
-            Some(timeout) => is_running.recv_timeout(timeout) == Err(RecvTimeoutError::Timeout),
-            // No message is ever sent: this returns when the thread has ended.
-            None => is_running.recv().is_ok(),
-        };
-        if still_runs {
-            return Err(NodeError::TimedOut);
-        }
-        let thread = lock(&self.thread).take();
-        if let Some(thread) = thread {
-            // A panic of the thread has been printed already.
-            let _ = thread.join();
-        }
+        self.thread.close(timeout)?;
         let mut shared = lock(&self.shared);
         if let Some(node) = &*shared
             && !node.wait_until_unused(started + timeout.unwrap_or(SHARED_TIMEOUT))

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use crate::daemon::{SharedNode, find_daemon, find_unused_daemon, open_shared};
-use crate::engine::EngineHandle;
 use crate::engine::backend::Backend;
+use crate::engine::thread::open_with;
 use crate::settings::error::NodeError;
 use crate::settings::{EngineChoice, NodeSettings};
 
@@ -60,23 +60,4 @@ fn open_alone(settings: &NodeSettings) -> Result<Arc<dyn Backend>, NodeError> {
         },
     };
     Ok(backend)
-}
-
-/// Opens an engine of this process: the kernel's packet path for `auto`, if it is usable, and else a thread.
-pub(super) fn open_here(settings: &NodeSettings, lanes: usize) -> Result<Arc<EngineHandle>, NodeError> {
-    match settings.engine {
-        EngineChoice::Auto => open_with(settings, EngineChoice::Ebpf, lanes).or_else(|error| {
-            tracing::info!(reason = %error, "the engine is user");
-            open_with(settings, EngineChoice::User, lanes)
-        }),
-        engine => open_with(settings, engine, lanes),
-    }
-}
-
-fn open_with(
-    settings: &NodeSettings,
-    engine: EngineChoice,
-    lanes: usize,
-) -> Result<Arc<EngineHandle>, NodeError> {
-    Ok(Arc::new(EngineHandle::open(&NodeSettings { engine, ..settings.clone() }, lanes)?))
 }

@@ -22,9 +22,9 @@ use super::messages::{DaemonMessage, VERSION};
 use super::seqpacket;
 use super::session::Session;
 use super::users::{Connections, KernelMemory, PeerCredentials, Policy, Shared, User, peer_credentials};
-use crate::api::node::Node;
 use crate::clock;
 use crate::engine::audit::{self, Audit, AuditKind};
+use crate::engine::thread::NodeThread;
 use crate::random;
 use crate::settings::NodeSettings;
 use crate::settings::error::NodeError;
@@ -48,7 +48,7 @@ const END_TIMEOUT: Duration = Duration::from_secs(10);
 /// A node of this process that serves other processes, on a Unix socket.
 #[derive(Debug)]
 pub struct Daemon {
-    node: Node,
+    node: NodeThread,
     shared: Arc<Shared>,
     /// The users of which the daemon has anything ([`User::is_known`]).
     users: BTreeMap<u32, Arc<User>>,
@@ -110,7 +110,7 @@ impl Daemon {
     /// has died is replaced.
     ///
     /// # Errors
-    /// Those of [`Node::open`]; [`NodeError::Daemon`], if a daemon listens at the path; [`NodeError::System`].
+    /// Those of [`crate::Node::open`]; [`NodeError::Daemon`], if a daemon listens at the path; [`NodeError::System`].
     pub fn open(settings: &NodeSettings, path: &Path, policy: Policy) -> Result<Self, NodeError> {
         raise_descriptor_limit();
         Self::with_listener(settings, LANES, policy, ListeningSocket::open(path)?)
@@ -123,7 +123,7 @@ impl Daemon {
         policy: Policy,
         listener: ListeningSocket,
     ) -> Result<Self, NodeError> {
-        let (node, engine) = Node::open_here(settings, lanes)?;
+        let (node, engine) = NodeThread::open(settings, lanes)?;
         let what = "cannot watch descriptors";
         let make = || {
             let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
@@ -290,7 +290,7 @@ impl Daemon {
 }
 
 pub(super) fn new_session(
-    node: &Node,
+    node: &NodeThread,
     socket: &OwnedFd,
     peer: PeerCredentials,
     rule: usize,

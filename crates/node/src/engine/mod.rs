@@ -22,9 +22,10 @@ pub(crate) mod query;
 mod rings;
 pub(crate) mod root_socket;
 mod status;
-pub(crate) mod status_server;
+mod status_server;
 mod stop;
 mod streams;
+pub(crate) mod thread;
 
 use std::io;
 use std::net::SocketAddr;

@@ -450,9 +450,9 @@ impl UserServer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::node::Node;
     use crate::daemon::server::new_session;
     use crate::daemon::users::PeerCredentials;
+    use crate::engine::thread::NodeThread;
     use crate::settings::{EngineChoice, NodeSettings};
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
@@ -460,7 +460,7 @@ mod tests {
     fn a_user_whose_thread_cannot_wait_is_forgotten() {
         let bind = "127.0.0.1:0".parse().unwrap();
         let settings = NodeSettings { bind, engine: EngineChoice::User, ..NodeSettings::default() };
-        let (node, engine) = Node::open_here(&settings, 1).unwrap();
+        let (node, engine) = NodeThread::open(&settings, 1).unwrap();
         let event = || Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap());
         let memory = KernelMemory::new().unwrap();
         let join_timeout = settings.protocol.join_timeout;
