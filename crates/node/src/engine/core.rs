@@ -5,29 +5,23 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
-use treecast_ebpf::{HookTrouble, KernelGroup};
-use treecast_proto::{
-    Event, GroupId, Input, MemberId, Nanoseconds, Protocol, Refused, Settings, Store, Transport,
-};
-use treecast_wire::View;
+use treecast_proto::{Event, GroupId, Input, MemberId, Protocol, Refused, Settings, Store, Transport};
 
 use super::audit::Audit;
-use super::background::{Background, Made, Placing};
+use super::background::Background;
 use super::group_entry::{GroupEntry, end};
-use super::kernel::{HookCheck, KernelPath, SendOutcome};
+use super::kernel::KernelPath;
 use super::multicast::MulticastAddresses;
 use super::owners::Owners;
 use super::query::{Answer, Query};
-use super::rings::{NewRing, RingMaker};
-use super::root_socket::RootSocket;
+use super::rings::RingMaker;
 use super::{KernelRoot, Progress, Request, RootRing};
 use crate::clock;
-use crate::datagrams::Datagrams;
 use crate::memory::RingSettings;
 use crate::memory::progress::ProgressList;
-use crate::memory::shared_group::{HostLoss, Placement, RingSide, SharedGroup};
+use crate::memory::shared_group::{HostLoss, RingSide, SharedGroup};
 use crate::memory::waker::Waker;
 use crate::settings::config::is_drawn_multicast_address;
 
@@ -40,14 +34,14 @@ pub(super) struct Core {
     /// Where applications say that they have written or read.
     progress: Arc<ProgressList>,
     /// The groups of which they have said so, and the protocol does not know yet.
-    written_or_read: BTreeSet<GroupId>,
+    pub written_or_read: BTreeSet<GroupId>,
     /// The groups whose applications are in other processes: these do not say so.
-    of_clients: BTreeSet<GroupId>,
+    pub of_clients: BTreeSet<GroupId>,
     /// The groups that have changed in the protocol, and whose applications do not know yet.
-    changed: BTreeSet<GroupId>,
+    pub changed: BTreeSet<GroupId>,
     pub owners: Owners,
     pub multicast: MulticastAddresses,
-    background: Background,
+    pub background: Background,
     /// How many groups ended because of invalid values in shared memory.
     pub invalid: u64,
     /// How many groups of clients ended because they exceeded their users' budgets.
@@ -128,110 +122,6 @@ impl Core {
                 Answer::Numbers(Some(self.protocol.strays().values().map(|(_, count)| count).collect()))
             }
         }
-    }
-
-    /// Problems of the hooks of the kernel's packet path; empty without one.
-    pub fn troubles(&mut self) -> Vec<HookTrouble> {
-        self.check_hooks(HookCheck::Now);
-        self.kernel.as_ref().map_or_else(Vec::new, |kernel| kernel.troubles().to_vec())
-    }
-
-    /// Reclaims all groups if packets do not pass the program any more.
-    pub fn check_hooks(&mut self, check: HookCheck) {
-        if self.kernel.as_mut().is_some_and(|kernel| kernel.check_hooks(check)) {
-            self.reclaim_all();
-            self.kernel.iter_mut().for_each(KernelPath::forget_paths);
-        }
-    }
-
-    /// Finds out which groups are alone at their multicast addresses, and reclaims those that are not any more.
-    pub fn check_multicast(&mut self, now: Nanoseconds, datagrams: &Datagrams) {
-        if self.kernel.is_some() && self.multicast.is_check_due(now) {
-            for group in self.multicast.set_alone_at(&datagrams.alone_at()) {
-                self.reclaim(group);
-            }
-        }
-    }
-
-    /// Removes a group from the kernel's packet path.
-    pub fn remove_from_kernel(&mut self, group: GroupId) {
-        if let Some(removed) = self.kernel.as_mut().and_then(|kernel| kernel.remove(group)) {
-            self.background.unmake(removed);
-        }
-    }
-
-    /// Reclaims a group from the kernel's packet path, if that runs it.
-    pub fn reclaim(&mut self, group: GroupId) {
-        let Some(kernel) = &mut self.kernel else { return };
-        let Some(reclaimed) = kernel.reclaim(group, &mut self.protocol) else { return };
-        if let Some(entry) = self.groups.get_mut(&group) {
-            entry.resume(&reclaimed);
-            // The program may not have been able to wake the application.
-            entry.shared_group.wake_always();
-            self.invalid += u64::from(entry.end_if_invalid(&mut self.protocol, reclaimed.is_valid));
-        }
-    }
-
-    pub fn reclaim_all(&mut self) {
-        let groups: Vec<GroupId> = self.groups.keys().copied().collect();
-        for group in groups {
-            self.reclaim(group);
-        }
-    }
-
-    /// Reclaims the groups for which the program has woken the engine.
-    pub fn reclaim_woken(&mut self) {
-        while let Some(group) = self.kernel.as_mut().and_then(KernelPath::next_woken) {
-            self.reclaim(group);
-        }
-    }
-
-    /// Hands off all groups to the kernel's packet path that it can run.
-    pub fn hand_off(&mut self) {
-        let Self { kernel: Some(kernel), protocol, multicast, .. } = self else { return };
-        kernel.hand_off(protocol, |group| multicast.may_be_taken(group));
-    }
-
-    /// Hands off those of these groups that the kernel's packet path can run, before their data is sent.
-    pub fn hand_off_senders(&mut self, senders: &[GroupId]) {
-        if let Some(kernel) = self.kernel.as_mut().filter(|_| !senders.is_empty()) {
-            kernel.post_neighbours(&self.protocol);
-            kernel.hand_off(&mut self.protocol, |group| senders.contains(&group));
-        }
-    }
-
-    /// Ends the delegation of sending, before a request that comes after the delegated packets.
-    pub fn end_delegation(&self, group: GroupId) {
-        if let Some(entry) = self.groups.get(&group) {
-            entry.end_delegation();
-        }
-    }
-
-    /// Sends a batch of each root's delegated packets by the kernel's packet path. What that refuses is for the protocol. While the
-    /// protocol runs the group because of packets in flight, the rest waits.
-    pub fn send_delegated(&mut self) {
-        let Some(kernel) = &mut self.kernel else { return };
-        for (&group, entry) in &self.groups {
-            let Some(delegation) = entry.delegation().filter(|_| !kernel.is_room_wanted(group)) else {
-                continue;
-            };
-            match kernel.send_written(group) {
-                SendOutcome::Refused => entry.end_delegation(),
-                SendOutcome::NotHandedOff if is_idle(&self.protocol, group) => entry.end_delegation(),
-                SendOutcome::Partial | SendOutcome::AwaitsRoom | SendOutcome::NotHandedOff => {}
-                // An application that writes after the end sends itself; what it has written before is seen here.
-                SendOutcome::Complete => delegation.end_if_complete(|| kernel.has_sent_all(group)),
-            }
-        }
-    }
-
-    /// Whether delegated packets can be sent now, by the kernel's packet path or by the protocol.
-    pub fn can_send_delegated(&self) -> bool {
-        let Some(kernel) = &self.kernel else { return false };
-        let can_send = |group| {
-            if kernel.runs(group) { !kernel.is_room_wanted(group) } else { is_idle(&self.protocol, group) }
-        };
-        self.groups.iter().any(|(&group, entry)| entry.delegation().is_some() && can_send(group))
     }
 
     /// Ends groups whose applications have written invalid numbers.
@@ -333,20 +223,6 @@ impl Core {
         }
     }
 
-    fn add_to_kernel(
-        &mut self,
-        added: KernelGroup,
-        shared_group: &SharedGroup,
-        socket: Option<(u64, RootSocket)>,
-    ) {
-        let Some(kernel) = &mut self.kernel else { return };
-        let wake_socket = shared_group.clients.as_ref().and_then(|clients| clients.wake_socket());
-        if let Err((added, error)) = kernel.add(added, wake_socket, socket) {
-            tracing::warn!(%error, "group {} runs in user space only", shared_group.group);
-            self.background.unmake(*added);
-        }
-    }
-
     /// Tells the protocol what applications have written or read; of each owner a bounded number of packets.
     pub fn take_progress(&mut self) -> Progress {
         self.progress.take(&mut self.written_or_read);
@@ -403,19 +279,6 @@ impl Core {
             }
         }
         progress
-    }
-
-    /// A group that the kernel's packet path runs, and whose application needs user space to run it.
-    fn find_group_for_user_space(&self) -> Option<GroupId> {
-        let kernel = self.kernel.as_ref()?;
-        let needs_user_space = |group: GroupId, entry: &GroupEntry| {
-            let owes_window_update = |read| kernel.owes_window_update(group, read);
-            entry.shared_group.has_progress()
-                && entry.side.as_ref().is_some_and(|side| side.needs_user_space(owes_window_update))
-        };
-        let candidates = self.written_or_read.iter().chain(&self.of_clients);
-        let mut handed_off = candidates.copied().filter(|&group| kernel.runs(group));
-        handed_off.find(|&group| self.groups.get(&group).is_some_and(|entry| needs_user_space(group, entry)))
     }
 
     /// Shows received packets to the applications, and wakes none of them yet. Acknowledgments are sent after that: what the
@@ -579,77 +442,8 @@ impl Core {
         }
     }
 
-    /// A member has its place in the tree, and gets its ring.
-    fn place(&mut self, group: GroupId, member: MemberId, settings: RingSettings) {
-        let Some(entry) = self.groups.get_mut(&group) else { return };
-        let (shared_group, replaced) = (Arc::clone(&entry.shared_group), entry.side.take());
-        if let Some(replaced) = replaced {
-            self.background.free(replaced);
-        }
-        self.remove_from_kernel(group);
-        let state_bytes = self.state_bytes(group);
-        let placing = Placing { shared_group, member, settings, state_bytes };
-        if self.rings().takes_long(settings) {
-            self.protocol.hold(group, true);
-            self.background.place(placing);
-        } else {
-            let made = self.rings().make(&placing.shared_group, settings, state_bytes);
-            self.on_ring_made(placing, made);
-        }
-    }
-
-    /// Lets the members go on whose rings have been made.
-    pub fn take_rings(&mut self) {
-        while let Some((placing, made)) = self.background.next_made() {
-            let group = placing.shared_group.group;
-            let entry = self.groups.get(&group);
-            let is_current =
-                entry.is_some_and(|entry| Arc::ptr_eq(&entry.shared_group, &placing.shared_group));
-            if is_current {
-                self.protocol.hold(group, false);
-                self.on_ring_made(placing, made);
-            } else if let Ok(NewRing { kernel: Some(kernel), .. }) = made {
-                self.background.unmake(kernel);
-            }
-        }
-    }
-
-    fn on_ring_made(&mut self, placing: Placing, made: Made) {
-        let Placing { shared_group, member, settings, .. } = placing;
-        let group = shared_group.group;
-        let NewRing { writer, reader, kernel } = match made {
-            Ok(ring) => ring,
-            Err(reason) => return self.fail(group, &reason),
-        };
-        if let Some(kernel) = kernel {
-            self.add_to_kernel(kernel, &shared_group, None);
-        }
-        if let Some(memory) = writer.shared_memory() {
-            shared_group.events.attach_kernel(memory.clone());
-        }
-        if let Some(entry) = self.groups.get_mut(&group) {
-            entry.consumed = settings.start;
-            entry.side = Some(RingSide::Writer(writer));
-            self.changed.insert(group);
-        }
-        let side = Mutex::new(Some(RingSide::Reader(reader)));
-        shared_group.set_placement(Placement { side, member: member.0, offload: settings.offload });
-    }
-
     /// The lane of each group.
     pub fn lanes(&self) -> impl Iterator<Item = (GroupId, usize)> {
         self.groups.iter().map(|(&group, entry)| (group, self.owners.lane(entry.shared_group.owner())))
     }
-
-    /// Whether a datagram is about a member that waits for its ring, and is dropped: it is sent again.
-    pub fn awaits_ring(&self, datagram: &[u8]) -> bool {
-        self.background.is_placing()
-            && View::new(datagram).is_ok_and(|view| self.protocol.is_held(view.group()))
-    }
-}
-
-/// Whether no packet of a root's group is in flight.
-fn is_idle(protocol: &Protocol, group: GroupId) -> bool {
-    let next = protocol.readable(group).map(|(_, next)| next);
-    protocol.freed(group).is_none_or(|freed| next.is_none_or(|next| freed == next))
 }

@@ -29,6 +29,7 @@
 mod account;
 mod connections;
 mod credentials;
+mod duty;
 mod policy;
 mod user;
 

@@ -16,6 +16,7 @@ use rustix::time::Timespec;
 use treecast_proto::{AbortReason, Ending, GroupId, Nanoseconds};
 
 use super::account::{Account, KernelMemory};
+use super::duty::Duty;
 use super::policy::{Policy, Rule};
 use crate::clock;
 use crate::daemon::client_link::{LinkedGroup, WeakGroup};
@@ -29,10 +30,6 @@ use crate::sync::lock;
 
 /// The most messages of a client that are handled before the user's other clients have their turn.
 const MESSAGES_PER_TURN_MAX: usize = 16;
-
-/// How long a user's thread may be busy, beyond what it has waited, while other users have clients. Then it pauses for as long, so that a
-/// user has at most half of a processor by its messages, and the node's own thread the rest.
-const BUSY_MAX: Duration = Duration::from_micros(100);
 
 /// How often a user's thread checks whether awaited processes have come.
 const CHECK_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
@@ -283,25 +280,6 @@ impl User {
     }
 }
 
-/// How much longer a thread has worked than it has waited.
-#[derive(Debug, Default)]
-struct Duty(Duration);
-
-impl Duty {
-    fn on_waited(&mut self, time: Duration) {
-        self.0 = self.0.saturating_sub(time);
-    }
-
-    fn on_worked(&mut self, time: Duration) {
-        self.0 += time;
-    }
-
-    /// The pause that is due, if one is.
-    fn take_pause(&mut self) -> Option<Duration> {
-        (self.0 > BUSY_MAX).then(|| std::mem::take(&mut self.0))
-    }
-}
-
 /// The state of a user's thread.
 #[derive(Debug)]
 struct UserServer {
@@ -486,21 +464,5 @@ mod tests {
         for client in clients {
             assert!(matches!(seqpacket::receive(&client, &mut [0; 8], None, false), Ok(Received::End)));
         }
-    }
-
-    #[test]
-    fn a_thread_without_waits_pauses_for_as_long_as_it_works_and_one_with_as_long_waits_never() {
-        let step = Duration::from_micros(40);
-        let (mut worked, mut paused) = (Duration::ZERO, Duration::ZERO);
-        let (mut flooded, mut calm) = (Duty::default(), Duty::default());
-        for _ in 0..300 {
-            flooded.on_worked(step);
-            worked += step;
-            paused += flooded.take_pause().unwrap_or_default();
-            calm.on_worked(step);
-            calm.on_waited(step);
-            assert_eq!(calm.take_pause(), None);
-        }
-        assert_eq!(paused, worked);
     }
 }
