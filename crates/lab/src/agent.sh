@@ -12,5 +12,8 @@ TREECAST_LAB_RACK=$(sed -n "s/^n$host r//p" /proc/1/root/dev/shm/racks.inventory
 export TREECAST_LAB_RACK
 export TREECAST_LAB_PROCESS=0
 export TREECAST_LAB_MEMBER=$((host * ${TREECAST_LAB_PROCESSES:-1}))
+processors=/proc/1/root/dev/shm/processors
+processor=
+[ ! -e "$processors" ] || processor=$(sed -n "s/^n$host //p" "$processors")
 # nsenter changes the working directory to the root.
-exec nsenter --target "$process" --mount --net --uts --ipc sh -c 'cd "$0" && eval "$1"' "$PWD" "$*"
+exec ${processor:+taskset --cpu-list "$processor"} nsenter --target "$process" --mount --net --uts --ipc sh -c 'cd "$0" && eval "$1"' "$PWD" "$*"

@@ -19,6 +19,7 @@ mod interrupts;
 mod losses;
 mod namespaces;
 mod probability;
+mod processors;
 mod racks;
 mod reorder;
 mod settings;
@@ -59,6 +60,9 @@ const TOOLS: [(&str, &str); 10] = [
 /// The tool that a lab with racks needs as well.
 const TOOL_OF_RACKS: (&str, &str) = ("bridge", "iproute2");
 
+/// The tool that the remote shell of a lab with pinned hosts needs as well.
+const TOOL_OF_PINS: (&str, &str) = ("taskset", "util-linux");
+
 /// A host of a lab.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Host {
@@ -86,6 +90,8 @@ pub struct Lab {
     uplinks: u32,
     /// The number of processes of each host.
     processes: u32,
+    /// The processor of each host; empty if hosts have none of their own.
+    processors: Vec<usize>,
     /// Present if packets are reordered.
     reorderer: Option<Reorderer>,
 }
@@ -99,11 +105,16 @@ impl Lab {
     pub fn start(settings: &LabSettings) -> Result<Self, LabError> {
         settings.check()?;
         let path = search_path();
-        for (tool, package) in TOOLS.into_iter().chain(settings.racks.map(|_| TOOL_OF_RACKS)) {
+        for (tool, package) in TOOLS
+            .into_iter()
+            .chain(settings.racks.map(|_| TOOL_OF_RACKS))
+            .chain(settings.pin.then_some(TOOL_OF_PINS))
+        {
             if !is_in(&path, tool) {
                 return Err(LabError::ToolMissing { tool, package });
             }
         }
+        let processors = if settings.pin { processors::of_hosts(settings.hosts)? } else { Vec::new() };
         let own_user = !nix::unistd::geteuid().is_root();
         let (output, output_writer) = std::io::pipe()?;
         let mut command = Command::new("unshare");
@@ -123,6 +134,7 @@ impl Lab {
             .env("LINK", settings.bucket(settings.rate))
             .env("UPLINK", settings.bucket(settings.uplink))
             .env("SEGMENTS", settings.segments())
+            .env("PROCESSORS", processors::inventory(&processors))
             .env("PORT", settings.port())
             .env("LOSSES", settings.loss.thresholds())
             .env("REORDER", settings.reorder_device())
@@ -145,6 +157,7 @@ impl Lab {
             own_user,
             uplinks: settings.racks.map_or(0, Racks::racks),
             processes: settings.processes,
+            processors,
             reorderer: None,
         };
         lab.wait_until_ready(output)?;
@@ -243,7 +256,9 @@ impl Lab {
             .env("TREECAST_LAB_INVENTORY", "/proc/1/root/dev/shm/racks.inventory")
             .env("TREECAST_LAB_AGENT", "/proc/1/root/dev/shm/agent")
             .env("TMPDIR", "/dev/shm");
-        Namespaces::open(self.switch.id(), *keeper, self.own_user)?.enter_by(&mut command);
+        let processor =
+            self.processors.get(host as usize).map(|&processor| processors::only(processor)).transpose()?;
+        Namespaces::open(self.switch.id(), *keeper, self.own_user)?.enter_by(&mut command, processor);
         Ok(command)
     }
 

@@ -18,7 +18,7 @@ use std::process::Command;
 
 use nix::errno::Errno;
 use nix::libc;
-use nix::sched::{CloneFlags, setns};
+use nix::sched::{CloneFlags, CpuSet, sched_setaffinity, setns};
 use nix::sys::prctl;
 use nix::sys::signal::{SigHandler, SigSet, Signal, kill, signal};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
@@ -47,8 +47,8 @@ impl Namespaces {
         })
     }
 
-    /// Lets a command run in the namespaces, in the same working directory.
-    pub(crate) fn enter_by(self, command: &mut Command) {
+    /// Lets a command run in the namespaces, in the same working directory, and on these processors only.
+    pub(crate) fn enter_by(self, command: &mut Command, processors: Option<CpuSet>) {
         let before_exec = move || {
             let mut directory = [0u8; libc::PATH_MAX as usize];
             // SAFETY: the length is that of the buffer.
@@ -71,6 +71,9 @@ impl Namespaces {
             // SAFETY: as above.
             if let ForkResult::Parent { child } = unsafe { fork() }? {
                 guard(child, caller);
+            }
+            if let Some(processors) = &processors {
+                sched_setaffinity(Pid::from_raw(0), processors)?;
             }
             Ok(prctl::set_pdeathsig(Signal::SIGKILL)?)
         };

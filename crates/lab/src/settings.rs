@@ -119,6 +119,9 @@ pub struct LabSettings {
     /// The number of processes that run on each host: 1 to 256, and at most 1,024 on all hosts together. They are numbered host by host;
     /// see [`Lab::process_command`](crate::Lab::process_command).
     pub processes: u32,
+    /// Whether the commands of each host run on one processor only: those of host `i` on the one at `i` modulo `n` of the `n` on which
+    /// this process may run. So two hosts on a machine with two processors have one each.
+    pub pin: bool,
 }
 
 impl LabSettings {
@@ -138,7 +141,7 @@ impl LabSettings {
     pub const MTU_MAX: u32 = 65535;
 
     /// The defaults for a number of hosts: no rate limit, an MTU of 1500 bytes, no loss, no reordering, multicast to all hosts, one
-    /// process on each host.
+    /// process on each host, which runs on any processor.
     pub fn new(hosts: u32) -> Self {
         Self {
             hosts,
@@ -150,6 +153,7 @@ impl LabSettings {
             reorder: Probability::default(),
             multicast: Multicast::default(),
             processes: 1,
+            pin: false,
         }
     }
 

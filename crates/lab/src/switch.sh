@@ -8,7 +8,8 @@
 # racks, or empty without racks; MTU of the uplinks in bytes; UPLINK, arguments of tc for each end of an uplink, or empty; PORT has the
 # tc commands of a host's port, one per line, with @ for the port, % for the number of the rack and ! for the threshold of the loss;
 # LOSSES are the thresholds, that of all hosts first, then HOST=THRESHOLD for single ones; REORDER is the name, without the
-# number of the rack, of the devices that delay packets, or empty; MULTICAST is flood, snooping or drop; HOST and AGENT are the other scripts, in variables so that ps does not
+# number of the rack, of the devices that delay packets, or empty; MULTICAST is flood, snooping or drop; PROCESSORS has a
+# line for each host with its processor, or is empty; HOST and AGENT are the other scripts, in variables so that ps does not
 # show their text.
 set -eu
 umask 022
@@ -20,6 +21,7 @@ mount -t tmpfs -o mode=755,size=16m treecast-lab /dev/shm
 cd /dev/shm
 printf '#!/bin/sh\n%s' "$AGENT" > agent
 chmod 755 agent
+[ -z "$PROCESSORS" ] || printf '%s' "$PROCESSORS" > processors
 {
 	echo "127.0.0.1 localhost"
 	echo "::1 localhost"

@@ -447,6 +447,19 @@ fn processes_are_numbered_host_by_host() {
     assert_eq!(error.to_string(), "there is no process 3: each host has processes 0 to 2");
 }
 
+#[test]
+fn pinned_hosts_have_one_processor_each() {
+    let lab = lab!(&LabSettings { pin: true, ..LabSettings::new(3) });
+    let allowed = "sed -n 's/^Cpus_allowed_list:\\t//p' /proc/self/status";
+    let processors: Vec<String> = (0..3).map(|host| printed(&lab, host, allowed)).collect();
+    assert!(processors.iter().all(|of_host| of_host.parse::<u32>().is_ok()), "{processors:?}");
+    if std::thread::available_parallelism().unwrap().get() > 1 {
+        assert_ne!(processors[0], processors[1]);
+    }
+    let by_agent = format!("$TREECAST_LAB_AGENT n1 \"{allowed}\"");
+    assert_eq!(printed(&lab, 0, &by_agent), processors[1]);
+}
+
 /// How many bytes more went over each uplink while this many bytes were sent from one host to another.
 fn counted_during_upload(lab: &Lab, from: u32, to: u32, bytes: u32) -> Vec<UplinkBytes> {
     let before = lab.uplink_bytes().unwrap();

@@ -28,6 +28,7 @@ use crate::output::print_message;
     after_help = "Examples:
   treecast lab 4 -- hostname
   treecast lab 2 --rate 200mbit --loss 1% --on 0 -- ping -c 100 -i 0.01 n1
+  treecast lab 2 --pin -- nproc
   treecast lab 4 --processes 2 -- sh -c 'echo process $TREECAST_LAB_MEMBER'
   treecast lab 16 --on 0 -- sh -c 'mpirun --mca plm_rsh_agent $TREECAST_LAB_AGENT ...'
   treecast lab --racks 4x4 --uplink 200mbit --report-uplinks --on 0 -- ping -c 5 n15
@@ -97,6 +98,10 @@ pub struct Arguments {
     #[arg(allow_negative_numbers = true)]
     processes: u32,
 
+    /// Run the commands of each host on one processor: those of host H on processor H modulo their number
+    #[arg(long)]
+    pin: bool,
+
     /// Print lines without the name of their host and the number of their process
     #[arg(long)]
     no_prefix: bool,
@@ -117,6 +122,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
         reorder: arguments.reorder,
         multicast: arguments.multicast,
         processes: arguments.processes,
+        pin: arguments.pin,
         ..shape
     };
     accept_interrupts();

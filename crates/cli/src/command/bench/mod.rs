@@ -228,6 +228,10 @@ pub struct Arguments {
     #[arg(requires = "of_lab", conflicts_with_all = ["loopback", "hosts"])]
     multicast: Option<Multicast>,
 
+    /// Run each host of the lab on one processor: host H on processor H modulo their number
+    #[arg(long, requires = "of_lab", conflicts_with_all = ["loopback", "hosts"])]
+    pin: bool,
+
     /// MTU in bytes
     #[arg(long, value_name = "BYTES", default_value_t = 1_500)]
     #[arg(value_parser = whole_number::<u16>(604, 65_535), allow_negative_numbers = true)]
@@ -393,6 +397,7 @@ fn bench(arguments: &Arguments, log: &LogArguments) -> anyhow::Result<Bench> {
             loss: arguments.loss.clone().unwrap_or_default(),
             reorder: arguments.reorder.unwrap_or_default(),
             multicast: arguments.multicast.unwrap_or_default(),
+            pin: arguments.pin,
             ..shape
         }),
         None => match &arguments.hosts {
