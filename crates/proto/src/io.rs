@@ -134,6 +134,13 @@ pub enum Input<'a> {
         /// The member.
         member: MemberId,
     },
+    /// At the root: a member becomes a leaf, since it forwards slowly. Its children become the root's.
+    Relieve {
+        /// The group.
+        group: GroupId,
+        /// The member.
+        member: MemberId,
+    },
     /// End the group at once. The root evicts its members; another member just stops.
     Abort {
         /// The group.
@@ -164,6 +171,7 @@ impl Input<'_> {
             | Self::Close { group }
             | Self::Leave { group }
             | Self::Evict { group, .. }
+            | Self::Relieve { group, .. }
             | Self::Abort { group, .. } => Some(*group),
         }
     }

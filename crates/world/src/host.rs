@@ -208,6 +208,16 @@ impl Host {
         self.ask(now, Input::Leave { group }, &[])
     }
 
+    /// At a root: a member becomes a leaf.
+    pub fn relieve(&mut self, now: Nanoseconds, group: GroupId, member: MemberId) -> Result<(), String> {
+        let now = self.time(now);
+        let is_root = |application: &Application| application.is_root && application.ended.is_none();
+        if !self.groups.get(&group.0).is_some_and(is_root) {
+            return Ok(());
+        }
+        self.ask(now, Input::Relieve { group, member }, &[])
+    }
+
     fn time(&self, now: Nanoseconds) -> Nanoseconds {
         now + self.clock
     }

@@ -177,6 +177,8 @@ pub enum Fault {
     Shrink { from: Option<usize>, to: usize, datagram_bytes_max: usize },
     /// A member leaves.
     Leave { host: usize, group: u32 },
+    /// The root makes a member a leaf.
+    Relieve { group: u32, member: MemberId },
     /// A host that is not a member asks to join.
     Join { host: usize, group: u32 },
     /// A process that shares a member's node comes.

@@ -367,6 +367,10 @@ impl Trial {
                 self.request(node, Input::Evict { group: GROUP, member });
             }
             13..18 => self.contribute(node, what),
+            18 => {
+                let member = MemberId(u32::from(what / 64));
+                self.request(node, Input::Relieve { group: GROUP, member });
+            }
             _ => {}
         }
     }

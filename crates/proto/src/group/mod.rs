@@ -236,6 +236,17 @@ impl Group {
         }
     }
 
+    /// At the root: makes a member a leaf. Does nothing if it is one, or has been removed.
+    pub fn relieve(&mut self, member: MemberId) -> Result<(), Refused> {
+        match &mut self.role {
+            Role::Root(table) => {
+                table.relieve(member);
+                Ok(())
+            }
+            Role::Member(_) => Err(Refused::NotTheRoot(self.header.group)),
+        }
+    }
+
     /// Ends the group at once.
     pub fn abort(&mut self, now: Nanoseconds, why: AbortReason) {
         if let Role::Root(table) = &mut self.role {

@@ -171,6 +171,7 @@ impl Protocol {
             Input::Close { group } => self.command(group, Group::close),
             Input::Leave { group } => self.command(group, |group| group.leave(now)),
             Input::Evict { group, member } => self.command(group, |group| group.evict(member)),
+            Input::Relieve { group, member } => self.command(group, |group| group.relieve(member)),
             Input::Abort { group, why } => self.command(group, |group| {
                 group.abort(now, why);
                 Ok(())

@@ -85,6 +85,8 @@ enum Command {
     Abort { node: char },
     /// `evict A C`: the root evicts a member.
     Evict { node: char, member: char },
+    /// `relieve A B`: the root makes a member a leaf.
+    Relieve { node: char, member: char },
     /// `leave C`: a member leaves.
     Leave {
         node: char,
@@ -273,6 +275,9 @@ impl Tabletop {
             }
             Command::Evict { node, member } => {
                 self.request(*node, Input::Evict { group: GROUP, member: number(*member) })?;
+            }
+            Command::Relieve { node, member } => {
+                self.request(*node, Input::Relieve { group: GROUP, member: number(*member) })?;
             }
             Command::Leave { node, group } => {
                 self.request(*node, Input::Leave { group: group.map_or(GROUP, GroupId) })?;

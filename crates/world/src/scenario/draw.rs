@@ -43,6 +43,7 @@ impl Scenario {
         scenario.take_variants();
         scenario.take_processes();
         scenario.take_reductions();
+        scenario.relieve_members();
         scenario
     }
 
@@ -159,6 +160,21 @@ impl Scenario {
             let to = random.random_range(0..self.hosts);
             let datagram_bytes_max = random.random_range(DATAGRAM_BYTES_MIN..DATAGRAM_BYTES_MAX);
             self.faults.push((at, Fault::Shrink { from, to, datagram_bytes_max }));
+        }
+    }
+
+    /// In some worlds roots make members leaves. A stream of its own draws that, so that it changes
+    /// nothing else.
+    fn relieve_members(&mut self) {
+        let mut random = Pcg64::seed_from_u64(self.seed ^ 0x7265_6c69_6576_6500);
+        if random.random_bool(0.7) {
+            return;
+        }
+        for _ in 0..random.random_range(1..=4) {
+            let at = Nanoseconds::from_us(random.random_range(0..=300_000));
+            let group = random.random_range(0..self.groups.len() as u32);
+            let member = MemberId(random.random_range(0..self.hosts as u32));
+            self.faults.push((at, Fault::Relieve { group, member }));
         }
     }
 

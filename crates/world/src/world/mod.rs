@@ -434,6 +434,13 @@ impl World {
                     return self.drain(host);
                 }
             }
+            Fault::Relieve { group, member } => {
+                let root = self.scenario.root_host(group);
+                if self.hosts[root].is_up() {
+                    self.hosts[root].relieve(self.now, GroupId(group), member)?;
+                    return self.drain(root);
+                }
+            }
             Fault::Leave { host, group } => {
                 if !self.hosts[host].is_up() {
                     return Ok(());

@@ -55,15 +55,7 @@ impl MemberTable {
     /// Two neighbours cannot reach each other: the lower of them becomes a child of the root, which reaches both.
     fn separate(&mut self, one: MemberId, other: MemberId) {
         let lower = if self.record(one).parent == Some(other) { one } else { other };
-        let Some(parent) = self.record(lower).parent else { return };
-        if parent == self.root {
-            return;
-        }
-        self.record_mut(parent).children.retain(|&child| child != lower);
-        let root = self.root;
-        self.record_mut(root).children.push(lower);
-        self.record_mut(lower).parent = Some(root);
-        self.has_changed = true;
+        self.move_below_root(lower);
     }
 
     /// One of the root's own children has failed.

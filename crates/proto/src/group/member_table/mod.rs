@@ -378,6 +378,30 @@ impl MemberTable {
         is_known
     }
 
+    /// Makes a member a leaf: its children become the root's.
+    pub fn relieve(&mut self, member: MemberId) {
+        if member == self.root || !self.has(member) {
+            return;
+        }
+        for child in self.record(member).children.clone() {
+            self.move_below_root(child);
+        }
+    }
+
+    /// A member with a parent that is alive becomes a child of the root.
+    ///
+    /// Its parent's parent will not do: it may learn of the change after the parent, and take the
+    /// acknowledgments of the parent alone for those of the subtree that it had. The root makes the
+    /// change, and frees nothing that its new child may lack.
+    fn move_below_root(&mut self, member: MemberId) {
+        let root = self.root;
+        let Some(parent) = self.record(member).parent.filter(|&parent| parent != root) else { return };
+        self.record_mut(parent).children.retain(|&child| child != member);
+        self.record_mut(root).children.push(member);
+        self.record_mut(member).parent = Some(root);
+        self.has_changed = true;
+    }
+
     /// Removes a member; its children are adopted by its parent, in its place.
     fn remove(&mut self, member: MemberId, loss: MemberLoss) {
         self.losses.push(Loss { member, reader: None, why: loss });
