@@ -236,10 +236,10 @@ unit:
 	@$(MAKE) --no-print-directory python
 
 # Model checking of the data that threads share (loom); at most three preemptions per thread, which find nearly all bugs
-# (loom's documentation, "dealing with combinatorial explosion"). With the whole workspace selected, the other crates have the features
-# that they have in the other tests, and need not be compiled again.
+# (loom's documentation, "dealing with combinatorial explosion"). Only the crate that has that data is compiled again:
+# with the whole workspace selected, the other crates have the features that they have in the other tests.
 schedules:
-	LOOM_MAX_PREEMPTIONS=3 cargo test --workspace --features treecast-node/loom --test schedules
+	LOOM_MAX_PREEMPTIONS=3 cargo test --workspace --features treecast-shm/loom --test schedules
 
 # The Python package in a virtual environment, as an editable installation leaves it there: a path to the sources, and the metadata. The
 # library is that of the workspace's build; maturin would compile all crates again, with other features.

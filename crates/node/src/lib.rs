@@ -4,23 +4,15 @@
 //! it sends and receives messages. None of this needs rights. A [`Daemon`] is a node with the kernel's packet path that serves all
 //! processes of its host.
 
-#![cfg_attr(
-    feature = "loom",
-    allow(clippy::unused_self, clippy::needless_pass_by_value, reason = "models use private memory")
-)]
-
 mod api;
-mod clock;
 mod daemon;
 mod datagrams;
 mod engine;
-mod memory;
 mod random;
 mod rendezvous;
 mod settings;
 pub mod status;
 mod streams;
-mod sync;
 mod text;
 mod tree;
 mod wait;
@@ -29,15 +21,6 @@ mod wait;
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/library.md")]
 struct Page;
-
-/// What threads share, under all schedules that loom finds: tests/schedules.rs runs them.
-#[cfg(feature = "loom")]
-#[doc(hidden)]
-pub mod models {
-    pub use crate::engine::delegation::models::*;
-    pub use crate::memory::places::models::*;
-    pub use crate::memory::ring::models::*;
-}
 
 pub use api::all_reduce::Number;
 pub use api::group::Group;

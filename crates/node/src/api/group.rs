@@ -11,19 +11,19 @@ use treecast_plan::{Plan, Scheme};
 use treecast_proto::{
     AbortReason, Ending, Eviction, GroupCounters, Input, MemberId, Nanoseconds, Offload, Sequence,
 };
+use treecast_shm::shared_group::{HostLoss, RingSide, SharedGroup};
+use treecast_shm::sync::lock;
 
 use super::measure;
 use super::receiver::Receiver;
 use super::sender::{Sender, SenderConfig};
 use crate::engine::backend::Backend;
 use crate::engine::query::Query;
-use crate::memory::shared_group::{HostLoss, RingSide, SharedGroup};
 use crate::settings::GroupSettings;
 use crate::settings::error::NodeError;
 use crate::settings::error::{Lost, Unanswered};
 use crate::settings::hosts::Hosts;
 use crate::settings::offload::{ChosenOffload, OffloadStatus};
-use crate::sync::lock;
 use crate::tree;
 use crate::wait::leader_followers::Lead;
 

@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 
 use treecast_ebpf::HookTrouble;
 use treecast_proto::{MemberId, StrayCounters};
+use treecast_shm::shared_group::SharedGroup;
+use treecast_shm::sync::lock;
 
 use super::measure;
 use super::open;
@@ -15,14 +17,12 @@ use crate::daemon::SharedNode;
 use crate::engine::backend::{Backend, RunningEngine};
 use crate::engine::query::Query;
 use crate::engine::thread::NodeThread;
-use crate::memory::shared_group::SharedGroup;
 use crate::settings::addresses::find_own;
 use crate::settings::config::{GroupConfig, check_paths};
 use crate::settings::error::NodeError;
 use crate::settings::files::network_of_environment;
 use crate::settings::hosts::Hosts;
 use crate::settings::{GroupSettings, NodeSettings};
-use crate::sync::lock;
 use crate::tree;
 
 /// A running node: a thread and a socket of this process, or a node of the daemon, which serves several processes.

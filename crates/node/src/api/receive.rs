@@ -4,13 +4,13 @@ use std::mem::MaybeUninit;
 use std::time::{Duration, Instant};
 
 use treecast_proto::{Input, Piece, Sequence, is_forward_due};
+use treecast_shm::ring::RingReader;
+use treecast_shm::shared_group::RingSide;
+use treecast_shm::sync::lock;
 
 use super::group::{Group, Role};
 use super::receiver::Receiver;
-use crate::memory::ring::RingReader;
-use crate::memory::shared_group::RingSide;
 use crate::settings::error::NodeError;
-use crate::sync::lock;
 use crate::wait::leader_followers::Lead;
 
 /// A part of a message that was received.

@@ -1,9 +1,8 @@
 //! A member's side of a group's ring.
 
 use treecast_proto::{Nanoseconds, Offload, Sequence};
-
-use crate::memory::ring::RingReader;
-use crate::memory::shared_group::Placement;
+use treecast_shm::ring::RingReader;
+use treecast_shm::shared_group::Placement;
 
 /// A member's side of the ring.
 #[derive(Debug)]

@@ -1,11 +1,11 @@
 //! The root's side of a group's ring.
 
 use treecast_proto::{Nanoseconds, Offload, Piece, Refused, Sequence, Transport};
+use treecast_shm::clock;
+use treecast_shm::ring::RingWriter;
 use treecast_wire::Keys;
 
-use crate::clock;
 use crate::engine::root_socket::RootSocket;
-use crate::memory::ring::RingWriter;
 use crate::settings::error::NodeError;
 use crate::settings::offload::ChosenOffload;
 

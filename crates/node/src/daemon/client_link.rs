@@ -11,18 +11,18 @@ use rustix::fs::{
 };
 use treecast_ebpf::{SlotMemory, WakeSocket};
 use treecast_proto::{Ending, GroupId, GroupKey, OwnerId, ReaderSet};
+use treecast_shm::clients::{ChargedMemory, Clients};
+use treecast_shm::places::ProcessPlace;
+use treecast_shm::readers::SharedReaders;
+use treecast_shm::settings::RingSettings;
+use treecast_shm::shared_group::SharedGroup;
+use treecast_shm::sync::lock;
 
 use super::messages::{MemoryLayout, Wakeup};
 use super::seqpacket;
 use super::session::ClientGroup;
 use super::users::{Account, Charge, KernelMemory, Lease};
-use crate::memory::RingSettings;
-use crate::memory::clients::{ChargedMemory, Clients};
-use crate::memory::places::ProcessPlace;
-use crate::memory::readers::SharedReaders;
-use crate::memory::shared_group::SharedGroup;
 use crate::settings::config::GroupConfig;
-use crate::sync::lock;
 
 /// The link of a group to its clients.
 #[derive(Debug)]

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 use treecast_proto::{AbortReason, Ending, Eviction, MemberLoss, Nanoseconds, Sequence};
 
 use crate::engine::query::{Answer, Query};
-use crate::memory::places::ProcessPlace;
-use crate::memory::shared_group::HostLoss;
+use treecast_shm::places::ProcessPlace;
+use treecast_shm::shared_group::HostLoss;
 use treecast_terms::{Keyed, MemberId};
 
 use crate::settings::GroupSettings;

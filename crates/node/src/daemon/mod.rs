@@ -3,7 +3,7 @@
 //!
 //! [`Daemon`] listens on a Unix socket; [`Client`] is the engine of a [`crate::Node`] in a process
 //! that uses a daemon. The daemon trusts no client: its messages are parsed with bounds, and the
-//! readers of shared memory check it (memory/ring/, and the program in bpf/). What keeps its users
+//! readers of shared memory check it (crates/shm/src/ring, and the program in bpf/). What keeps its users
 //! apart is in users/, with the threat model.
 
 mod client;

@@ -15,6 +15,7 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 use rustix::time::Timespec;
 use treecast_ebpf::{WakeNonce, WakeSocket};
 use treecast_proto::StrayCounters;
+use treecast_shm::clock;
 
 use super::client_link::ClientWaker;
 use super::listening::ListeningSocket;
@@ -22,7 +23,6 @@ use super::messages::{DaemonMessage, VERSION};
 use super::seqpacket;
 use super::session::Session;
 use super::users::{Connections, KernelMemory, PeerCredentials, Policy, Shared, User, peer_credentials};
-use crate::clock;
 use crate::engine::audit::{self, Audit, AuditKind};
 use crate::engine::thread::NodeThread;
 use crate::random;

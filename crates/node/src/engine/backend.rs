@@ -8,13 +8,13 @@ use std::time::Instant;
 
 use treecast_ebpf::HookTrouble;
 use treecast_proto::{Input, MemberId};
+use treecast_shm::event_count::EventCount;
+use treecast_shm::progress::ProgressList;
+use treecast_shm::shared_group::SharedGroup;
 
 use super::EngineHandle;
 use super::query::{Answer, Query};
 use super::root_socket::RootSocket;
-use crate::memory::event_count::EventCount;
-use crate::memory::progress::ProgressList;
-use crate::memory::shared_group::SharedGroup;
 use crate::settings::EngineChoice;
 use crate::settings::config::GroupConfig;
 use crate::settings::error::NodeError;

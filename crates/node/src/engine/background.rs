@@ -7,11 +7,11 @@ use std::thread::JoinHandle;
 
 use treecast_ebpf::KernelGroup;
 use treecast_proto::MemberId;
+use treecast_shm::settings::RingSettings;
+use treecast_shm::shared_group::SharedGroup;
+use treecast_shm::waker::Waker;
 
 use super::rings::{NewRing, RingMaker};
-use crate::memory::RingSettings;
-use crate::memory::shared_group::SharedGroup;
-use crate::memory::waker::Waker;
 
 /// A thread that makes and frees memory of groups. It is started by its first job.
 #[derive(Debug)]

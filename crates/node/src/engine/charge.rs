@@ -6,14 +6,14 @@
 use std::collections::BTreeSet;
 
 use treecast_proto::{AbortReason, GroupId, StateSize};
+use treecast_shm::clock;
+use treecast_shm::ring;
+use treecast_shm::shared_group::SharedGroup;
 
 use super::audit::{self, AuditKind};
 use super::core::Core;
 use super::group_entry::{GroupEntry, end};
 use super::kernel::KernelPath;
-use crate::clock;
-use crate::memory::ring;
-use crate::memory::shared_group::SharedGroup;
 
 /// Memory of a group in the engine, in bytes. Whether the kernel's packet path runs the group is not known in advance, so it is counted
 /// wherever there is one.

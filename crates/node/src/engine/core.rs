@@ -8,6 +8,11 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use treecast_proto::{Event, GroupId, Input, MemberId, Protocol, Refused, Settings, Store, Transport};
+use treecast_shm::clock;
+use treecast_shm::progress::ProgressList;
+use treecast_shm::settings::RingSettings;
+use treecast_shm::shared_group::{HostLoss, RingSide, SharedGroup};
+use treecast_shm::waker::Waker;
 
 use super::audit::Audit;
 use super::background::Background;
@@ -18,11 +23,6 @@ use super::owners::Owners;
 use super::query::{Answer, Query};
 use super::rings::RingMaker;
 use super::{KernelRoot, Progress, Request, RootRing};
-use crate::clock;
-use crate::memory::RingSettings;
-use crate::memory::progress::ProgressList;
-use crate::memory::shared_group::{HostLoss, RingSide, SharedGroup};
-use crate::memory::waker::Waker;
 use crate::settings::config::is_drawn_multicast_address;
 
 /// The protocol, the kernel's packet path, and the groups.

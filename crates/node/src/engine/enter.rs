@@ -5,14 +5,14 @@ use std::sync::{Arc, Mutex};
 
 use treecast_ebpf::{EbpfError, KernelGroup};
 use treecast_proto::{CreateGroup, Input, MemberId, Offload, Sequence, StateSize};
+use treecast_shm::settings::RingSettings;
+use treecast_shm::shared_group::{Placement, RingSide, SharedGroup};
 
 use super::backend::Backend;
 use super::charge::state_bytes;
 use super::rings::NewRing;
 use super::root_socket::RootSocket;
 use super::{EngineHandle, KernelRoot, Request, RootRing};
-use crate::memory::RingSettings;
-use crate::memory::shared_group::{Placement, RingSide, SharedGroup};
 use crate::random;
 use crate::settings::config::GroupConfig;
 use crate::settings::error::NodeError;

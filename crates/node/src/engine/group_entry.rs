@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use treecast_proto::{AbortReason, GroupId, Input, Protocol, Sequence, is_wake_due};
+use treecast_shm::clock;
+use treecast_shm::delegation::SendDelegation;
+use treecast_shm::shared_group::{RingSide, SharedGroup};
 
 use super::audit;
-use super::delegation::SendDelegation;
 use super::kernel::Reclaimed;
-use crate::clock;
-use crate::memory::shared_group::{RingSide, SharedGroup};
 
 /// A group of this node: the node's side of the ring, and what it shares with the application.
 #[derive(Debug)]

@@ -2,13 +2,13 @@
 
 use treecast_ebpf::{HookTrouble, KernelGroup};
 use treecast_proto::{GroupId, Nanoseconds, Protocol};
+use treecast_shm::shared_group::SharedGroup;
 
 use super::core::Core;
 use super::group_entry::GroupEntry;
 use super::kernel::{HookCheck, KernelPath, SendOutcome};
 use super::root_socket::RootSocket;
 use crate::datagrams::Datagrams;
-use crate::memory::shared_group::SharedGroup;
 
 impl Core {
     /// Problems of the hooks of the kernel's packet path; empty without one.

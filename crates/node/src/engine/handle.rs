@@ -10,6 +10,11 @@ use std::{io, mem};
 use rustix::time::{TimerfdClockId, TimerfdFlags};
 use treecast_ebpf::HookTrouble;
 use treecast_proto::{Input, MemberId};
+use treecast_shm::progress::ProgressList;
+use treecast_shm::shared_group::SharedGroup;
+use treecast_shm::spin::SpinPolicy;
+use treecast_shm::sync::{FairMutex, lock};
+use treecast_shm::waker::Waker;
 
 use super::backend::{Backend, RunningEngine};
 use super::query::{Answer, Query};
@@ -18,15 +23,10 @@ use super::root_socket::RootSocket;
 use super::stop::{self, Stop};
 use super::{Engine, KernelPath, Progress, Request, enter};
 use crate::datagrams::Datagrams;
-use crate::memory::progress::ProgressList;
-use crate::memory::shared_group::SharedGroup;
-use crate::memory::spin::SpinPolicy;
-use crate::memory::waker::Waker;
 use crate::settings::config::GroupConfig;
 use crate::settings::error::NodeError;
 use crate::settings::{EngineChoice, NodeSettings};
 use crate::streams::Streams;
-use crate::sync::{FairMutex, lock};
 use crate::wait::leader_followers::{EventSource, LeaderFollowers};
 
 /// An engine behind its lock, with what threads need to reach it.
@@ -165,7 +165,7 @@ impl EngineHandle {
             Ok(leader_followers)
         };
         let leader_followers = watch().map_err(system("cannot watch descriptors"))?;
-        let progress = Arc::new(ProgressList::new());
+        let progress = Arc::new(ProgressList::default());
         let wakers = (Arc::clone(&timer), Arc::clone(&waker));
         let engine = Engine::new(settings, datagrams, streams, kernel, wakers, Arc::clone(&progress));
         let rings = engine.rings().clone();

@@ -15,9 +15,9 @@ use treecast_proto::{
     FlowState, GroupCounters, GroupId, HandOff, HandOffChild, Input, Nanoseconds, PlaceStatus, Protocol,
     Sequence, StateSize,
 };
+use treecast_shm::clock;
 
 use super::root_socket::{RootSocket, supports_gso};
-use crate::clock;
 use crate::datagrams::{Datagrams, Outgoing};
 use crate::random;
 

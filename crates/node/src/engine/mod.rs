@@ -11,7 +11,6 @@ pub(crate) mod backend;
 mod background;
 pub(crate) mod charge;
 mod core;
-pub(crate) mod delegation;
 pub(crate) mod enter;
 mod group_entry;
 mod hand_off;
@@ -44,12 +43,7 @@ use treecast_proto::{
 use treecast_wire::{HEADER_BYTES, View};
 
 use self::core::Core;
-use crate::clock;
 use crate::datagrams::{Datagrams, Lane, RECEIVE_BATCH};
-use crate::memory::progress::ProgressList;
-use crate::memory::ring::RingReader;
-use crate::memory::shared_group::{RingSide, SharedGroup};
-use crate::memory::waker::Waker;
 use crate::settings::NodeSettings;
 use crate::status::GroupDocument;
 use crate::streams::Streams;
@@ -61,6 +55,11 @@ use multicast::BatchData;
 use query::{Answer, Query};
 use rings::RingMaker;
 use root_socket::RootSocket;
+use treecast_shm::clock;
+use treecast_shm::progress::ProgressList;
+use treecast_shm::ring::RingReader;
+use treecast_shm::shared_group::{RingSide, SharedGroup};
+use treecast_shm::waker::Waker;
 
 /// A request of an application. Frequent operations go through the ring instead.
 #[derive(Debug)]

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
 use treecast_proto::{GroupId, Nanoseconds, OwnerId};
+use treecast_shm::settings::RingSettings;
 
 use crate::datagrams::Reception;
-use crate::memory::RingSettings;
 
 /// The multicast addresses of the groups at a node.
 #[derive(Debug, Default)]

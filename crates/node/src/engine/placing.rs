@@ -3,13 +3,13 @@
 use std::sync::{Arc, Mutex};
 
 use treecast_proto::{GroupId, MemberId};
+use treecast_shm::settings::RingSettings;
+use treecast_shm::shared_group::{Placement, RingSide};
 use treecast_wire::View;
 
 use super::background::{Made, Placing};
 use super::core::Core;
 use super::rings::NewRing;
-use crate::memory::RingSettings;
-use crate::memory::shared_group::{Placement, RingSide};
 
 impl Core {
     /// A member has its place in the tree, and gets its ring.

@@ -2,11 +2,10 @@
 
 use treecast_ebpf::{GroupMaker, KernelGroup};
 use treecast_proto::{GroupId, Offload, Transport};
-
-use crate::memory::RingSettings;
-use crate::memory::clients::ChargedMemory;
-use crate::memory::ring::{RingReader, RingWriter, new_ring, new_shared_ring};
-use crate::memory::shared_group::SharedGroup;
+use treecast_shm::clients::ChargedMemory;
+use treecast_shm::ring::{RingReader, RingWriter, new_ring, new_shared_ring};
+use treecast_shm::settings::RingSettings;
+use treecast_shm::shared_group::SharedGroup;
 
 /// Makes rings, in any thread: the kernel takes tens of milliseconds for memory that its packet path shares.
 #[derive(Debug, Clone)]

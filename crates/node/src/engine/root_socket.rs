@@ -7,10 +7,10 @@ use std::sync::atomic::Ordering;
 
 use treecast_ebpf::{EbpfError, SlotMemory, interfaces_for};
 use treecast_proto::{GroupId, Nanoseconds, Sequence};
+use treecast_shm::clock;
+use treecast_shm::delegation::SendDelegation;
 use treecast_wire::{Body, Header, MemberId, Timestamp};
 
-use super::delegation::SendDelegation;
-use crate::clock;
 use crate::datagrams::{GSO_SEGMENTS_MAX, Outgoing, options};
 use crate::settings::config::GroupConfig;
 

@@ -1,9 +1,9 @@
 //! The state of an engine's groups, for people to look at.
 
 use treecast_proto::GroupId;
+use treecast_shm::clock;
 
 use super::core::Core;
-use crate::clock;
 use crate::status::GroupDocument;
 
 impl Core {

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use rustix::time::Timespec;
 use treecast_proto::{AbortReason, Ending, GroupId, Input};
+use treecast_shm::clock;
 
 use super::Engine;
 use super::group_entry::end;
-use crate::clock;
 
 /// How long groups may take to end, before they are aborted.
 const END_TIMEOUT: Duration = Duration::from_secs(5);

@@ -8,13 +8,13 @@ use std::net::{IpAddr, SocketAddr};
 use treecast_proto::{
     Event, GroupId, Input, MemberId, Nanoseconds, Output, Sequence, StreamChange, TransmitPayload,
 };
+use treecast_shm::clock;
+use treecast_shm::ring::SlotAddresses;
+use treecast_shm::shared_group::RingSide;
 use treecast_wire::{HEADER_BYTES, View};
 
 use super::core::{Core, EndedStream};
 use super::{Engine, Progress};
-use crate::clock;
-use crate::memory::ring::SlotAddresses;
-use crate::memory::shared_group::RingSide;
 use crate::streams::{Queued, Read, Ready, Received, Slots, Written};
 
 /// So many bytes for a child are written at once. More are written in several turns, so that its

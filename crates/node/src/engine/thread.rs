@@ -7,12 +7,13 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use treecast_shm::sync::lock;
+
 use super::EngineHandle;
 use super::backend::Backend;
 use super::status_server::StatusServer;
 use crate::settings::error::NodeError;
 use crate::settings::{EngineChoice, NodeSettings};
-use crate::sync::lock;
 use crate::wait::slice::request_short_slice;
 
 /// The thread of a node, which ends when this is dropped.

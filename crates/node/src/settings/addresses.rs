@@ -8,11 +8,11 @@ use std::path::Path;
 
 use treecast_fabric::expand_hostlist;
 use treecast_proto::CreateGroup;
+use treecast_shm::readers::READERS_MAX;
 
 use super::GroupSettings;
 use super::error::NodeError;
 use super::files::read_file;
-use crate::memory::readers::READERS_MAX;
 
 /// The default UDP port.
 pub const PORT: u16 = 7_700;

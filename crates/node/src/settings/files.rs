@@ -10,10 +10,10 @@ use treecast_fabric::{Fabric, FabricError, FabricSpec, RoutingPolicy, read};
 use treecast_model::{Network, NetworkError};
 use treecast_plan::Plan;
 use treecast_plan::render::PlanDocument;
+use treecast_shm::sync::lock;
 
 use super::GroupSettings;
 use super::error::NodeError;
-use crate::sync::lock;
 
 /// The extensions of files that describe a fabric.
 const FABRIC_EXTENSIONS: [&str; 9] =

@@ -5,10 +5,10 @@ use std::net::SocketAddr;
 use treecast_fabric::HostId;
 use treecast_plan::Placement;
 use treecast_proto::{CreateGroup, MemberId};
+use treecast_shm::places::ProcessPlace;
+use treecast_shm::readers::READERS_MAX;
 
 use super::error::NodeError;
-use crate::memory::places::ProcessPlace;
-use crate::memory::readers::READERS_MAX;
 
 /// The hosts of a group's members: members at the same address are processes of one host, which share a node and its slots. In the tree of
 /// the protocol each host is one member.

@@ -126,7 +126,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::clock;
+    use treecast_shm::clock;
 
     /// The two ends of a connection to this listener: the parent's, and the child's.
     fn connection(listener: &TcpListener) -> (TcpStream, TcpStream) {

@@ -9,10 +9,9 @@ use std::time::{Duration, Instant};
 
 use rustix::event::epoll;
 use rustix::time::Timespec;
-
-use crate::memory::event_count::EventCount;
-use crate::memory::spin::SpinPolicy;
-use crate::memory::waker::Waker;
+use treecast_shm::event_count::EventCount;
+use treecast_shm::spin::SpinPolicy;
+use treecast_shm::waker::Waker;
 
 /// The descriptors of a node, and the lock of the thread that leads.
 #[derive(Debug)]

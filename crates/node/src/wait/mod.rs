@@ -1,8 +1,8 @@
 //! How threads wait for events of a group, and are woken.
 //!
 //! A thread that waits for a group either leads, and then polls the node's descriptors itself, or follows, and then waits on the
-//! group's event count ([`leader_followers`], [`event_count`](crate::memory::event_count)). One thread that sleeps on descriptors is woken by a
-//! [`waker`](crate::memory::waker).
+//! group's event count ([`leader_followers`], [`event_count`](treecast_shm::event_count)). One thread that sleeps on descriptors is woken by a
+//! [`waker`](treecast_shm::waker).
 //!
 //! # Who wakes whom
 //!

@@ -5,14 +5,14 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use treecast_ebpf::SlotMemory;
+use treecast_shm::clients::Loan;
+use treecast_shm::readers::Readers;
+use treecast_shm::ring::{RingReader, RingWriter, attach_ring};
+use treecast_shm::shared_group::SharedGroup;
 
 use super::Client;
 use crate::daemon::messages::{ClientMessage, MemoryLayout};
 use crate::daemon::seqpacket;
-use crate::memory::clients::Loan;
-use crate::memory::readers::Readers;
-use crate::memory::ring::{RingReader, RingWriter, attach_ring};
-use crate::memory::shared_group::SharedGroup;
 use crate::settings::error::NodeError;
 
 /// The memory of a group, which the daemon shares with this client. When the group is dropped, the

@@ -29,20 +29,20 @@ use super::users::peer_credentials;
 use crate::engine::backend::{Backend, RunningEngine};
 use crate::engine::query::{Answer, Query};
 use crate::engine::root_socket::RootSocket;
-use crate::memory::ring::ReaderPlace;
-use crate::memory::shared_group::{Placement, RingSide, SharedGroup};
-use crate::memory::spin::SpinPolicy;
-use crate::memory::waker::Waker;
 use crate::settings::EngineChoice;
 use crate::settings::config::GroupConfig;
 use crate::settings::error::NodeError;
-use crate::sync::lock;
 use crate::wait::leader_followers::{EventSource, LeaderFollowers};
 
 pub(super) use exchange::{ANSWER_TIMEOUT, ConnectError};
 
 use exchange::{WithDescriptors, open, request, set_timeout};
 use mapping::{Mapped, descriptors_of};
+use treecast_shm::ring::ReaderPlace;
+use treecast_shm::shared_group::{Placement, RingSide, SharedGroup};
+use treecast_shm::spin::SpinPolicy;
+use treecast_shm::sync::lock;
+use treecast_shm::waker::Waker;
 
 /// The connection of a process to a daemon.
 #[derive(Debug)]

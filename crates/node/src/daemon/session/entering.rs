@@ -6,6 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use treecast_proto::{MemberId, Refused, SessionId};
+use treecast_shm::clients::Clients;
+use treecast_shm::places::ProcessPlace;
+use treecast_shm::readers::{READERS_MAX, Readers, SharedReaders};
+use treecast_shm::shared_group::SharedGroup;
 
 use super::{ClientGroup, Reply, Session, copies, report_readers};
 use crate::daemon::client_link::{ClientLink, LinkedGroup};
@@ -14,10 +18,6 @@ use crate::daemon::users::User;
 use crate::engine::audit::{self, AuditKind};
 use crate::engine::backend::Backend;
 use crate::engine::{EngineHandle, enter};
-use crate::memory::clients::Clients;
-use crate::memory::places::ProcessPlace;
-use crate::memory::readers::{READERS_MAX, Readers, SharedReaders};
-use crate::memory::shared_group::SharedGroup;
 use crate::settings::addresses::find_own;
 use crate::settings::config::GroupConfig;
 use crate::settings::error::NodeError;

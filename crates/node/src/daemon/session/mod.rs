@@ -21,11 +21,11 @@ use super::users::{Lease, PeerCredentials, User};
 use crate::engine::Request;
 use crate::engine::backend::Backend;
 use crate::engine::query::{Answer, Query};
-use crate::memory::readers::SharedReaders;
-use crate::memory::shared_group::GroupState;
 use crate::text::printable;
 
 use entering::Entry;
+use treecast_shm::readers::SharedReaders;
+use treecast_shm::shared_group::GroupState;
 
 /// A client.
 #[derive(Debug)]

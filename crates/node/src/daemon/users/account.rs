@@ -23,9 +23,8 @@ use std::sync::{Arc, Mutex, Weak};
 use rustix::event::epoll;
 use rustix::time::Timespec;
 use treecast_ebpf::Mapping;
+use treecast_shm::sync::lock;
 use treecast_terms::format_size;
-
-use crate::sync::lock;
 
 /// Charges are multiples of this number of bytes, so that messages are short.
 const CHARGE_UNIT: u64 = 1 << 10;

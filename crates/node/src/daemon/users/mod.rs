@@ -17,7 +17,7 @@
 //! | take the node's thread by its groups | a step of the engine is bounded, and owners take turns in it | `engine/owners.rs`, `engine/core.rs`, `proto/src/turns.rs` |
 //! | fill the receive buffer | lanes: a receive buffer for each user | `engine/owners.rs`, `datagrams/lanes.rs` |
 //! | keep the engine's lock | whoever waits has it next; memory is mapped and freed by another thread | `sync.rs`, `engine/background.rs` |
-//! | write invalid numbers into shared memory | they are checked; the group ends | `memory/ring/`, `bpf/` |
+//! | write invalid numbers into shared memory | they are checked; the group ends | `crates/shm/src/ring`, `bpf/` |
 //! | send invalid messages, or not read answers | the connection ends | `daemon/session/`, [`user`] |
 //! | fill the log, and hide its other lines | lines are limited by kind, those about a user for each user | `engine/audit.rs` |
 //!

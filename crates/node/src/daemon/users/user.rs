@@ -14,11 +14,12 @@ use std::time::{Duration, Instant};
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::time::Timespec;
 use treecast_proto::{AbortReason, Ending, GroupId, Nanoseconds};
+use treecast_shm::clock;
+use treecast_shm::sync::lock;
 
 use super::account::{Account, KernelMemory};
 use super::duty::Duty;
 use super::policy::{Policy, Rule};
-use crate::clock;
 use crate::daemon::client_link::{LinkedGroup, WeakGroup};
 use crate::daemon::messages::{DaemonMessage, MESSAGE_BYTES_MAX};
 use crate::daemon::seqpacket::{self, Received};
@@ -26,7 +27,6 @@ use crate::daemon::session::Session;
 use crate::engine::audit::{self, Audit, AuditKind};
 use crate::engine::backend::Backend;
 use crate::engine::{EngineHandle, Request};
-use crate::sync::lock;
 
 /// The most messages of a client that are handled before the user's other clients have their turn.
 const MESSAGES_PER_TURN_MAX: usize = 16;

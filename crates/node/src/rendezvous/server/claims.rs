@@ -2,8 +2,9 @@
 
 use std::net::SocketAddr;
 
+use treecast_shm::readers::READERS_MAX;
+
 use super::{Joined, Pending, Server};
-use crate::memory::readers::READERS_MAX;
 use crate::rendezvous::messages::{Claim, RootMessage, VERSION, Version};
 use crate::rendezvous::{JoinedMember, invalid_name, is_name, unreachable};
 use crate::settings::config::{check_path, mtu_bytes_min};

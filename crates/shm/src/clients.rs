@@ -7,10 +7,10 @@ use std::{fmt, io};
 use treecast_ebpf::{SlotMemory, WakeSocket};
 use treecast_proto::{GroupId, OwnerId};
 
-use super::RingSettings;
+use crate::settings::RingSettings;
 
 /// The clients of a daemon that have a group.
-pub(crate) trait Clients: fmt::Debug + Send + Sync {
+pub trait Clients: fmt::Debug + Send + Sync {
     /// The user, whom the group belongs to.
     fn owner(&self) -> OwnerId;
 
@@ -47,7 +47,7 @@ pub(crate) trait Clients: fmt::Debug + Send + Sync {
 }
 
 /// Memory of a group that is charged, and that its clients do not have yet. Dropped, it is not charged any more.
-pub(crate) trait ChargedMemory {
+pub trait ChargedMemory {
     /// Makes memory that the clients can map, with the layout of the kernel's, and shares it.
     ///
     /// # Errors
@@ -68,4 +68,4 @@ pub(crate) trait ChargedMemory {
 }
 
 /// Memory of a group that a daemon lends to this process, until this is dropped.
-pub(crate) trait Loan: fmt::Debug + Send + Sync {}
+pub trait Loan: fmt::Debug + Send + Sync {}

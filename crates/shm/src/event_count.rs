@@ -9,10 +9,10 @@ use std::time::Instant;
 use rustix::event::{EventfdFlags, eventfd};
 use treecast_ebpf::SlotMemory;
 
-use super::readers::Readers;
-use super::spin::SpinPolicy;
-use super::waker::Waker;
+use crate::readers::Readers;
+use crate::spin::SpinPolicy;
 use crate::sync::lock;
+use crate::waker::Waker;
 
 /// The event count of a group: any number of threads wait on it, as followers; a notification wakes them, the leader, and the
 /// descriptor of [`EventCount::watch`].
@@ -34,6 +34,7 @@ pub struct EventCount {
 }
 
 impl EventCount {
+    /// No thread waits; `leader` wakes the thread that leads.
     pub fn new(leader: Arc<Waker>) -> Self {
         Self {
             leader,
@@ -200,6 +201,9 @@ impl EventCount {
 
     /// A descriptor that becomes readable at each notification from the first call on. The application reads its eight bytes, and
     /// then checks the group.
+    ///
+    /// # Errors
+    /// Those of `eventfd(2)`.
     pub fn watch(&self) -> io::Result<BorrowedFd<'_>> {
         if self.watched.get().is_none() {
             let descriptor = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;

@@ -45,6 +45,7 @@ impl Place {
         self.read.store(upto.0, Ordering::SeqCst);
     }
 
+    /// The first packet that the reader has not read.
     pub fn read(&self) -> Sequence {
         Sequence(self.read.load(Ordering::SeqCst))
     }
@@ -54,6 +55,7 @@ impl Place {
         self.has_left.store(1, Ordering::SeqCst);
     }
 
+    /// Whether the reader has gone.
     pub fn has_left(&self) -> bool {
         self.has_left.load(Ordering::SeqCst) != 0
     }
@@ -113,6 +115,7 @@ mod tests {
     }
 }
 
+/// Models for loom.
 #[cfg(feature = "loom")]
 pub mod models {
     use super::{AtomicU32, Ordering, Place, Sequence, advance_read};

@@ -11,18 +11,19 @@ use crate::sync::lock;
 /// The groups of an engine whose applications have written or read since the engine looked last: so
 /// a step does not look at each group.
 #[derive(Debug)]
-pub(crate) struct ProgressList {
+pub struct ProgressList {
     groups: Mutex<Vec<GroupId>>,
     is_empty: AtomicBool,
 }
 
-impl ProgressList {
-    /// No group.
-    pub fn new() -> Self {
-        Self { groups: Mutex::new(Vec::new()), is_empty: AtomicBool::new(true) }
+impl Default for ProgressList {
+    fn default() -> Self {
+        Self { groups: Mutex::default(), is_empty: AtomicBool::new(true) }
     }
+}
 
-    /// Adds a group. [`super::shared_group::SharedGroup`] adds its group once until it is taken.
+impl ProgressList {
+    /// Adds a group. [`crate::shared_group::SharedGroup`] adds its group once until it is taken.
     pub fn add(&self, group: GroupId) {
         let mut groups = lock(&self.groups);
         groups.push(group);

@@ -10,19 +10,22 @@ use crate::sync::{AtomicU32, Ordering, fence};
 /// the delegation first, and then checks whether everything is sent. Both are sequentially consistent, so at least one of the two sees
 /// the other. If both do, both send, and the kernel's packet path accepts each packet once.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct SendDelegation<'a>(&'a AtomicU32);
+pub struct SendDelegation<'a>(&'a AtomicU32);
 
 impl<'a> SendDelegation<'a> {
     #[cfg(not(feature = "loom"))]
+    /// The word in this memory.
     pub fn of(memory: &'a SlotMemory) -> Self {
         Self(memory.is_delegated())
     }
 
     #[cfg(feature = "loom")]
+    /// The word in this memory.
     pub fn of(_: &'a SlotMemory) -> Self {
         unreachable!("loom models use no shared memory")
     }
 
+    /// Whether the node sends.
     pub fn is_active(self) -> bool {
         self.0.load(Ordering::SeqCst) != 0
     }
@@ -57,8 +60,8 @@ impl<'a> SendDelegation<'a> {
 #[cfg(all(test, not(feature = "loom")))]
 mod tests {
     use super::*;
-    use crate::memory::waker::Waker;
-    use crate::wait::poll;
+    use crate::waker::Waker;
+    use rustix::event::poll;
     use rustix::event::{PollFd, PollFlags};
     use std::os::fd::AsFd;
     use std::sync::atomic::AtomicBool;
@@ -88,7 +91,7 @@ mod tests {
                 if delegation.is_active() || self.is_over.load(Ordering::Acquire) {
                     continue;
                 }
-                poll(&mut [PollFd::from_borrowed_fd(self.waker.as_fd(), PollFlags::IN)], None);
+                let _ = poll(&mut [PollFd::from_borrowed_fd(self.waker.as_fd(), PollFlags::IN)], None);
                 self.waker.disarm();
                 self.waker.clear();
             }
@@ -150,6 +153,7 @@ mod tests {
     }
 }
 
+/// Models for loom.
 #[cfg(feature = "loom")]
 pub mod models {
     use super::{AtomicU32, Ordering, SendDelegation};

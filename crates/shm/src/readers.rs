@@ -15,7 +15,7 @@ use rustix::time::Timespec;
 use treecast_ebpf::{Mapping, SlotMemory};
 use treecast_proto::Sequence;
 
-use super::places::{Place, advance_read, least_read};
+use crate::places::{Place, advance_read, least_read};
 use crate::sync;
 
 /// The most processes of a host in one group.
@@ -115,6 +115,7 @@ impl Readers {
         self.advance_read(memory.read());
     }
 
+    /// Loom models use private memory.
     #[cfg(feature = "loom")]
     pub fn advance_read_in(&self, _: &SlotMemory) {
         unreachable!("loom models use no shared memory")
@@ -132,6 +133,7 @@ impl Readers {
         fence(Ordering::SeqCst);
     }
 
+    /// Reverts [`Readers::begin_sleep`].
     pub fn end_sleep(&self) {
         self.head().sleepers.fetch_sub(1, Ordering::SeqCst);
     }
@@ -191,11 +193,14 @@ impl Readers {
 /// A descriptor of memory, to be sent to another process.
 #[derive(Debug)]
 pub struct SharedReaders {
+    /// The memory.
     pub readers: Readers,
     descriptor: OwnedFd,
 }
 
 impl SharedReaders {
+    /// Allocates it.
+    ///
     /// # Errors
     /// Those of [`Readers::allocate`].
     pub fn allocate(count: u32) -> io::Result<Self> {
@@ -203,6 +208,7 @@ impl SharedReaders {
         Ok(Self { readers, descriptor })
     }
 
+    /// The descriptor.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.descriptor.as_fd()
     }

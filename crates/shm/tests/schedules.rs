@@ -1,7 +1,7 @@
 //! Model checking of the data that threads share (loom): `make schedules` runs it with the feature
 //! `loom`.
 
-use treecast_node::models;
+use treecast_shm::models;
 
 #[test]
 fn written_packets_are_sent_by_one_side_under_every_schedule() {

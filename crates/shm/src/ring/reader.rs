@@ -9,13 +9,15 @@ use treecast_proto::PayloadChecksum;
 use treecast_proto::{Piece, Sequence};
 
 use super::{Memory, PeerNumber, Ring};
-use crate::memory::readers::Readers;
+use crate::readers::Readers;
 use crate::sync::Ordering;
 
 /// The place of a process among those that read the same slots.
 #[derive(Debug)]
 pub struct ReaderPlace {
+    /// The memory that has the places.
     pub readers: Arc<Readers>,
+    /// The number of this one.
     pub number: usize,
     /// Whether the slots are those of the root: its node frees them too, and the root itself takes
     /// the least of both.

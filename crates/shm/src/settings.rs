@@ -1,26 +1,20 @@
-//! What an application and its node share of a group: the ring of slots, and the state of the group.
-
-pub(crate) mod clients;
-pub(crate) mod event_count;
-pub(crate) mod places;
-pub(crate) mod progress;
-pub(crate) mod readers;
-pub(crate) mod ring;
-pub(crate) mod shared_group;
-pub(crate) mod spin;
-pub(crate) mod waker;
+//! The dimensions of what processes share of a group.
 
 use treecast_ebpf::SlotMemory;
 use treecast_proto::{Offload, Sequence, Transport};
 
 /// The dimensions of a group's ring.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct RingSettings {
+pub struct RingSettings {
+    /// The number of slots.
     pub slots: u32,
+    /// The longest payload, in bytes.
     pub payload_bytes_max: u16,
     /// The first packet.
     pub start: Sequence,
+    /// What the kernel's packet path does.
     pub offload: Offload,
+    /// How packets are carried.
     pub transport: Transport,
 }
 

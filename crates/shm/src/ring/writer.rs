@@ -9,7 +9,7 @@ use treecast_proto::{Piece, Sequence};
 use super::{Memory, PeerNumber, Ring};
 #[cfg(not(feature = "loom"))]
 use crate::clock::now;
-use crate::memory::readers::Readers;
+use crate::readers::Readers;
 use crate::sync::Ordering;
 
 /// The writing side of a ring.

@@ -19,6 +19,9 @@ pub struct Waker {
 
 impl Waker {
     /// A waker that is not armed.
+    ///
+    /// # Errors
+    /// Those of `eventfd(2)`.
     pub fn new() -> io::Result<Self> {
         let descriptor = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         Ok(Self { descriptor, is_armed: AtomicBool::new(false) })

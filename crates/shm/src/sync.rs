@@ -23,10 +23,12 @@ pub struct FairMutex<T> {
 }
 
 impl<T> FairMutex<T> {
+    /// A mutex that nobody holds.
     pub const fn new(value: T) -> Self {
         Self { entrance: Mutex::new(()), value: Mutex::new(value) }
     }
 
+    /// Locks it, after all threads that wait for it already.
     pub fn lock(&self) -> MutexGuard<'_, T> {
         let _entrance = lock(&self.entrance);
         lock(&self.value)

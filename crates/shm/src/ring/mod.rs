@@ -4,7 +4,7 @@
 //! At the root the application writes and the node reads; at another member the node writes and the
 //! application reads. Packet n is in slot n modulo the number of slots, as in the protocol. Full
 //! payloads follow one another without gaps, so that a message can be read in place. Where several
-//! processes read, they are the reading side together (`memory/readers.rs`).
+//! processes read, they are the reading side together (`readers.rs`).
 
 #![expect(unsafe_code, reason = "two sides share memory without locks")]
 
@@ -311,6 +311,7 @@ mod tests {
     }
 }
 
+/// Models for loom.
 #[cfg(feature = "loom")]
 pub mod models {
     use super::{Sequence, new_ring};

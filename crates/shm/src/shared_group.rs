@@ -7,17 +7,18 @@ use treecast_proto::{
     Contribution, Ending, GroupId, MemberId, MemberLoss, Offload, OwnerId, Refused, Sequence,
 };
 
-use super::clients::{Clients, Loan};
-use super::event_count::EventCount;
-use super::places::ProcessPlace;
-use super::progress::ProgressList;
-use super::ring::{RingReader, RingWriter};
-use super::waker::Waker;
+use crate::clients::{Clients, Loan};
+use crate::event_count::EventCount;
+use crate::places::ProcessPlace;
+use crate::progress::ProgressList;
+use crate::ring::{RingReader, RingWriter};
 use crate::sync::lock;
+use crate::waker::Waker;
 
 /// One group, as its application and its node know it.
 #[derive(Debug)]
-pub(crate) struct SharedGroup {
+pub struct SharedGroup {
+    /// Its id.
     pub group: GroupId,
     /// Wakes the application's threads that wait for the group.
     pub events: EventCount,
@@ -38,17 +39,21 @@ pub(crate) struct SharedGroup {
 
 /// A host's place in the tree, with its ring.
 #[derive(Debug)]
-pub(crate) struct Placement {
+pub struct Placement {
     /// The application's side of the ring, until it takes it.
     pub side: Mutex<Option<RingSide>>,
+    /// The host's place in the tree.
     pub member: u32,
+    /// What the kernel's packet path does for it.
     pub offload: Offload,
 }
 
 /// A side of a ring.
 #[derive(Debug)]
-pub(crate) enum RingSide {
+pub enum RingSide {
+    /// The side that fills slots.
     Writer(RingWriter),
+    /// The side that reads slots.
     Reader(RingReader),
 }
 
@@ -87,28 +92,36 @@ impl RingSide {
 
 /// A host that is lost, or a process of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct HostLoss {
+pub struct HostLoss {
+    /// The host.
     pub host: MemberId,
     /// The place of the one process that is lost; none: all of the host.
     pub reader: Option<u32>,
+    /// Why it is lost.
     pub loss: MemberLoss,
 }
 
 /// The state of a group that its application reads.
 #[derive(Debug, Default, Clone)]
-pub(crate) struct GroupState {
+pub struct GroupState {
+    /// Whether all members are there.
     pub is_ready: bool,
+    /// The hosts and processes that are lost.
     pub losses: Vec<HostLoss>,
     /// At the root: the result of the last all-reduce.
     pub reduced: Option<Contribution>,
+    /// How the group has ended.
     pub ending: Option<Ending>,
+    /// Why the node refuses what the application has asked for.
     pub refused: Option<Refused>,
+    /// Whether datagrams of the group are longer than its path carries.
     pub datagrams_too_long: bool,
     /// At a client: why the daemon does not run the group any more.
     pub failure: Option<String>,
 }
 
 impl SharedGroup {
+    /// A group that has not been placed.
     pub fn new(group: GroupId, leader: Arc<Waker>, progress: Option<Arc<ProgressList>>) -> Self {
         Self {
             group,
@@ -168,10 +181,12 @@ impl SharedGroup {
         }
     }
 
+    /// The host's place in the tree, once it is known.
     pub fn placement(&self) -> Option<&Placement> {
         self.placement.get()
     }
 
+    /// Gives the host its place in the tree, and wakes the application.
     pub fn set_placement(&self, placement: Placement) {
         // The first placement stays. A member that is placed again has read nothing yet: only then does the protocol start again.
         if self.placement.set(placement).is_ok() {
@@ -188,14 +203,17 @@ impl SharedGroup {
         }
     }
 
+    /// Whether the application has written or read since the node last looked.
     pub fn has_progress(&self) -> bool {
         self.has_progress.load(Ordering::Acquire)
     }
 
+    /// The same, once.
     pub fn take_progress(&self) -> bool {
         self.has_progress.swap(false, Ordering::AcqRel)
     }
 
+    /// The state, locked.
     pub fn state(&self) -> MutexGuard<'_, GroupState> {
         lock(&self.state)
     }
@@ -205,22 +223,27 @@ impl SharedGroup {
         self.wake_for_state();
     }
 
+    /// All members are there.
     pub fn set_ready(&self) {
         self.change(|state| state.is_ready = true);
     }
 
+    /// A host is lost, or a process of it.
     pub fn add_loss(&self, loss: HostLoss) {
         self.change(|state| state.losses.push(loss));
     }
 
+    /// At the root: an all-reduce has its result.
     pub fn set_reduced(&self, result: Contribution) {
         self.change(|state| state.reduced = Some(result));
     }
 
+    /// The group has ended.
     pub fn end(&self, ending: Ending) {
         self.change(|state| state.ending = Some(ending));
     }
 
+    /// The node refuses what the application has asked for.
     pub fn refuse(&self, refused: Refused) {
         self.change(|state| state.refused = Some(refused));
     }
@@ -232,6 +255,7 @@ impl SharedGroup {
         });
     }
 
+    /// Datagrams of the group are longer than its path carries.
     pub fn set_datagrams_too_long(&self) {
         self.change(|state| state.datagrams_too_long = true);
     }
@@ -243,10 +267,12 @@ impl SharedGroup {
         }
     }
 
+    /// Whether the root has closed the group.
     pub fn is_closed(&self) -> bool {
         self.is_closed.load(Ordering::Acquire)
     }
 
+    /// Whether the group has ended.
     pub fn has_ended(&self) -> bool {
         self.state().ending.is_some()
     }
