@@ -6,16 +6,7 @@
 
 mod api;
 mod daemon;
-mod datagrams;
-mod engine;
-mod random;
 mod rendezvous;
-mod settings;
-pub mod status;
-mod streams;
-mod text;
-mod tree;
-mod wait;
 
 /// The examples of docs/library.md, as tests.
 #[cfg(doctest)]
@@ -29,18 +20,22 @@ pub use api::owned::Owned;
 pub use api::receive::{Part, Room};
 pub use api::send::Sent;
 pub use daemon::{Daemon, DaemonCounters, Policy, Stopper};
-pub use engine::backend::RunningEngine;
-pub use random::draw_token;
 pub use rendezvous::{JoinOptions, Listener};
-pub use settings::addresses::{Member, PORT, find_here, parse_members, read_members, resolve};
-pub use settings::error::{Lost, NodeError, Unanswered};
-pub use settings::files::{
+pub use treecast_engine::backend::RunningEngine;
+pub use treecast_engine::random::draw_token;
+pub use treecast_engine::settings::addresses::{
+    Member, PORT, find_here, parse_members, read_members, resolve,
+};
+pub use treecast_engine::settings::error::{Lost, NodeError, Unanswered};
+pub use treecast_engine::settings::files::{
     FILE_BYTES_MAX, NETWORK_VARIABLE, read_fabric, read_file, read_network, read_plan,
 };
-pub use settings::join_status::{JoinStatus, JoinedMember};
-pub use settings::offload::OffloadStatus;
-pub use settings::socket::{SOCKET, SOCKET_VARIABLE, socket_path};
-pub use settings::{EngineChoice, GroupSettings, NodeSettings, PortRange};
+pub use treecast_engine::settings::join_status::{JoinStatus, JoinedMember};
+pub use treecast_engine::settings::offload::OffloadStatus;
+pub use treecast_engine::settings::socket::{SOCKET, SOCKET_VARIABLE, socket_path};
+pub use treecast_engine::settings::{EngineChoice, GroupSettings, NodeSettings, PortRange};
+
+pub use treecast_engine::status;
 
 pub use treecast_ebpf::{FastPathCounters, HookTrouble, KernelCounters};
 pub use treecast_plan::{Plan, Scheme, TreeScheme};

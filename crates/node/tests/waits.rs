@@ -1,4 +1,4 @@
-//! Every call that waits for a group ends when nobody is left that it could wait for. crates/node/src/wait/mod.rs says who wakes whom.
+//! Every call that waits for a group ends when nobody is left that it could wait for. crates/engine/src/wait/mod.rs says who wakes whom.
 
 mod common;
 #[path = "common/network.rs"]

@@ -3,13 +3,13 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use treecast_engine::settings::error::NodeError;
 use treecast_proto::{Contribution, Element, Ending, Input, Operation, Process, Sequence, Values};
 
 use super::group::{Group, Role};
 use super::receive::{Room, Taking};
 use super::receiver::Receiver;
 use super::sender::Sender;
-use crate::settings::error::NodeError;
 
 /// A type whose values an all-reduce combines: `i32`, `i64`, `u32`, `u64`, `f32` and `f64`.
 pub trait Number: Copy + sealed::Sealed {

@@ -7,6 +7,15 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use treecast_ebpf::KernelCounters;
+use treecast_engine::backend::Backend;
+use treecast_engine::query::Query;
+use treecast_engine::settings::GroupSettings;
+use treecast_engine::settings::error::NodeError;
+use treecast_engine::settings::error::{Lost, Unanswered};
+use treecast_engine::settings::hosts::Hosts;
+use treecast_engine::settings::offload::{ChosenOffload, OffloadStatus};
+use treecast_engine::tree;
+use treecast_engine::wait::leader_followers::Lead;
 use treecast_plan::{Plan, Scheme};
 use treecast_proto::{
     AbortReason, Ending, Eviction, GroupCounters, Input, MemberId, Nanoseconds, Offload, Sequence,
@@ -17,15 +26,6 @@ use treecast_shm::sync::lock;
 use super::measure;
 use super::receiver::Receiver;
 use super::sender::{Sender, SenderConfig};
-use crate::engine::backend::Backend;
-use crate::engine::query::Query;
-use crate::settings::GroupSettings;
-use crate::settings::error::NodeError;
-use crate::settings::error::{Lost, Unanswered};
-use crate::settings::hosts::Hosts;
-use crate::settings::offload::{ChosenOffload, OffloadStatus};
-use crate::tree;
-use crate::wait::leader_followers::Lead;
 
 /// A group at one of its members. Several threads may use it; each message is sent or received whole.
 ///

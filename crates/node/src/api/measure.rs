@@ -5,16 +5,16 @@
 
 use std::time::{Duration, Instant};
 
+use treecast_engine::settings::GroupSettings;
+use treecast_engine::settings::config::GroupConfig;
+use treecast_engine::settings::error::NodeError;
+use treecast_engine::settings::hosts::Hosts;
 use treecast_plan::shape::Lambda;
 use treecast_plan::{Scheme, TreeScheme};
 use treecast_proto::GroupId;
 
 use crate::api::group::Group;
 use crate::api::node::Node;
-use crate::settings::GroupSettings;
-use crate::settings::config::GroupConfig;
-use crate::settings::error::NodeError;
-use crate::settings::hosts::Hosts;
 
 /// The messages in each of the groups, in alternation.
 const ROUNDS: usize = 20;

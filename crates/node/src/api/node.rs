@@ -5,6 +5,16 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use treecast_ebpf::HookTrouble;
+use treecast_engine::backend::{Backend, RunningEngine};
+use treecast_engine::query::Query;
+use treecast_engine::settings::addresses::find_own;
+use treecast_engine::settings::config::{GroupConfig, check_paths};
+use treecast_engine::settings::error::NodeError;
+use treecast_engine::settings::files::network_of_environment;
+use treecast_engine::settings::hosts::Hosts;
+use treecast_engine::settings::{GroupSettings, NodeSettings};
+use treecast_engine::thread::NodeThread;
+use treecast_engine::tree;
 use treecast_proto::{MemberId, StrayCounters};
 use treecast_shm::shared_group::SharedGroup;
 use treecast_shm::sync::lock;
@@ -14,16 +24,6 @@ use super::open;
 use super::sender::SenderConfig;
 use crate::api::group::Group;
 use crate::daemon::SharedNode;
-use crate::engine::backend::{Backend, RunningEngine};
-use crate::engine::query::Query;
-use crate::engine::thread::NodeThread;
-use crate::settings::addresses::find_own;
-use crate::settings::config::{GroupConfig, check_paths};
-use crate::settings::error::NodeError;
-use crate::settings::files::network_of_environment;
-use crate::settings::hosts::Hosts;
-use crate::settings::{GroupSettings, NodeSettings};
-use crate::tree;
 
 /// A running node: a thread and a socket of this process, or a node of the daemon, which serves several processes.
 ///

@@ -2,7 +2,7 @@
 
 use std::process;
 
-use crate::settings::error::NodeError;
+use treecast_engine::settings::error::NodeError;
 
 /// A node or a group, owned by the process that created it. A forked process has a copy of its memory, but not its threads, and must not
 /// send through its sockets: there the resource is neither used nor dropped.

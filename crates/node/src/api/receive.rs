@@ -3,6 +3,8 @@
 use std::mem::MaybeUninit;
 use std::time::{Duration, Instant};
 
+use treecast_engine::settings::error::NodeError;
+use treecast_engine::wait::leader_followers::Lead;
 use treecast_proto::{Input, Piece, Sequence, is_forward_due};
 use treecast_shm::ring::RingReader;
 use treecast_shm::shared_group::RingSide;
@@ -10,8 +12,6 @@ use treecast_shm::sync::lock;
 
 use super::group::{Group, Role};
 use super::receiver::Receiver;
-use crate::settings::error::NodeError;
-use crate::wait::leader_followers::Lead;
 
 /// A part of a message that was received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

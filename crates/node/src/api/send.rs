@@ -3,14 +3,14 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use treecast_engine::root_socket::{RootSocket, Sending};
+use treecast_engine::settings::error::NodeError;
+use treecast_engine::wait::leader_followers::Lead;
 use treecast_proto::{Ending, Input, Transport, is_forward_due};
 use treecast_wire::MESSAGE_BYTES_MAX;
 
 use super::group::{Group, Role};
 use super::sender::Sender;
-use crate::engine::root_socket::{RootSocket, Sending};
-use crate::settings::error::NodeError;
-use crate::wait::leader_followers::Lead;
 
 /// The engine starts to send a long message after this many packets.
 const PACKETS_PER_SEND: u32 = 32;

@@ -1,13 +1,12 @@
 //! The root's side of a group's ring.
 
+use treecast_engine::root_socket::RootSocket;
+use treecast_engine::settings::error::NodeError;
+use treecast_engine::settings::offload::ChosenOffload;
 use treecast_proto::{Nanoseconds, Offload, Piece, Refused, Sequence, Transport};
 use treecast_shm::clock;
 use treecast_shm::ring::RingWriter;
 use treecast_wire::Keys;
-
-use crate::engine::root_socket::RootSocket;
-use crate::settings::error::NodeError;
-use crate::settings::offload::ChosenOffload;
 
 /// A message follows another if the application needs less than this time between its calls. The
 /// node's thread needs longer to wake up.

@@ -10,6 +10,7 @@ use rustix::fs::{
     MemfdFlags, Mode, OFlags, SealFlags, fchmod, fcntl_add_seals, ftruncate, memfd_create, open,
 };
 use treecast_ebpf::{SlotMemory, WakeSocket};
+use treecast_engine::settings::config::GroupConfig;
 use treecast_proto::{Ending, GroupId, GroupKey, OwnerId, ReaderSet};
 use treecast_shm::clients::{ChargedMemory, Clients};
 use treecast_shm::places::ProcessPlace;
@@ -22,7 +23,6 @@ use super::messages::{MemoryLayout, Wakeup};
 use super::seqpacket;
 use super::session::ClientGroup;
 use super::users::{Account, Charge, KernelMemory, Lease};
-use crate::settings::config::GroupConfig;
 
 /// The link of a group to its clients.
 #[derive(Debug)]

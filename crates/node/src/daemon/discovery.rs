@@ -4,12 +4,13 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use treecast_engine::backend::Backend;
+use treecast_engine::settings::NodeSettings;
+use treecast_engine::settings::socket::socket_path;
+
 use super::Client;
 use super::client::ANSWER_TIMEOUT;
 use super::listening::SocketName;
-use crate::engine::backend::Backend;
-use crate::settings::NodeSettings;
-use crate::settings::socket::socket_path;
 
 /// The id of this process, if one of its nodes uses the daemon without naming the socket; 0: none. A daemon's node is one member of a
 /// group, and a process that opens two nodes means two members. A forked child has another id.

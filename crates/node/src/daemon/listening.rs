@@ -11,8 +11,7 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
 };
-
-use crate::settings::error::NodeError;
+use treecast_engine::settings::error::NodeError;
 
 /// The most connections that wait for `accept`.
 const BACKLOG: i32 = 128;

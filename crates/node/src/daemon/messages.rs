@@ -6,13 +6,12 @@ use std::net::SocketAddr;
 use serde::{Deserialize, Serialize};
 use treecast_proto::{AbortReason, Ending, Eviction, MemberLoss, Nanoseconds, Sequence};
 
-use crate::engine::query::{Answer, Query};
+use treecast_engine::query::{Answer, Query};
+use treecast_engine::settings::GroupSettings;
+use treecast_engine::settings::error::NodeError;
 use treecast_shm::places::ProcessPlace;
 use treecast_shm::shared_group::HostLoss;
 use treecast_terms::{Keyed, MemberId};
-
-use crate::settings::GroupSettings;
-use crate::settings::error::NodeError;
 
 /// The version of these messages. A daemon rejects clients with another version.
 pub const VERSION: u32 = 13;

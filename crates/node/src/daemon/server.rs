@@ -14,6 +14,12 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, accept_with, socketpai
 use rustix::process::{Resource, getrlimit, setrlimit};
 use rustix::time::Timespec;
 use treecast_ebpf::{WakeNonce, WakeSocket};
+use treecast_engine::Happened;
+use treecast_engine::audit::{self, Audit, AuditKind};
+use treecast_engine::random;
+use treecast_engine::settings::NodeSettings;
+use treecast_engine::settings::error::NodeError;
+use treecast_engine::thread::NodeThread;
 use treecast_proto::StrayCounters;
 use treecast_shm::clock;
 
@@ -23,11 +29,6 @@ use super::messages::{DaemonMessage, VERSION};
 use super::seqpacket;
 use super::session::Session;
 use super::users::{Connections, KernelMemory, PeerCredentials, Policy, Shared, User, peer_credentials};
-use crate::engine::audit::{self, Audit, AuditKind};
-use crate::engine::thread::NodeThread;
-use crate::random;
-use crate::settings::NodeSettings;
-use crate::settings::error::NodeError;
 
 /// The most descriptors that the daemon has for a group: its memory, its maps, and its multicast.
 const DESCRIPTORS_PER_GROUP: u64 = 8;
@@ -176,8 +177,7 @@ impl Daemon {
     /// The counters.
     pub fn counters(&self) -> DaemonCounters {
         let Shared { engine, disconnected, refused_groups, .. } = &*self.shared;
-        let (invalid, over_budget, strays) =
-            engine.with(|engine| (engine.invalid(), engine.over_budget(), engine.strays()));
+        let Happened { invalid, over_budget, strays } = engine.happened();
         DaemonCounters {
             clients: self.clients,
             rejected: self.rejected,

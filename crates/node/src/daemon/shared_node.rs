@@ -6,13 +6,13 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use rustix::process::getuid;
+use treecast_engine::settings::error::NodeError;
+use treecast_engine::settings::{EngineChoice, NodeSettings};
 
 use super::client::{ANSWER_TIMEOUT, Client, ConnectError};
 use super::listening::{ListeningSocket, SocketName};
 use super::server::{Daemon, Stopper, Usage};
 use super::users::Policy;
-use crate::settings::error::NodeError;
-use crate::settings::{EngineChoice, NodeSettings};
 
 /// The context of the names' hash.
 const CONTEXT: &str = "Treecast: name of a shared node, version 1";

@@ -15,12 +15,12 @@ use super::messages::{
 };
 use super::{CONTINUE_CHECK_INTERVAL, Deadline, TIMEOUT, host_name, invalid_name, is_name};
 use crate::api::node::Node;
-use crate::datagrams::path_mtu;
-use crate::settings::GroupSettings;
-use crate::settings::config::check_token;
-use crate::settings::error::NodeError;
-use crate::text::printable;
-use crate::wait::poll;
+use treecast_engine::path_mtu;
+use treecast_engine::settings::GroupSettings;
+use treecast_engine::settings::config::check_token;
+use treecast_engine::settings::error::NodeError;
+use treecast_engine::text::printable;
+use treecast_engine::wait::poll;
 use treecast_terms::Keyed;
 
 /// How a node joins the group of a root that listens.

@@ -6,8 +6,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
-
-use crate::random;
+use treecast_engine::random;
 
 /// The version of the join protocol.
 pub(super) const VERSION: u32 = 5;

@@ -11,19 +11,16 @@ mod server;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
 
-use treecast_proto::CreateGroup;
+use treecast_engine::settings::GroupSettings;
+use treecast_engine::settings::config::{self, GroupConfig};
+use treecast_engine::settings::error::NodeError;
+use treecast_engine::settings::join_status::{JoinStatus, JoinedMember};
 
 use crate::api::measure;
-use crate::settings::join_status::{JoinStatus, JoinedMember};
 pub use client::JoinOptions;
 
 use crate::api::group::Group;
 use crate::api::node::Node;
-use crate::settings::GroupSettings;
-use crate::settings::config::{GroupConfig, check_bounds, check_token, no_such_root};
-use crate::settings::error::NodeError;
-use crate::settings::hosts::Hosts;
-use crate::tree;
 
 /// A TCP address at which the root listens for the other members. Connections queue from the moment it is bound.
 ///
@@ -67,7 +64,7 @@ impl Listener {
     /// # Errors
     /// [`NodeError::Bind`]; [`NodeError::Members`] for an invalid number of members.
     pub fn bind(address: SocketAddr, members: u32) -> Result<Self, NodeError> {
-        check_count(members)?;
+        config::check_count(members)?;
         let bind = |source| NodeError::Bind { address, source, is_shared: false };
         let socket = TcpListener::bind(address).map_err(bind)?;
         socket.set_nonblocking(true).map_err(bind)?;
@@ -78,47 +75,6 @@ impl Listener {
     /// The bound address, with the port that the system chose.
     pub fn address(&self) -> SocketAddr {
         self.address
-    }
-}
-
-fn check_count(members: u32) -> Result<(), NodeError> {
-    let most = CreateGroup::MEMBERS_MAX as u32;
-    if (1..=most).contains(&members) {
-        return Ok(());
-    }
-    Err(NodeError::Members(format!("a group has from 1 to {most} members, and not {members}")))
-}
-
-impl GroupSettings {
-    /// Checks all that a root can know before its members join: call it before [`Listener::bind`], so that no member waits for a group
-    /// that cannot be. [`Node::listen`] checks it too, and gives the reason to members that have already connected.
-    ///
-    /// # Errors
-    /// [`NodeError::Refused`] for a number out of bounds; [`NodeError::NoToken`]; [`NodeError::Members`] for too many members, and for a root
-    /// that is not a member; [`NodeError::Plan`] and [`NodeError::PlanNotExecutable`]. The hosts of members on a fabric are checked when
-    /// they join.
-    ///
-    /// ```
-    /// use treecast_node::GroupSettings;
-    ///
-    /// let settings = GroupSettings { root: 4, token: "secret".into(), ..GroupSettings::new(Vec::new()) };
-    /// let error = settings.check("0.0.0.0:7000".parse()?, 4).unwrap_err();
-    /// assert!(error.to_string().starts_with("the root is member 4 of 4"));
-    /// # Ok::<(), std::net::AddrParseError>(())
-    /// ```
-    pub fn check(&self, listen: SocketAddr, members: u32) -> Result<(), NodeError> {
-        check_count(members)?;
-        let members = members as usize;
-        check_bounds(self)?;
-        check_token(&self.token, self.insecure, listen.ip())?;
-        if self.root >= members {
-            return Err(no_such_root(self.root, members));
-        }
-        match &self.fabric {
-            // Which hosts the members are on is known when they join.
-            Some(fabric) => tree::on_fabric::check_scheme(fabric, members, self),
-            None => tree::plan_of(&Hosts::one_each(members), self, false).map(drop),
-        }
     }
 }
 

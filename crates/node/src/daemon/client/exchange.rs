@@ -7,12 +7,12 @@ use std::time::Duration;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with, sockopt};
 use thiserror::Error;
+use treecast_engine::settings::error::NodeError;
 
 use crate::daemon::listening::SocketName;
 use crate::daemon::messages::{ClientMessage, DaemonMessage, MESSAGE_BYTES_MAX};
 use crate::daemon::seqpacket::{self, Received};
 use crate::daemon::users::PeerCredentials;
-use crate::settings::error::NodeError;
 
 /// The timeout of a request to the daemon.
 pub(in crate::daemon) const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);

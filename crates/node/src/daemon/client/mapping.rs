@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use treecast_ebpf::SlotMemory;
+use treecast_engine::settings::error::NodeError;
 use treecast_shm::clients::Loan;
 use treecast_shm::readers::Readers;
 use treecast_shm::ring::{RingReader, RingWriter, attach_ring};
@@ -13,7 +14,6 @@ use treecast_shm::shared_group::SharedGroup;
 use super::Client;
 use crate::daemon::messages::{ClientMessage, MemoryLayout};
 use crate::daemon::seqpacket;
-use crate::settings::error::NodeError;
 
 /// The memory of a group, which the daemon shares with this client. When the group is dropped, the
 /// daemon takes it back.

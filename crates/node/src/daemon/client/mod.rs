@@ -26,18 +26,18 @@ use super::messages::{
 };
 use super::seqpacket::{self, Received};
 use super::users::peer_credentials;
-use crate::engine::backend::{Backend, RunningEngine};
-use crate::engine::query::{Answer, Query};
-use crate::engine::root_socket::RootSocket;
-use crate::settings::EngineChoice;
-use crate::settings::config::GroupConfig;
-use crate::settings::error::NodeError;
-use crate::wait::leader_followers::{EventSource, LeaderFollowers};
 
 pub(super) use exchange::{ANSWER_TIMEOUT, ConnectError};
 
 use exchange::{WithDescriptors, open, request, set_timeout};
 use mapping::{Mapped, descriptors_of};
+use treecast_engine::backend::{Backend, RunningEngine};
+use treecast_engine::query::{Answer, Query};
+use treecast_engine::root_socket::RootSocket;
+use treecast_engine::settings::EngineChoice;
+use treecast_engine::settings::config::GroupConfig;
+use treecast_engine::settings::error::NodeError;
+use treecast_engine::wait::leader_followers::{EventSource, LeaderFollowers};
 use treecast_shm::ring::ReaderPlace;
 use treecast_shm::shared_group::{Placement, RingSide, SharedGroup};
 use treecast_shm::spin::SpinPolicy;

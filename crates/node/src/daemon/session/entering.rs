@@ -5,6 +5,13 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use treecast_engine::audit::{self, AuditKind};
+use treecast_engine::backend::Backend;
+use treecast_engine::settings::addresses::find_own;
+use treecast_engine::settings::config::GroupConfig;
+use treecast_engine::settings::error::NodeError;
+use treecast_engine::text::printable;
+use treecast_engine::{EngineHandle, enter};
 use treecast_proto::{MemberId, Refused, SessionId};
 use treecast_shm::clients::Clients;
 use treecast_shm::places::ProcessPlace;
@@ -15,13 +22,6 @@ use super::{ClientGroup, Reply, Session, copies, report_readers};
 use crate::daemon::client_link::{ClientLink, LinkedGroup};
 use crate::daemon::messages::{DaemonMessage, SettingsMessage};
 use crate::daemon::users::User;
-use crate::engine::audit::{self, AuditKind};
-use crate::engine::backend::Backend;
-use crate::engine::{EngineHandle, enter};
-use crate::settings::addresses::find_own;
-use crate::settings::config::GroupConfig;
-use crate::settings::error::NodeError;
-use crate::text::printable;
 
 /// How a client takes part in a group.
 #[derive(Debug)]
@@ -157,7 +157,7 @@ impl Session {
         is_root: bool,
     ) -> Result<LinkedGroup, NodeError> {
         let group = config.settings().group;
-        if user.shared.engine.with(|engine| engine.knows(group)) {
+        if user.shared.engine.knows(group) {
             return Err(Refused::GroupExists(group).into());
         }
         let what = "cannot allocate the memory of a group's processes";

@@ -18,12 +18,11 @@ use super::messages::{
 };
 use super::seqpacket::{self, DESCRIPTORS_MAX};
 use super::users::{Lease, PeerCredentials, User};
-use crate::engine::Request;
-use crate::engine::backend::Backend;
-use crate::engine::query::{Answer, Query};
-use crate::text::printable;
 
 use entering::Entry;
+use treecast_engine::backend::Backend;
+use treecast_engine::query::{Answer, Query};
+use treecast_engine::text::printable;
 use treecast_shm::readers::SharedReaders;
 use treecast_shm::shared_group::GroupState;
 
@@ -231,7 +230,7 @@ impl Session {
             ClientMessage::End { group } => {
                 let group = GroupId(group);
                 if self.groups.contains_key(&group) && !self.leave_to_others(user, group) {
-                    user.shared.engine.send_request(Request::End(group, AbortReason::NodeClosed));
+                    user.shared.engine.end_group(group, AbortReason::NodeClosed);
                 }
             }
         }
@@ -370,7 +369,7 @@ impl Session {
         let engine = &user.shared.engine;
         for (&group, entry) in &self.groups {
             if !entry.group.shared.has_ended() && !entry.leave_to_others(user) {
-                engine.send_request(Request::End(group, AbortReason::Dropped));
+                engine.end_group(group, AbortReason::Dropped);
             }
             entry.mark_progress();
         }

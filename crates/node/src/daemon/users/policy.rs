@@ -6,11 +6,11 @@ use std::path::Path;
 
 use serde::Deserialize;
 use toml::Spanned;
+use treecast_engine::settings::error::NodeError;
 use treecast_proto::CreateGroup;
 use treecast_terms::parse_size;
 
 use super::credentials::PeerCredentials;
-use crate::settings::error::NodeError;
 
 /// Which users may have groups, how many, and how large. The first rule that matches a user applies.
 #[derive(Debug, Clone)]

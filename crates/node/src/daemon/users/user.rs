@@ -13,6 +13,9 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::time::Timespec;
+use treecast_engine::EngineHandle;
+use treecast_engine::audit::{self, Audit, AuditKind};
+use treecast_engine::backend::Backend;
 use treecast_proto::{AbortReason, Ending, GroupId, Nanoseconds};
 use treecast_shm::clock;
 use treecast_shm::sync::lock;
@@ -24,9 +27,6 @@ use crate::daemon::client_link::{LinkedGroup, WeakGroup};
 use crate::daemon::messages::{DaemonMessage, MESSAGE_BYTES_MAX};
 use crate::daemon::seqpacket::{self, Received};
 use crate::daemon::session::Session;
-use crate::engine::audit::{self, Audit, AuditKind};
-use crate::engine::backend::Backend;
-use crate::engine::{EngineHandle, Request};
 
 /// The most messages of a client that are handled before the user's other clients have their turn.
 const MESSAGES_PER_TURN_MAX: usize = 16;
@@ -215,7 +215,7 @@ impl User {
             // The engine does not know a group that still waits for its root, and may have another one of this number.
             let is_entered = group.link.is_entered();
             if *until <= now && is_left && is_entered {
-                self.shared.engine.send_request(Request::End(group.shared.group, AbortReason::Dropped));
+                self.shared.engine.end_group(group.shared.group, AbortReason::Dropped);
             }
             *until > now && is_left && !group.shared.has_ended()
         });
@@ -430,9 +430,9 @@ mod tests {
     use super::*;
     use crate::daemon::server::new_session;
     use crate::daemon::users::PeerCredentials;
-    use crate::engine::thread::NodeThread;
-    use crate::settings::{EngineChoice, NodeSettings};
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+    use treecast_engine::settings::{EngineChoice, NodeSettings};
+    use treecast_engine::thread::NodeThread;
 
     #[test]
     fn a_user_whose_thread_cannot_wait_is_forgotten() {

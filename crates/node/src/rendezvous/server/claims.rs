@@ -2,12 +2,12 @@
 
 use std::net::SocketAddr;
 
+use treecast_engine::settings::config::{check_path, mtu_bytes_min};
 use treecast_shm::readers::READERS_MAX;
 
 use super::{Joined, Pending, Server};
 use crate::rendezvous::messages::{Claim, RootMessage, VERSION, Version};
 use crate::rendezvous::{JoinedMember, invalid_name, is_name, unreachable};
-use crate::settings::config::{check_path, mtu_bytes_min};
 
 /// The result of reading a pending connection.
 pub(super) enum Outcome {

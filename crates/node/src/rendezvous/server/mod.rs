@@ -18,13 +18,13 @@ use super::connection::{Connection, ReadLine};
 use super::messages::{CLAIM_BYTES_MAX, Challenges, Claim, Greeting, Hash, Key, RootMessage, Start, VERSION};
 use super::{CONTINUE_CHECK_INTERVAL, Deadline, JoinStatus, JoinedMember, Listener, invalid_name, is_name};
 use crate::api::node::Node;
-use crate::datagrams::path_mtu;
-use crate::settings::GroupSettings;
-use crate::settings::addresses::Member;
-use crate::settings::error::NodeError;
-use crate::wait::poll;
 
 use claims::Outcome;
+use treecast_engine::path_mtu;
+use treecast_engine::settings::GroupSettings;
+use treecast_engine::settings::addresses::Member;
+use treecast_engine::settings::error::NodeError;
+use treecast_engine::wait::poll;
 
 /// A connection without a claim is dropped after this time.
 const CLAIM_TIMEOUT: Duration = Duration::from_secs(3);

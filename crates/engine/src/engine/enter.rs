@@ -19,7 +19,10 @@ use crate::settings::error::NodeError;
 
 /// Creates a group at its root, with the children of each host. Where the kernel's packet path sends, the result is the socket by which
 /// packets enter it.
-pub(crate) fn create_group(
+///
+/// # Errors
+/// Why there is no memory for the group, or the system has no random numbers.
+pub fn create_group(
     handle: &EngineHandle,
     config: &GroupConfig,
     children: Vec<Vec<MemberId>>,
@@ -97,7 +100,10 @@ fn open_root_socket(
 }
 
 /// Becomes a member of the root's group.
-pub(crate) fn join_group(
+///
+/// # Errors
+/// As [`create_group`].
+pub fn join_group(
     handle: &EngineHandle,
     config: &GroupConfig,
     shared_group: &Arc<SharedGroup>,
@@ -110,7 +116,10 @@ pub(crate) fn join_group(
 }
 
 /// Charges the user of a daemon's client for a group whose slots and children are not known yet. What is known already stays charged.
-pub(crate) fn charge_new(handle: &EngineHandle, shared_group: &SharedGroup) -> Result<(), NodeError> {
+///
+/// # Errors
+/// [`NodeError::Daemon`], if that user may not have it.
+pub fn charge_new(handle: &EngineHandle, shared_group: &SharedGroup) -> Result<(), NodeError> {
     let Some(clients) = shared_group.clients.as_ref().filter(|clients| !clients.is_charged()) else {
         return Ok(());
     };

@@ -6,12 +6,12 @@
 
 #![expect(unsafe_code, reason = "the kernel reads packets in place")]
 
-pub(crate) mod audit;
-pub(crate) mod backend;
+pub mod audit;
+pub mod backend;
 mod background;
 pub(crate) mod charge;
 mod core;
-pub(crate) mod enter;
+pub mod enter;
 mod group_entry;
 mod hand_off;
 mod handle;
@@ -19,14 +19,14 @@ mod kernel;
 mod multicast;
 mod owners;
 mod placing;
-pub(crate) mod query;
+pub mod query;
 mod rings;
-pub(crate) mod root_socket;
+pub mod root_socket;
 mod status;
 mod status_server;
 mod stop;
 mod streams;
-pub(crate) mod thread;
+pub mod thread;
 
 use std::io;
 use std::net::SocketAddr;
@@ -48,8 +48,8 @@ use crate::settings::NodeSettings;
 use crate::status::GroupDocument;
 use crate::streams::Streams;
 
-pub(crate) use handle::EngineHandle;
 use handle::Look;
+pub use handle::{EngineHandle, Happened};
 use kernel::{HookCheck, KernelPath};
 use multicast::BatchData;
 use query::{Answer, Query};

@@ -75,8 +75,9 @@ impl fmt::Display for RunningEngine {
     }
 }
 
-/// The engine of this process ([`super::EngineHandle`]), or a daemon's ([`crate::daemon::Client`]).
-pub(crate) trait Backend: fmt::Debug + Send + Sync {
+/// The engine of this process ([`super::EngineHandle`]), or a daemon's (`treecast-daemon`).
+pub trait Backend: fmt::Debug + Send + Sync {
+    /// The engine that runs.
     fn engine(&self) -> RunningEngine;
 
     /// Where the node listens.
@@ -118,6 +119,9 @@ pub(crate) trait Backend: fmt::Debug + Send + Sync {
 
     /// Creates a group at its root, with the children of each member. The result is the way into the kernel's packet path, if there is
     /// one.
+    ///
+    /// # Errors
+    /// Why this node cannot have the group.
     fn create_group(
         &self,
         config: &GroupConfig,
@@ -126,6 +130,9 @@ pub(crate) trait Backend: fmt::Debug + Send + Sync {
     ) -> Result<Option<RootSocket>, NodeError>;
 
     /// Becomes a member of the root's group.
+    ///
+    /// # Errors
+    /// As [`Backend::create_group`].
     fn join_group(&self, config: &GroupConfig, shared_group: &Arc<SharedGroup>) -> Result<(), NodeError>;
 
     /// The answer is empty once the process that has the engine has ended.

@@ -1,6 +1,7 @@
 //! The plan of a group, which is given or made, and the children of each member in it.
 
-pub(crate) mod on_fabric;
+mod check;
+pub mod on_fabric;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -38,7 +39,7 @@ const COPY_BYTES: f64 = 13.0 * 1024.0;
 ///
 /// # Errors
 /// [`NodeError::PlanNotExecutable`], [`NodeError::Plan`], [`NodeError::NotOnFabric`].
-pub(crate) fn plan_of(
+pub fn plan_of(
     hosts: &Hosts,
     settings: &GroupSettings,
     is_in_kernel: bool,
@@ -124,7 +125,7 @@ fn options(settings: &GroupSettings) -> PlanOptions {
 }
 
 /// The children of each host in the protocol's tree: the hosts of the receivers of its members' worms, in the order in which they are sent.
-pub(crate) fn children(plan: Option<&Plan>, hosts: &Hosts) -> Vec<Vec<MemberId>> {
+pub fn children(plan: Option<&Plan>, hosts: &Hosts) -> Vec<Vec<MemberId>> {
     let mut children: Vec<Vec<MemberId>> = vec![Vec::new(); hosts.count()];
     for worm in plan.into_iter().flat_map(Plan::worms) {
         let from = hosts.host_of(worm.from.index());
@@ -240,7 +241,7 @@ fn obstacle(worm: &Worm, hosts: &Hosts, settings: &GroupSettings) -> Option<Stri
 
 /// The scheme of a group: that of the settings, or, where they leave it or its lambda open, one for the length of messages. Where members
 /// share nodes, it reaches one of each host, and the others read the same slots. `is_in_kernel` is about the root.
-pub(crate) fn scheme(hosts: &Hosts, settings: &GroupSettings, is_in_kernel: bool) -> Scheme {
+pub fn scheme(hosts: &Hosts, settings: &GroupSettings, is_in_kernel: bool) -> Scheme {
     let scheme = scheme_of_nodes(hosts.count(), settings, is_in_kernel);
     match scheme {
         Scheme::Flat(over) if hosts.are_shared() => Scheme::Leader { over, local: Local::Direct },

@@ -6,19 +6,37 @@ use treecast_proto::{GroupId, MemberId};
 /// A question to an engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub(crate) enum Query {
+pub enum Query {
     /// This member's children. Answered by [`Answer::Members`].
-    Children { group: u32 },
+    Children {
+        /// The group.
+        group: u32,
+    },
     /// The children that multicast reaches. Answered by [`Answer::Members`].
-    ReachedChildren { group: u32 },
+    ReachedChildren {
+        /// The group.
+        group: u32,
+    },
     /// At the root, the members without a place in the tree. Answered by [`Answer::Members`].
-    Unplaced { group: u32 },
+    Unplaced {
+        /// The group.
+        group: u32,
+    },
     /// At the root, the processes of shared nodes that have not come. Answered by [`Answer::Readers`].
-    AwaitedReaders { group: u32 },
+    AwaitedReaders {
+        /// The group.
+        group: u32,
+    },
     /// Answered by [`Answer::Numbers`], in the order of `GroupCounters`; none for an unknown group.
-    Counters { group: u32 },
+    Counters {
+        /// The group.
+        group: u32,
+    },
     /// Answered by [`Answer::Numbers`], in the order of `KernelCounters`; none for a group without the kernel's packet path.
-    KernelCounters { group: u32 },
+    KernelCounters {
+        /// The group.
+        group: u32,
+    },
     /// Answered by [`Answer::Numbers`], in the order of `StrayCounters`.
     Strays,
 }
@@ -26,10 +44,12 @@ pub(crate) enum Query {
 /// The answer to a question.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub(crate) enum Answer {
+pub enum Answer {
+    /// The number of each.
     Members(Vec<u32>),
     /// The host and the place of each.
     Readers(Vec<(u32, u32)>),
+    /// Counters, in their order.
     Numbers(Option<Vec<u64>>),
 }
 
@@ -60,14 +80,17 @@ impl Query {
 }
 
 impl Answer {
+    /// These members.
     pub fn members(members: impl IntoIterator<Item = MemberId>) -> Self {
         Self::Members(members.into_iter().map(|member| member.0).collect())
     }
 
+    /// These processes: the host and the place of each.
     pub fn readers(readers: impl IntoIterator<Item = (MemberId, u32)>) -> Self {
         Self::Readers(readers.into_iter().map(|(host, place)| (host.0, place)).collect())
     }
 
+    /// The processes of [`Answer::Readers`]; none of another answer.
     pub fn into_readers(self) -> Vec<(MemberId, u32)> {
         match self {
             Self::Readers(readers) => {
@@ -77,6 +100,7 @@ impl Answer {
         }
     }
 
+    /// The members of [`Answer::Members`]; none of another answer.
     pub fn into_members(self) -> Vec<MemberId> {
         match self {
             Self::Members(members) => members.into_iter().map(MemberId).collect(),
@@ -84,6 +108,7 @@ impl Answer {
         }
     }
 
+    /// The counters of [`Answer::Numbers`].
     pub fn into_numbers(self) -> Option<Vec<u64>> {
         match self {
             Self::Numbers(numbers) => numbers,

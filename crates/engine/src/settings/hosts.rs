@@ -13,7 +13,7 @@ use super::error::NodeError;
 /// The hosts of a group's members: members at the same address are processes of one host, which share a node and its slots. In the tree of
 /// the protocol each host is one member.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Hosts {
+pub struct Hosts {
     addresses: Vec<SocketAddr>,
     /// The host of each member, and the member's place among those of this host.
     places: Vec<(u32, u32)>,
@@ -72,6 +72,7 @@ impl Hosts {
         }
     }
 
+    /// The number of members.
     pub const fn member_count(&self) -> usize {
         self.places.len()
     }

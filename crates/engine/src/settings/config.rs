@@ -15,7 +15,7 @@ use crate::random;
 
 /// The settings of a group, whose numbers are within their bounds, whose members can be one group, and whose MTU is known.
 #[derive(Debug, Clone)]
-pub(crate) struct GroupConfig {
+pub struct GroupConfig {
     settings: GroupSettings,
     root: SocketAddr,
     hosts: Hosts,
@@ -107,6 +107,7 @@ impl GroupConfig {
         Self::new(GroupSettings { members: vec![root], root: 0, ..settings.clone() })
     }
 
+    /// The settings.
     pub const fn settings(&self) -> &GroupSettings {
         &self.settings
     }
@@ -202,7 +203,7 @@ const MULTICAST_PORT_MIN: u16 = 0xc000;
 
 /// Whether a multicast address is in the range from which roots draw. A member joins no address outside it, so that a root cannot direct
 /// the multicast traffic of other applications to the hosts of its members.
-pub(crate) fn is_drawn_multicast_address(address: SocketAddr) -> bool {
+pub fn is_drawn_multicast_address(address: SocketAddr) -> bool {
     let is_in_scope = match address.ip() {
         IpAddr::V4(ip) => ip.octets()[0] == 239 && ip.octets()[1] & 1 == 1,
         IpAddr::V6(ip) => ip.octets()[..2] == [0xff, 0x15],
@@ -214,7 +215,7 @@ pub(crate) fn is_drawn_multicast_address(address: SocketAddr) -> bool {
 ///
 /// # Errors
 /// [`NodeError::NoToken`].
-pub(crate) fn check_token(token: &str, insecure: bool, root: IpAddr) -> Result<(), NodeError> {
+pub fn check_token(token: &str, insecure: bool, root: IpAddr) -> Result<(), NodeError> {
     let is_safe = !token.is_empty() || insecure || root.to_canonical().is_loopback();
     if is_safe { Ok(()) } else { Err(NodeError::NoToken) }
 }
@@ -224,7 +225,7 @@ pub(crate) fn check_token(token: &str, insecure: bool, root: IpAddr) -> Result<(
 ///
 /// # Errors
 /// [`NodeError::PathMtu`] names a member whose path carries shorter ones only.
-pub(crate) fn check_paths(settings: &GroupSettings, own: Option<usize>) -> Result<(), NodeError> {
+pub fn check_paths(settings: &GroupSettings, own: Option<usize>) -> Result<(), NodeError> {
     let is_root = own == Some(settings.root);
     let is_checked = |member: usize| Some(member) != own && (is_root || member == settings.root);
     for (member, address) in settings.members.iter().enumerate().filter(|&(member, _)| is_checked(member)) {
@@ -237,7 +238,7 @@ pub(crate) fn check_paths(settings: &GroupSettings, own: Option<usize>) -> Resul
 ///
 /// # Errors
 /// [`NodeError::PathMtu`].
-pub(crate) fn check_path(
+pub fn check_path(
     member: &str,
     address: SocketAddr,
     back: Option<u32>,
@@ -250,6 +251,18 @@ pub(crate) fn check_path(
         }
         _ => Ok(()),
     }
+}
+
+/// Checks the number of a group's members.
+///
+/// # Errors
+/// [`NodeError::Members`].
+pub fn check_count(members: u32) -> Result<(), NodeError> {
+    let most = CreateGroup::MEMBERS_MAX as u32;
+    if (1..=most).contains(&members) {
+        return Ok(());
+    }
+    Err(NodeError::Members(format!("a group has from 1 to {most} members, and not {members}")))
 }
 
 /// Checks the numbers that do not depend on the members; returns the longest payload.
@@ -300,6 +313,7 @@ fn check_members(settings: &GroupSettings) -> Result<SocketAddr, NodeError> {
     Ok(root)
 }
 
+/// The error of a root that is no member.
 pub(crate) fn no_such_root(root: usize, members: usize) -> NodeError {
     NodeError::Members(format!("the root is member {root} of {members}: members are numbered from 0"))
 }
@@ -312,7 +326,7 @@ impl GroupSettings {
 
     /// The number of packets that each member holds. Few of short messages, whose slots then stay in the processor's cache; many of long ones:
     /// fewer acknowledgments, and each member waits less often for others.
-    pub(crate) fn slots(&self) -> u32 {
+    pub fn slots(&self) -> u32 {
         let of_messages = if self.message_bytes > LONG_MESSAGE_BYTES { LONG_SLOTS } else { SHORT_SLOTS };
         self.slots.unwrap_or(of_messages)
     }
@@ -323,7 +337,7 @@ impl GroupSettings {
     }
 
     /// The longest payload of a packet: a datagram without the headers of IP, UDP and Treecast.
-    pub(crate) fn payload_bytes_max(&self) -> u16 {
+    pub fn payload_bytes_max(&self) -> u16 {
         self.mtu_bytes().saturating_sub(header_bytes(self.is_v6()))
     }
 
@@ -352,7 +366,7 @@ const fn header_bytes(is_v6: bool) -> u16 {
 }
 
 /// The least MTU that carries the packets of a group, in bytes.
-pub(crate) const fn mtu_bytes_min(is_v6: bool) -> u16 {
+pub const fn mtu_bytes_min(is_v6: bool) -> u16 {
     header_bytes(is_v6) + Table::PAYLOAD_BYTES_MIN
 }
 

@@ -27,7 +27,7 @@ const GSO_BYTES_MAX: usize = 47_500;
 const GSO_KERNEL_MIN: (u32, u32) = (6, 16);
 
 /// A socket whose datagrams are packets of one group's root.
-pub(crate) struct RootSocket {
+pub struct RootSocket {
     socket: UdpSocket,
     outgoing: Outgoing,
     to: SocketAddr,
@@ -41,11 +41,14 @@ pub(crate) struct RootSocket {
 
 /// What happened to packets that were sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Sending {
+pub enum Sending {
     /// The kernel's packet path has them.
     Sent,
     /// The node's own thread sends them. The caller wakes it, if the delegation is new.
-    Delegated { is_new: bool },
+    Delegated {
+        /// Whether they were not before.
+        is_new: bool,
+    },
     /// The kernel's packet path does not accept them: they are for the protocol.
     Refused,
 }
@@ -91,7 +94,7 @@ impl std::fmt::Debug for RootSocket {
 
 impl RootSocket {
     /// Opens a socket at the root's address; returns it with its cookie.
-    pub fn open(node: SocketAddr) -> Result<(UdpSocket, u64), EbpfError> {
+    pub(crate) fn open(node: SocketAddr) -> Result<(UdpSocket, u64), EbpfError> {
         let (ip, to) = (node.ip().to_canonical(), to(node));
         let interface =
             interfaces_for(SocketAddr::new(ip, 0))?.first().map_or(0, |interface| interface.index);
@@ -107,7 +110,7 @@ impl RootSocket {
         open().map_err(|source| EbpfError::System { what, source })
     }
 
-    /// `socket` comes from [`RootSocket::open`].
+    /// `socket` comes from `RootSocket::open`.
     pub fn new(socket: UdpSocket, config: &GroupConfig, memory: SlotMemory) -> Self {
         let to = to(config.root());
         let outgoing = Outgoing::new(to.is_ipv6(), supports_gso().then_some(GSO_BYTES_MAX)).connected();

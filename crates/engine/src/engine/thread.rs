@@ -18,7 +18,7 @@ use crate::wait::slice::request_short_slice;
 
 /// The thread of a node, which ends when this is dropped.
 #[derive(Debug)]
-pub(crate) struct NodeThread {
+pub struct NodeThread {
     backend: Arc<dyn Backend>,
     thread: Mutex<Option<JoinHandle<()>>>,
     /// Disconnected when the thread has ended.
@@ -31,7 +31,7 @@ impl NodeThread {
     /// Opens a node whose engine is in this process, with this number of lanes for its users, and returns the engine too.
     ///
     /// # Errors
-    /// Those of [`EngineHandle::open`]; [`NodeError::System`].
+    /// Those of `EngineHandle::open`; [`NodeError::System`].
     pub fn open(settings: &NodeSettings, lanes: usize) -> Result<(Self, Arc<EngineHandle>), NodeError> {
         let handle = open_here(settings, lanes)?;
         Ok((Self::start(Arc::clone(&handle) as Arc<dyn Backend>, settings.status, lanes)?, handle))
@@ -117,7 +117,10 @@ fn open_here(settings: &NodeSettings, lanes: usize) -> Result<Arc<EngineHandle>,
 }
 
 /// Opens this engine in this process.
-pub(crate) fn open_with(
+///
+/// # Errors
+/// Those of binding the sockets, and of loading the kernel's packet path.
+pub fn open_with(
     settings: &NodeSettings,
     engine: EngineChoice,
     lanes: usize,

@@ -23,7 +23,8 @@ pub struct OffloadStatus {
 
 /// The offload of a group.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct ChosenOffload {
+pub struct ChosenOffload {
+    /// What the kernel's packet path does.
     pub offload: Offload,
     /// Why the node has chosen it; none: the settings say it.
     pub reason: Option<String>,
@@ -35,7 +36,7 @@ const HOSTS_MIN: usize = 3;
 
 /// The offload that the settings say, or else what fits the group. Whether multicast reaches its members is found out when they have come: a root that reaches none of its
 /// children by multicast sends none, and then the tree carries everything, as with `nic`.
-pub(crate) fn choose(settings: &GroupSettings, hosts: &Hosts, root: SocketAddr) -> ChosenOffload {
+pub fn choose(settings: &GroupSettings, hosts: &Hosts, root: SocketAddr) -> ChosenOffload {
     if let Some(offload) = settings.offload {
         return ChosenOffload { offload, reason: None };
     }

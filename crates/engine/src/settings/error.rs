@@ -81,7 +81,7 @@ pub enum NodeError {
         mtu_bytes: u16,
     },
     /// A payload has changed on its way, the network's checksums have not detected that
-    /// ([`crate::Integrity::Network`]), and the parent has freed the packet. The group has ended at this member.
+    /// ([`treecast_proto::Integrity::Network`]), and the parent has freed the packet. The group has ended at this member.
     #[error(
         "packet {packet} was corrupted: its payload differs from what the root sent, no checksum of the network detected that, and the member that forwarded it does not have it any more; the group has ended here (look for a host or a switch with bad memory; with integrity=crc32c such packets are sent again)"
     )]
@@ -173,7 +173,7 @@ pub enum NodeError {
         /// Their length in bytes.
         bytes: usize,
     },
-    /// Members have called [`all_reduce`](crate::Group::all_reduce) with different operations, types or numbers of values.
+    /// Members have called `Group::all_reduce` with different operations, types or numbers of values.
     #[error("the members' operations, types or numbers of values differ in this all-reduce")]
     DifferentValues,
     /// A member that waits for the result of an all-reduce gets another message.
@@ -238,7 +238,7 @@ pub struct Unanswered {
 
 impl NodeError {
     /// No random number can be drawn.
-    pub(crate) const fn no_random_number(source: io::Error) -> Self {
+    pub const fn no_random_number(source: io::Error) -> Self {
         Self::System { what: "cannot draw a random number", source }
     }
 

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use treecast_proto::{Nanoseconds, Stray, StrayKind};
 
 /// The target of these lines.
-pub(crate) const TARGET: &str = "audit";
+pub const TARGET: &str = "audit";
 
 /// The most lines of a kind in a span.
 const LINES_MAX: u32 = 10;
@@ -14,13 +14,20 @@ const SPAN: Nanoseconds = Nanoseconds::from_ms(1_000);
 
 /// The subject of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum AuditKind {
+pub enum AuditKind {
+    /// A process that may not use the daemon.
     RejectedClient,
+    /// A client that has broken a rule.
     DisconnectedClient,
+    /// A group that the policy does not allow.
     RefusedGroup,
+    /// A group that has broken a rule.
     EndedGroup,
+    /// Datagrams that are no packets.
     Malformed,
+    /// Packets of groups that the node does not have.
     UnknownGroup,
+    /// Packets whose code is wrong.
     Unauthentic,
 }
 
@@ -51,7 +58,7 @@ impl AuditKind {
 
 /// Limits lines, each kind by itself.
 #[derive(Debug, Default)]
-pub(crate) struct Audit {
+pub struct Audit {
     limits: [RateLimit; AuditKind::ALL.len()],
 }
 

@@ -21,7 +21,7 @@ const CHAIN_PACKETS_PER_RACK: u64 = 4;
 ///
 /// # Errors
 /// [`NodeError::NotOnFabric`].
-pub(crate) fn check(settings: &GroupSettings) -> Result<(), NodeError> {
+pub fn check(settings: &GroupSettings) -> Result<(), NodeError> {
     settings.fabric.as_ref().map_or(Ok(()), |fabric| hosts_of(fabric, settings).map(drop))
 }
 
@@ -29,7 +29,7 @@ pub(crate) fn check(settings: &GroupSettings) -> Result<(), NodeError> {
 ///
 /// # Errors
 /// [`NodeError::Plan`], [`NodeError::PlanNotExecutable`].
-pub(crate) fn check_scheme(fabric: &Fabric, count: usize, settings: &GroupSettings) -> Result<(), NodeError> {
+pub fn check_scheme(fabric: &Fabric, count: usize, settings: &GroupSettings) -> Result<(), NodeError> {
     if let Some(plan) = &settings.plan {
         return super::check_executable(plan, &Hosts::one_each(count), settings);
     }

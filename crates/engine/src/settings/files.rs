@@ -81,7 +81,7 @@ pub const NETWORK_VARIABLE: &str = "TREECAST_NETWORK";
 ///
 /// # Errors
 /// [`NodeError::File`].
-pub(crate) fn network_of_environment() -> Result<Option<Arc<Network>>, NodeError> {
+pub fn network_of_environment() -> Result<Option<Arc<Network>>, NodeError> {
     static NETWORK: Mutex<Option<Arc<Network>>> = Mutex::new(None);
     let Some(path) = std::env::var_os(NETWORK_VARIABLE).filter(|path| !path.is_empty()) else {
         return Ok(None);

@@ -15,7 +15,7 @@ use treecast_shm::waker::Waker;
 
 /// The descriptors of a node, and the lock of the thread that leads.
 #[derive(Debug)]
-pub(crate) struct LeaderFollowers {
+pub struct LeaderFollowers {
     /// Held by the leader.
     leadership: Mutex<()>,
     waker: Arc<Waker>,
@@ -31,7 +31,7 @@ pub(crate) struct LeaderFollowers {
 
 /// A descriptor that the leader takes over from the node's own thread.
 #[derive(Debug)]
-pub(crate) struct EventSource {
+pub struct EventSource {
     descriptor: OwnedFd,
     token: u64,
     wakes: Wakes,
@@ -83,6 +83,11 @@ const READY: u64 = 62;
 const LEADER_WAKER: u64 = 63;
 
 impl LeaderFollowers {
+    /// Nobody waits yet for these sources. Threads spin only where a condition `is_seen_in_memory`: it may become true without a system
+    /// call of this process.
+    ///
+    /// # Errors
+    /// Those of `epoll_create(2)`, `epoll_ctl(2)` and `eventfd(2)`.
     pub fn new(sources: Vec<EventSource>, spin: SpinPolicy, is_seen_in_memory: bool) -> io::Result<Self> {
         let create = || epoll::create(epoll::CreateFlags::CLOEXEC);
         let (own, ready, waker) = (create()?, create()?, Arc::new(Waker::new()?));
@@ -97,6 +102,9 @@ impl LeaderFollowers {
     }
 
     /// Adds a descriptor that always wakes the node's own thread.
+    ///
+    /// # Errors
+    /// Those of `epoll_ctl(2)`.
     pub fn watch(&self, descriptor: &impl AsFd, token: u64) -> io::Result<()> {
         Ok(epoll::add(&self.epoll, descriptor, epoll::EventData::new_u64(token), flags(true))?)
     }
@@ -243,7 +251,7 @@ fn flags(wakes_when_readable: bool) -> epoll::EventFlags {
 
 /// The leadership of a thread that waits several times in one call of the application; none as long as it has not led.
 #[derive(Debug, Default)]
-pub(crate) struct Lead<'a>(Option<Leadership<'a>>);
+pub struct Lead<'a>(Option<Leadership<'a>>);
 
 impl Lead<'_> {
     /// Ceases to lead.

@@ -31,7 +31,7 @@
 //! program changes what the condition reads and then resets it. `reclaim` wakes in any case, since the program may have reset the word
 //! for a wake datagram that it could not send.
 
-pub(crate) mod leader_followers;
+pub mod leader_followers;
 pub(crate) mod slice;
 
 use std::time::Duration;
@@ -39,7 +39,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, Timespec};
 
 /// Polls until a descriptor is ready, the timeout is over, or a signal arrives.
-pub(crate) fn poll(descriptors: &mut [PollFd<'_>], timeout: Option<Duration>) {
+pub fn poll(descriptors: &mut [PollFd<'_>], timeout: Option<Duration>) {
     let timeout = timeout.map(|timeout| Timespec {
         tv_sec: timeout.as_secs() as i64,
         tv_nsec: i64::from(timeout.subsec_nanos()),

@@ -9,7 +9,7 @@ use std::{io, mem};
 
 use rustix::time::{TimerfdClockId, TimerfdFlags};
 use treecast_ebpf::HookTrouble;
-use treecast_proto::{Input, MemberId};
+use treecast_proto::{AbortReason, GroupId, Input, MemberId, StrayCounters};
 use treecast_shm::progress::ProgressList;
 use treecast_shm::shared_group::SharedGroup;
 use treecast_shm::spin::SpinPolicy;
@@ -31,7 +31,7 @@ use crate::wait::leader_followers::{EventSource, LeaderFollowers};
 
 /// An engine behind its lock, with what threads need to reach it.
 #[derive(Debug)]
-pub(crate) struct EngineHandle {
+pub struct EngineHandle {
     engine: FairMutex<Engine>,
     requests: Mutex<VecDeque<Request>>,
     has_requests: AtomicBool,
@@ -89,6 +89,17 @@ fn bind(settings: &NodeSettings, lanes: usize) -> Result<(Datagrams, Streams), N
     }
 }
 
+/// What an engine counts that is about no group.
+#[derive(Debug, Clone, Copy)]
+pub struct Happened {
+    /// How many groups ended because of invalid values in shared memory.
+    pub invalid: u64,
+    /// How many groups of clients ended because they exceeded their users' budgets.
+    pub over_budget: u64,
+    /// The datagrams that belong to no group.
+    pub strays: StrayCounters,
+}
+
 /// The sources of input that a step reads, each with one or two system calls.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Look {
@@ -126,7 +137,7 @@ const STREAMS: u64 = 5;
 
 impl EngineHandle {
     /// Opens an engine whose socket has this number of lanes: one, or several if it serves several users.
-    pub fn open(settings: &NodeSettings, lanes: usize) -> Result<Self, NodeError> {
+    pub(crate) fn open(settings: &NodeSettings, lanes: usize) -> Result<Self, NodeError> {
         let (mut datagrams, streams) = bind(settings, lanes)?;
         let address = datagrams.address();
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
@@ -185,14 +196,33 @@ impl EngineHandle {
         })
     }
 
+    /// Ends a group whose application has exited.
+    pub fn end_group(&self, group: GroupId, why: AbortReason) {
+        self.send_request(Request::End(group, why));
+    }
+
+    /// Whether there is a group with this number that has not ended.
+    pub fn knows(&self, group: GroupId) -> bool {
+        self.with(|engine| engine.knows(group))
+    }
+
+    /// What has happened so far.
+    pub fn happened(&self) -> Happened {
+        self.with(|engine| Happened {
+            invalid: engine.invalid(),
+            over_budget: engine.over_budget(),
+            strays: engine.strays(),
+        })
+    }
+
     /// Sends a request.
-    pub fn send_request(&self, request: Request) {
+    pub(crate) fn send_request(&self, request: Request) {
         self.push_request(request);
         self.wake();
     }
 
     /// Sends a request, and waits until it is handled.
-    pub fn request_and_wait(&self, request: Request) {
+    pub(crate) fn request_and_wait(&self, request: Request) {
         self.push_request(request);
         self.step(self.engine.lock(), Look::ALL);
     }
@@ -226,11 +256,11 @@ impl EngineHandle {
     }
 
     /// Makes rings of groups, without the engine.
-    pub const fn rings(&self) -> &RingMaker {
+    pub(crate) const fn rings(&self) -> &RingMaker {
         &self.rings
     }
 
-    pub fn with<T>(&self, look: impl FnOnce(&mut Engine) -> T) -> T {
+    pub(crate) fn with<T>(&self, look: impl FnOnce(&mut Engine) -> T) -> T {
         look(&mut self.engine.lock())
     }
 }

@@ -1,14 +1,14 @@
 //! The settings of nodes and groups, from an application's texts and files to what is checked, and the errors of both.
 
-pub(crate) mod addresses;
-pub(crate) mod config;
-pub(crate) mod error;
-pub(crate) mod files;
-pub(crate) mod hosts;
-pub(crate) mod join_status;
+pub mod addresses;
+pub mod config;
+pub mod error;
+pub mod files;
+pub mod hosts;
+pub mod join_status;
 mod keys;
-pub(crate) mod offload;
-pub(crate) mod socket;
+pub mod offload;
+pub mod socket;
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -126,7 +126,7 @@ pub struct NodeSettings {
     pub ports: Option<PortRange>,
     /// The packet engine.
     pub engine: EngineChoice,
-    /// The path of the daemon's socket; none: that of the variable `TREECAST_SOCKET`, or [`crate::SOCKET`].
+    /// The path of the daemon's socket; none: that of the variable `TREECAST_SOCKET`, or [`socket::SOCKET`].
     pub socket: Option<PathBuf>,
     /// Any text: the processes of one user on this host that give the same one share one node, which the first of them opens, unless they
     /// use the daemon. None: the process has a node of its own.
@@ -198,7 +198,7 @@ pub struct GroupSettings {
     /// The expected length of messages, in bytes, for which the tree is made.
     pub message_bytes: u64,
     /// Where packets are forwarded; none: by multicast to three other hosts or more, as far as that reaches them, and else by the nodes
-    /// ([`crate::Group::offload_status`]).
+    /// (`Group::offload_status`).
     pub offload: Option<Offload>,
     /// The number of packets that each member holds: a power of two from 4 to 65,536; none: 512, or 1,024 where messages are expected to be
     /// longer than 512 KiB.

@@ -193,7 +193,10 @@ pub fn parse_members(text: &str, source: &str) -> Result<Vec<Member>, NodeError>
 
 /// The number of the member that listens at `own`: the member with that address, or, for a node that listens at the unspecified
 /// address, the member with its port and an address of this machine.
-pub(crate) fn find_own(own: SocketAddr, members: &[SocketAddr]) -> Result<usize, NodeError> {
+///
+/// # Errors
+/// [`NodeError::Members`], if no member or more than one has it.
+pub fn find_own(own: SocketAddr, members: &[SocketAddr]) -> Result<usize, NodeError> {
     let is_own = |member: &SocketAddr| {
         *member == own
             || own.ip().is_unspecified()
