@@ -8,10 +8,11 @@ use serde::{Deserialize, Serialize};
 use treecast_node::{Nanoseconds, NodeSettings, PortRange};
 
 use crate::stream::Hash;
+use crate::waits::Waits;
 
 /// The first message of a receiver: its version, and that of the protocol, which counts the changes
 /// after which a receiver does not understand a sender.
-pub const HELLO: &str = concat!("treecast-copy ", env!("CARGO_PKG_VERSION"), ", protocol 2");
+pub const HELLO: &str = concat!("treecast-copy ", env!("CARGO_PKG_VERSION"), ", protocol 3");
 
 /// A request to a receiver, in this order.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -100,8 +101,12 @@ pub(crate) enum Response {
         /// The kind of the destination; none if it does not exist.
         is_directory: Option<bool>,
     },
-    /// The number of bytes that have been written.
-    Progress { bytes: u64 },
+    Progress {
+        /// The number of bytes that have been written.
+        bytes: u64,
+        /// Whom its packets waited for since the last such response.
+        waits: Waits,
+    },
     /// The entries or chunks that are lacking: ranges of their numbers, the first one and the one
     /// after the last.
     Lacking { ranges: Vec<(u32, u32)> },

@@ -8,6 +8,7 @@ use treecast_node::Group;
 use treecast_remote::Responses;
 
 use crate::control::Response;
+use crate::waits::RecentWaits;
 use crate::worker::Worker;
 use crate::{HostReport, Outcome};
 
@@ -27,6 +28,8 @@ pub(crate) struct Host {
     /// What it wrote.
     pub bytes: u64,
     pub heard: Instant,
+    /// Whom its packets wait for.
+    pub waits: RecentWaits,
     /// Why the group has lost it, if it has.
     pub lost: Option<String>,
     /// The entries or chunks that it lacks, once it has said so.
@@ -43,6 +46,7 @@ impl Host {
             member: 0,
             bytes: 0,
             heard: Instant::now(),
+            waits: RecentWaits::default(),
             lost: None,
             lacking: None,
             report: None,

@@ -23,6 +23,7 @@ mod sources;
 mod start;
 mod stopper;
 pub mod stream;
+mod waits;
 mod worker;
 mod writer;
 
@@ -34,7 +35,7 @@ pub use destination::Destination;
 pub use entry::{Attribute, Entry, Kind};
 pub use error::CopyError;
 pub use file_hash::SentHash;
-pub use progress::{Progress, Upload};
+pub use progress::{Progress, Slow, Upload};
 pub use receiver::receive;
 pub use report::{CopiedFile, HostReport, Outcome, Planned, Report};
 pub use settings::CopySettings;

@@ -1,7 +1,9 @@
 //! How far a copy is.
 
+use std::fmt;
+
 /// How far a copy is.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Progress<'a> {
     /// The bytes of files that were sent, of all.
     pub sent: u64,
@@ -15,6 +17,32 @@ pub struct Progress<'a> {
     pub awaited: Vec<&'a str>,
     /// The uploads of the receiver, once some host has asked for it.
     pub upload: Option<Upload>,
+    /// What all wait for, if it is one host or path.
+    pub slow: Option<Slow<'a>>,
+    /// What was slow when its sender became a leaf of the tree, in order.
+    pub relieved: Vec<Slow<'a>>,
+}
+
+/// What all hosts wait for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Slow<'a> {
+    /// This host writes slowly, by its disk or its processor.
+    Writing(&'a str),
+    /// This host forwards slowly, by its link or its processor.
+    Forwarding(&'a str),
+    /// Data passes slowly from a host to another one, by the link of one of the two.
+    Path(&'a str, &'a str),
+}
+
+impl fmt::Display for Slow<'_> {
+    /// For example `n3 writes slowly`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Writing(host) => write!(f, "{host} writes slowly"),
+            Self::Forwarding(host) => write!(f, "{host} forwards slowly"),
+            Self::Path(from, to) => write!(f, "the path from {from} to {to} is slow"),
+        }
+    }
 }
 
 /// How far the receiver has been sent to the hosts that lack it.

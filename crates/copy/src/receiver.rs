@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use treecast_node::{Ending, Group, GroupId, GroupSettings, Node, NodeError};
 
@@ -16,6 +16,7 @@ use crate::destination::path_here;
 use crate::sources::described;
 use crate::stopper::Stopper;
 use crate::stream::{Hash, MESSAGE_BYTES_MAX, StreamDigest};
+use crate::waits::{LOOK_INTERVAL, Waits};
 use crate::writer::{WriteError, Writer};
 
 /// How often a receiver says how far it is.
@@ -129,7 +130,7 @@ impl Authentic {
 }
 
 fn write_all(
-    group: &Group,
+    group: &Arc<Group>,
     authentic: &Authentic,
     destination: PathBuf,
     into: bool,
@@ -140,12 +141,21 @@ fn write_all(
     let is_done = Arc::new(AtomicBool::new(false));
     let answer = respond.clone();
     let (respond, bytes, until) = (respond.clone(), Arc::clone(&written_bytes), Arc::clone(&is_done));
+    let watched = Arc::downgrade(group);
     thread::spawn(move || {
         while !until.load(Ordering::Acquire) {
-            if respond(&Response::Progress { bytes: bytes.load(Ordering::Relaxed) }).is_err() {
+            let mut waits = Waits::default();
+            let since = Instant::now();
+            while since.elapsed() < PROGRESS_INTERVAL {
+                let Some(group) = watched.upgrade() else { return };
+                waits.look(&group);
+                drop(group);
+                thread::sleep(LOOK_INTERVAL);
+            }
+            let progress = Response::Progress { bytes: bytes.load(Ordering::Relaxed), waits };
+            if respond(&progress).is_err() {
                 return;
             }
-            thread::sleep(PROGRESS_INTERVAL);
         }
     });
     let (messages, queue) = sync_channel::<Vec<u8>>(QUEUED_MESSAGES);

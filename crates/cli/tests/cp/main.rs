@@ -499,3 +499,26 @@ fn losses_a_death_and_a_full_disk_delay_nobody_else() {
         assert!(on(&lab, host, "[ ! -e /dev/shm/x/file ]").status.success());
     }
 }
+
+/// A host in the middle of a chain forwards slowly: it is named, and the host behind it is served by the one that copies.
+#[test]
+fn a_host_that_forwards_slowly_becomes_a_leaf() {
+    let mut settings = LabSettings::new(5);
+    settings.rate = Some("200mbit".parse().unwrap());
+    let Some(lab) = lab(&settings) else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("file");
+    fs::write(&file, noise(32_000_000, 5)).unwrap();
+    let slow = on(&lab, 2, "tc qdisc replace dev eth0 root tbf rate 20mbit burst 16k limit 64k");
+    assert!(slow.status.success(), "{}", text(&slow));
+    let line =
+        format!("timeout 60 {TREECAST} cp --shell $TREECAST_LAB_AGENT {} n[1-4]:/dev/shm/", file.display());
+    let output = on(&lab, 0, &line);
+    let said = text(&output);
+    assert!(output.status.success(), "{said}");
+    assert!(said.contains("the path from n2 to n3 is slow: this host sends to n3 instead"), "{said}");
+    for host in 1..5 {
+        let compared = on(&lab, host, &format!("cmp {} /dev/shm/file", file.display()));
+        assert!(compared.status.success(), "{}", text(&compared));
+    }
+}

@@ -30,6 +30,7 @@ impl Copy {
     ) {
         self.hear(timeout);
         self.hear_losses(&group.losses());
+        self.relieve(group, sent, total);
         tell(&self.progress(sent, total));
     }
 
@@ -64,7 +65,10 @@ impl Copy {
             let host = &mut self.hosts[number];
             host.heard = Instant::now();
             match said {
-                Ok(Response::Progress { bytes }) => host.bytes = bytes,
+                Ok(Response::Progress { bytes, waits }) => {
+                    host.bytes = bytes;
+                    host.waits.add(host.heard, waits);
+                }
                 Ok(Response::Lacking { ranges }) => host.lacking = Some(ranges),
                 Ok(Response::Done { stream, .. }) if stream != self.digest.finish() => {
                     host.fail("it has received another stream than was sent".into());
@@ -112,7 +116,8 @@ impl Copy {
         let hosts: Vec<(&str, u64)> = alive.map(|host| (host.name.as_str(), host.bytes)).collect();
         let has_failed = |host: &&Host| matches!(&host.report, Some(report) if matches!(report.outcome, Outcome::Failed(_)));
         let failed = self.hosts.iter().filter(has_failed).count();
-        Progress { sent, total, hosts, failed, awaited: Vec::new(), upload: None }
+        let (slow, relieved) = (self.slow(), self.relieved());
+        Progress { sent, total, hosts, failed, awaited: Vec::new(), upload: None, slow, relieved }
     }
 }
 

@@ -1,6 +1,7 @@
 //! The host that copies.
 
 mod hearing;
+mod relief;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, ToSocketAddrs};
@@ -11,6 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use fixedbitset::FixedBitSet;
+use relief::Relief;
 use treecast_node::{Group, GroupId, GroupSettings, Node, NodeError, draw_token};
 
 use crate::chunks::{Compared, Lacking};
@@ -104,6 +106,9 @@ struct Copy {
     news: Receiver<News>,
     news_sender: ChannelSender<News>,
     stopper: Stopper,
+    /// When the group was formed.
+    since: Instant,
+    relief: Relief,
     /// The bytes of messages that were sent.
     stream_bytes: u64,
     /// Their digest.
@@ -142,7 +147,7 @@ impl Copy {
         let started = start_all(names, &starts, stopper, &mut |awaited, failed| {
             let awaited = awaited.iter().map(|&number| names[number].as_str()).collect();
             let (total, upload) = (sources.bytes, program.upload());
-            tell(&Progress { sent: 0, total, hosts: Vec::new(), failed, awaited, upload });
+            tell(&Progress { total, failed, awaited, upload, ..Progress::default() });
         });
         let hosts: Vec<Host> =
             names.iter().zip(started).map(|(name, worker)| Host::new(name, worker)).collect();
@@ -162,6 +167,8 @@ impl Copy {
             news,
             news_sender,
             stopper: stopper.clone(),
+            since: Instant::now(),
+            relief: Relief::default(),
             stream_bytes: 0,
             digest: StreamDigest::default(),
         })
@@ -185,6 +192,8 @@ impl Copy {
         if self.hosts.iter().any(Host::is_alive) {
             let (_node, group) = self.form_group(sources, settings, into)?;
             self.stopper.watch(&group);
+            self.relief.watch(&group);
+            self.since = Instant::now();
             sent = self.send(&group, sources, settings, tell)?;
             self.wait_for_all(sent.bytes, tell);
         }

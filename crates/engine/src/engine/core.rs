@@ -106,6 +106,7 @@ impl Core {
             Query::ReachedChildren { group } => {
                 Answer::members(self.protocol.reached_children(GroupId(group)))
             }
+            Query::SlowMembers { group } => Answer::members(self.protocol.slow_members(GroupId(group))),
             Query::Unplaced { group } => Answer::members(self.protocol.awaited(GroupId(group))),
             Query::AwaitedReaders { group } => Answer::readers(self.protocol.awaited_readers(GroupId(group))),
             Query::Counters { group } => {

@@ -17,6 +17,11 @@ pub enum Query {
         /// The group.
         group: u32,
     },
+    /// The members that the packets in this node's slots wait for. Answered by [`Answer::Members`].
+    SlowMembers {
+        /// The group.
+        group: u32,
+    },
     /// At the root, the members without a place in the tree. Answered by [`Answer::Members`].
     Unplaced {
         /// The group.
@@ -59,6 +64,7 @@ impl Query {
         match self {
             Self::Children { group }
             | Self::ReachedChildren { group }
+            | Self::SlowMembers { group }
             | Self::Unplaced { group }
             | Self::AwaitedReaders { group }
             | Self::Counters { group }
@@ -70,9 +76,10 @@ impl Query {
     /// The answer for an unknown group.
     pub const fn empty_answer(self) -> Answer {
         match self {
-            Self::Children { .. } | Self::ReachedChildren { .. } | Self::Unplaced { .. } => {
-                Answer::Members(Vec::new())
-            }
+            Self::Children { .. }
+            | Self::ReachedChildren { .. }
+            | Self::SlowMembers { .. }
+            | Self::Unplaced { .. } => Answer::Members(Vec::new()),
             Self::AwaitedReaders { .. } => Answer::Readers(Vec::new()),
             Self::Counters { .. } | Self::KernelCounters { .. } | Self::Strays => Answer::Numbers(None),
         }

@@ -247,16 +247,47 @@ impl Group {
     /// # Errors
     /// [`NodeError::Members`] at another member, and for a number that no member has.
     pub fn evict(&self, member: u32) -> Result<(), NodeError> {
+        let member = self.other_member(member, "evicts another member")?;
+        self.backend.request(Input::Evict { group: self.shared_group.group, member });
+        Ok(())
+    }
+
+    /// At the root: makes the host of a member a leaf of the tree, since it forwards slowly. Its children become the root's, and nothing
+    /// is lost. Does nothing if it is a leaf.
+    ///
+    /// # Errors
+    /// [`NodeError::Members`] at another member, and for a number that no other member has.
+    pub fn relieve(&self, member: u32) -> Result<(), NodeError> {
+        let member = self.other_member(member, "makes another member a leaf")?;
+        self.backend.request(Input::Relieve { group: self.shared_group.group, member });
+        Ok(())
+    }
+
+    /// At the root: the number of another member's host in the tree.
+    fn other_member(&self, member: u32, what: &str) -> Result<MemberId, NodeError> {
         let is_known =
             (member as usize) < self.settings.members.len() && member as usize != self.settings.root;
         if !self.is_root() || !is_known {
-            return Err(NodeError::Members(format!(
-                "only the root evicts another member, which {member} is not"
-            )));
+            return Err(NodeError::Members(format!("only the root {what}, which {member} is not")));
         }
-        let member = MemberId(self.hosts.host_of(member as usize) as u32);
-        self.backend.request(Input::Evict { group: self.shared_group.group, member });
-        Ok(())
+        Ok(MemberId(self.hosts.host_of(member as usize) as u32))
+    }
+
+    /// The members that the packets in this host's slots wait for at the moment: children to which packets come slowly, and this member
+    /// itself if it receives slowly. Of several members on a host the first one stands for all.
+    ///
+    /// If a member names a child most of the time, the path between the two is slow; if it names all of several children, it
+    /// forwards slowly. [`relieve`](Self::relieve) lets the root send to them instead.
+    pub fn slow_members(&self) -> Vec<u32> {
+        let group = self.shared_group.group.0;
+        let hosts = self.backend.query(Query::SlowMembers { group }).into_members();
+        hosts.into_iter().filter_map(|host| self.members_of(host).next()).collect()
+    }
+
+    /// The number of children of this host in the tree.
+    pub fn child_count(&self) -> usize {
+        let group = self.shared_group.group.0;
+        self.backend.query(Query::Children { group }).into_members().len()
     }
 
     /// The members that were lost or have left, as far as the root knows: after a [`flush`](Self::flush), all that it did not wait for.

@@ -62,6 +62,10 @@ pub enum ClientMessage {
         group: u32,
         member: u32,
     },
+    Relieve {
+        group: u32,
+        member: u32,
+    },
     Abort {
         group: u32,
         #[serde(default)]

@@ -296,6 +296,24 @@ impl Flow {
         }
     }
 
+    /// Whether half of the slots have packets that the readers have not read.
+    pub const fn waits_for_readers(&self) -> bool {
+        let unread = self.state.next.distance_from(self.state.consumed);
+        !self.config.is_root && unread >= self.config.slots as i32 / 2
+    }
+
+    /// The children to which packets come slowly: a quarter of the slots have packets that the child
+    /// lacks, and the child has room for twice as many. In a deep tree packets wait in the slots of
+    /// all members above the slow path, so that those of its sender are never full.
+    pub fn slow_children(&self) -> impl Iterator<Item = MemberId> {
+        let (next, quarter) = (self.state.next, self.config.slots as i32 / 4);
+        let is_slow = move |child: &&Child| {
+            let crate::state::ChildState { acked, window_end, .. } = child.state;
+            next.distance_from(acked) >= quarter && window_end.distance_from(acked) >= 2 * quarter
+        };
+        self.children.iter().filter(is_slow).map(|child| child.state.member)
+    }
+
     /// Whether the group is closed and every member of the subtree has all packets.
     pub fn is_finished(&self) -> bool {
         self.closed.is_some_and(|close| close.is_before(self.state.stable))

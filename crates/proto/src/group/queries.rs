@@ -157,6 +157,14 @@ impl Group {
         self.flow.iter().flat_map(Flow::reached_children)
     }
 
+    pub fn slow_members(&self) -> Vec<MemberId> {
+        let slow = |flow: &Flow| {
+            let itself = flow.waits_for_readers().then_some(self.header.member);
+            itself.into_iter().chain(flow.slow_children()).collect()
+        };
+        self.flow.as_ref().map_or_else(Vec::new, slow)
+    }
+
     pub fn status(&self) -> GroupStatus {
         let (members, parent) = match &self.role {
             Role::Root(table) => (table.status(), None),

@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal};
 use std::time::{Duration, Instant};
 
 use indicatif::{DecimalBytes, ProgressBar};
-use treecast_copy::{Progress, Upload};
+use treecast_copy::{Progress, Slow, Upload};
 
 use crate::output::{messages, print_note, progress_bar};
 
@@ -25,6 +25,8 @@ pub(super) struct Display {
     awaited_at: Instant,
     /// Whether a line has said that the receiver is sent.
     has_told_upload: bool,
+    /// How many hosts a line has said to forward no more.
+    told_relieved: usize,
 }
 
 impl Display {
@@ -38,6 +40,7 @@ impl Display {
             line_at: Instant::now() + LINE_INTERVAL,
             awaited_at: Instant::now() + AWAITED_DELAY,
             has_told_upload: false,
+            told_relieved: 0,
         }
     }
 
@@ -49,8 +52,17 @@ impl Display {
         // The length of standard input is not known.
         self.bar.set_length(progress.total.max(progress.sent));
         self.bar.set_position(progress.sent);
-        let mut message = match progress.slowest() {
-            Some((host, bytes)) if bytes < progress.total => {
+        for slow in progress.relieved.iter().skip(self.told_relieved) {
+            let note = match slow {
+                Slow::Path(_, to) => format!("{slow}: this host sends to {to} instead"),
+                _ => format!("{slow}: this host takes over its part"),
+            };
+            self.bar.suspend(|| print_note(&note));
+        }
+        self.told_relieved = progress.relieved.len();
+        let mut message = match (&progress.slow, progress.slowest()) {
+            (Some(slow), _) => format!("; {slow}"),
+            (None, Some((host, bytes))) if bytes < progress.total => {
                 format!("; slowest {host}: {}", DecimalBytes(bytes))
             }
             _ => String::new(),

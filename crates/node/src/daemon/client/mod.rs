@@ -397,6 +397,7 @@ impl Backend for Client {
             Input::Close { group } => ClientMessage::Close { group: group.0 },
             Input::Leave { group } => ClientMessage::Leave { group: group.0 },
             Input::Evict { group, member } => ClientMessage::Evict { group: group.0, member: member.0 },
+            Input::Relieve { group, member } => ClientMessage::Relieve { group: group.0, member: member.0 },
             Input::Abort { group, why } => ClientMessage::Abort { group: group.0, why: AbortMessage(why) },
             Input::Contribute { group, contribution, .. } => {
                 ClientMessage::Contribute { group: group.0, contribution: contribution.write() }

@@ -212,6 +212,9 @@ impl Session {
             ClientMessage::Evict { group, member } => {
                 self.request(user, Input::Evict { group: GroupId(group), member: MemberId(member) });
             }
+            ClientMessage::Relieve { group, member } => {
+                self.request(user, Input::Relieve { group: GroupId(group), member: MemberId(member) });
+            }
             ClientMessage::Abort { group, why: AbortMessage(why) } => {
                 self.request(user, Input::Abort { group: GroupId(group), why });
             }
