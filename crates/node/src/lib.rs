@@ -5,7 +5,6 @@
 //! processes of its host.
 
 mod api;
-mod daemon;
 mod rendezvous;
 
 /// The examples of docs/library.md, as tests.
@@ -19,8 +18,8 @@ pub use api::node::Node;
 pub use api::owned::Owned;
 pub use api::receive::{Part, Room};
 pub use api::send::Sent;
-pub use daemon::{Daemon, DaemonCounters, Policy, Stopper};
 pub use rendezvous::{JoinOptions, Listener};
+pub use treecast_daemon::{Daemon, DaemonCounters, Policy, Stopper};
 pub use treecast_engine::backend::RunningEngine;
 pub use treecast_engine::random::draw_token;
 pub use treecast_engine::settings::addresses::{

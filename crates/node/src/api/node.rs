@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use treecast_daemon::SharedNode;
 use treecast_ebpf::HookTrouble;
 use treecast_engine::backend::{Backend, RunningEngine};
 use treecast_engine::query::Query;
@@ -23,7 +24,6 @@ use super::measure;
 use super::open;
 use super::sender::SenderConfig;
 use crate::api::group::Group;
-use crate::daemon::SharedNode;
 
 /// A running node: a thread and a socket of this process, or a node of the daemon, which serves several processes.
 ///

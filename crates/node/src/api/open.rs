@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
+use treecast_daemon::{SharedNode, find_daemon, find_unused_daemon, open_shared};
 use treecast_engine::backend::Backend;
 use treecast_engine::settings::error::NodeError;
 use treecast_engine::settings::{EngineChoice, NodeSettings};
 use treecast_engine::thread::open_with;
-
-use crate::daemon::{SharedNode, find_daemon, find_unused_daemon, open_shared};
 
 /// Opens the engine that the settings ask for; where other processes share it, with what serves them, if that is in this process.
 pub(super) fn open(settings: &NodeSettings) -> Result<(Arc<dyn Backend>, Option<SharedNode>), NodeError> {

@@ -46,7 +46,7 @@ use treecast_shm::waker::Waker;
 
 /// The connection of a process to a daemon.
 #[derive(Debug)]
-pub(crate) struct Client {
+pub struct Client {
     name: SocketName,
     /// The process that has the node.
     process: i32,
@@ -152,7 +152,8 @@ impl Client {
         })
     }
 
-    pub const fn name(&self) -> &SocketName {
+    /// The name of the socket where its daemon listens.
+    pub const fn name(&self) -> &impl std::fmt::Display {
         &self.name
     }
 

@@ -20,7 +20,7 @@ static CLIENT_PROCESS: AtomicU32 = AtomicU32::new(0);
 ///
 /// # Errors
 /// The reason why it is not used.
-pub(crate) fn find_daemon(settings: &NodeSettings) -> Result<Arc<Client>, String> {
+pub fn find_daemon(settings: &NodeSettings) -> Result<Arc<Client>, String> {
     let path = socket_path(settings.socket.clone());
     let client = Client::connect(&SocketName::Path(path.clone()), settings.spin, ANSWER_TIMEOUT)
         .map_err(|error| error.to_string())?;
@@ -35,7 +35,7 @@ pub(crate) fn find_daemon(settings: &NodeSettings) -> Result<Arc<Client>, String
 ///
 /// # Errors
 /// The reason why it is not used.
-pub(crate) fn find_unused_daemon(settings: &NodeSettings) -> Result<Arc<Client>, String> {
+pub fn find_unused_daemon(settings: &NodeSettings) -> Result<Arc<Client>, String> {
     if settings.socket.is_some() {
         return find_daemon(settings);
     }

@@ -12,8 +12,8 @@ use treecast_shm::ring::{RingReader, RingWriter, attach_ring};
 use treecast_shm::shared_group::SharedGroup;
 
 use super::Client;
-use crate::daemon::messages::{ClientMessage, MemoryLayout};
-use crate::daemon::seqpacket;
+use crate::messages::{ClientMessage, MemoryLayout};
+use crate::seqpacket;
 
 /// The memory of a group, which the daemon shares with this client. When the group is dropped, the
 /// daemon takes it back.

@@ -21,7 +21,7 @@ use treecast_shm::sync::lock;
 
 use super::messages::{MemoryLayout, Wakeup};
 use super::seqpacket;
-use super::session::ClientGroup;
+use super::users::session::ClientGroup;
 use super::users::{Account, Charge, KernelMemory, Lease};
 
 /// The link of a group to its clients.

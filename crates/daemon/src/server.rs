@@ -27,7 +27,7 @@ use super::client_link::ClientWaker;
 use super::listening::ListeningSocket;
 use super::messages::{DaemonMessage, VERSION};
 use super::seqpacket;
-use super::session::Session;
+use super::users::session::Session;
 use super::users::{Connections, KernelMemory, PeerCredentials, Policy, Shared, User, peer_credentials};
 
 /// The most descriptors that the daemon has for a group: its memory, its maps, and its multicast.
@@ -111,7 +111,7 @@ impl Daemon {
     /// has died is replaced.
     ///
     /// # Errors
-    /// Those of [`crate::Node::open`]; [`NodeError::Daemon`], if a daemon listens at the path; [`NodeError::System`].
+    /// Those of `Node::open`; [`NodeError::Daemon`], if a daemon listens at the path; [`NodeError::System`].
     pub fn open(settings: &NodeSettings, path: &Path, policy: Policy) -> Result<Self, NodeError> {
         raise_descriptor_limit();
         Self::with_listener(settings, LANES, policy, ListeningSocket::open(path)?)

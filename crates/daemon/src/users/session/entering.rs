@@ -19,9 +19,9 @@ use treecast_shm::readers::{READERS_MAX, Readers, SharedReaders};
 use treecast_shm::shared_group::SharedGroup;
 
 use super::{ClientGroup, Reply, Session, copies, report_readers};
-use crate::daemon::client_link::{ClientLink, LinkedGroup};
-use crate::daemon::messages::{DaemonMessage, SettingsMessage};
-use crate::daemon::users::User;
+use crate::client_link::{ClientLink, LinkedGroup};
+use crate::messages::{DaemonMessage, SettingsMessage};
+use crate::users::User;
 
 /// How a client takes part in a group.
 #[derive(Debug)]

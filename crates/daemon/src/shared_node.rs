@@ -32,7 +32,7 @@ const NAMES_MAX: u32 = 8;
 
 /// A node of this process that serves other processes of its user.
 #[derive(Debug)]
-pub(crate) struct SharedNode {
+pub struct SharedNode {
     stopper: Stopper,
     usage: Usage,
     /// None after it has ended.
@@ -66,8 +66,8 @@ impl Drop for SharedNode {
 /// A name that a process of another user has, or at which nobody listens, is passed over.
 ///
 /// # Errors
-/// Those of [`crate::Node::open`]; [`NodeError::Daemon`], if the node cannot be used.
-pub(crate) fn open_shared(
+/// Those of `Node::open`; [`NodeError::Daemon`], if the node cannot be used.
+pub fn open_shared(
     settings: &NodeSettings,
     share: &str,
 ) -> Result<(Arc<Client>, Option<SharedNode>), NodeError> {

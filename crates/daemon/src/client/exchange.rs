@@ -9,20 +9,20 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with, 
 use thiserror::Error;
 use treecast_engine::settings::error::NodeError;
 
-use crate::daemon::listening::SocketName;
-use crate::daemon::messages::{ClientMessage, DaemonMessage, MESSAGE_BYTES_MAX};
-use crate::daemon::seqpacket::{self, Received};
-use crate::daemon::users::PeerCredentials;
+use crate::listening::SocketName;
+use crate::messages::{ClientMessage, DaemonMessage, MESSAGE_BYTES_MAX};
+use crate::seqpacket::{self, Received};
+use crate::users::PeerCredentials;
 
 /// The timeout of a request to the daemon.
-pub(in crate::daemon) const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The socket's send buffer: room for the longest message. The system has a bound of its own.
 const BUFFER_BYTES: usize = 2 * MESSAGE_BYTES_MAX;
 
 /// Why a process cannot be a client.
 #[derive(Debug, Error)]
-pub(in crate::daemon) enum ConnectError {
+pub(crate) enum ConnectError {
     #[error("{name}: {source}")]
     Unreachable { name: SocketName, source: io::Error },
     #[error("{name}: the process that listens there belongs to {peer}")]

@@ -1,10 +1,10 @@
 //! A daemon: one node of a host that serves other processes. They need no rights, and each maps the
 //! memory of its own groups only.
 //!
-//! [`Daemon`] listens on a Unix socket; [`Client`] is the engine of a [`crate::Node`] in a process
+//! [`Daemon`] listens on a Unix socket; [`Client`] is the engine of a `Node` in a process
 //! that uses a daemon. The daemon trusts no client: its messages are parsed with bounds, and the
 //! readers of shared memory check it (crates/shm/src/ring, and the program in bpf/). What keeps its users
-//! apart is in users/, with the threat model.
+//! apart is in `users`, with the threat model.
 
 mod client;
 mod client_link;
@@ -14,12 +14,11 @@ mod listening;
 mod messages;
 mod seqpacket;
 mod server;
-mod session;
 mod shared_node;
 mod users;
 
-use client::Client;
-pub(crate) use discovery::{find_daemon, find_unused_daemon};
+pub use client::Client;
+pub use discovery::{find_daemon, find_unused_daemon};
 pub use server::{Daemon, DaemonCounters, Stopper};
-pub(crate) use shared_node::{SharedNode, open_shared};
+pub use shared_node::{SharedNode, open_shared};
 pub use users::Policy;

@@ -23,10 +23,10 @@ use treecast_shm::sync::lock;
 use super::account::{Account, KernelMemory};
 use super::duty::Duty;
 use super::policy::{Policy, Rule};
-use crate::daemon::client_link::{LinkedGroup, WeakGroup};
-use crate::daemon::messages::{DaemonMessage, MESSAGE_BYTES_MAX};
-use crate::daemon::seqpacket::{self, Received};
-use crate::daemon::session::Session;
+use crate::client_link::{LinkedGroup, WeakGroup};
+use crate::messages::{DaemonMessage, MESSAGE_BYTES_MAX};
+use crate::seqpacket::{self, Received};
+use crate::users::session::Session;
 
 /// The most messages of a client that are handled before the user's other clients have their turn.
 const MESSAGES_PER_TURN_MAX: usize = 16;
@@ -428,8 +428,8 @@ impl UserServer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::daemon::server::new_session;
-    use crate::daemon::users::PeerCredentials;
+    use crate::server::new_session;
+    use crate::users::PeerCredentials;
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
     use treecast_engine::settings::{EngineChoice, NodeSettings};
     use treecast_engine::thread::NodeThread;

@@ -348,8 +348,7 @@ mod tests {
 
     #[test]
     fn the_policy_that_is_installed_admits_all_users() {
-        let policy =
-            Policy::parse(include_str!("../../../../../dist/policy.toml"), "dist/policy.toml").unwrap();
+        let policy = Policy::parse(include_str!("../../../../dist/policy.toml"), "dist/policy.toml").unwrap();
         let (_, rule) = policy.rule_for(&peer(12_345, &[])).unwrap();
         let has_limits = rule.groups_max.is_some() && rule.members_max.is_some() && rule.memory_max.is_some();
         assert!(has_limits, "users have limits");

@@ -11,13 +11,13 @@ use treecast_proto::{
     AbortReason, Contribution, Ending, Eviction, GroupId, Input, MemberId, Process, Sequence, SessionId,
 };
 
-use super::client_link::{ClientLink, ClientWaker, LinkedGroup, Others, Share};
-use super::messages::{
+use super::super::client_link::{ClientLink, ClientWaker, LinkedGroup, Others, Share};
+use super::super::messages::{
     AbortMessage, ClientMessage, DaemonMessage, GroupUpdate, HostLossMessage, LOSSES_PER_UPDATE_MAX,
     MEMBERS_PER_ANSWER_MAX, MemoryLayout, PlacementMessage, VERSION,
 };
-use super::seqpacket::{self, DESCRIPTORS_MAX};
-use super::users::{Lease, PeerCredentials, User};
+use super::super::seqpacket::{self, DESCRIPTORS_MAX};
+use super::{Lease, PeerCredentials, User};
 
 use entering::Entry;
 use treecast_engine::backend::Backend;
@@ -28,7 +28,7 @@ use treecast_shm::shared_group::GroupState;
 
 /// A client.
 #[derive(Debug)]
-pub(super) struct Session {
+pub(crate) struct Session {
     pub socket: OwnedFd,
     pub peer: PeerCredentials,
     /// The index of the policy's rule for this client.
