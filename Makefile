@@ -284,14 +284,14 @@ bench-peers:
 	else echo "skipped: Open MPI is not installed; on Debian and Ubuntu: apt-get install openmpi-bin libopenmpi-dev"; fi
 
 # Our broadcasts beside those that a user would write: a tree and a chain of blocking TCP connections, and Open MPI's where that is
-# installed; with members asleep, on 16 hosts of a lab and on two (docs/bench.md). It takes some minutes.
+# installed; with members asleep, on 16 hosts of a lab and on two with a processor each (docs/bench.md). It takes some minutes.
 ANCHORS = target/release/treecast bench --engine $(ENGINES) --offload nic --transport packets,stream --no-flush --spin 0us \
 	--peer $(shell command -v mpicc >/dev/null && echo openmpi,)tcp-tree,tcp-chain
 bench-anchors:
 	cargo build --release --package treecast-cli
 	$(ANCHORS) --lab 16 --sizes 64,1K,16K,64K,256K --messages 100 --rounds 4
 	$(ANCHORS) --lab 16 --sizes 1M,4M --messages 24 --rounds 4
-	$(ANCHORS) --lab 2 --sizes 64,16K,64K,256K,1M,4M --messages 60 --rounds 4
+	$(ANCHORS) --lab 2 --pin --sizes 64,1K,16K,64K,256K,1M,4M --messages 60 --rounds 5
 
 # Copies by `treecast cp` and by other programs, in turn in labs (docs/cp.md): make bench-cp BENCH_CP_CASES='64MB/16/*', or
 # BENCH_CP_OPTIONS=--quick for some minutes. It installs nothing, and names the packages of programs that are missing.
