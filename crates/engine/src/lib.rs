@@ -2,14 +2,14 @@
 //! drives it, and how applications' threads wait with it; settings, and the status of a node.
 
 mod datagrams;
-mod engine;
 pub mod random;
 pub mod settings;
 pub mod status;
+mod step;
 mod streams;
 pub mod text;
 pub mod tree;
 pub mod wait;
 
 pub use datagrams::path_mtu;
-pub use engine::{EngineHandle, Happened, audit, backend, enter, query, root_socket, thread};
+pub use step::{EngineHandle, Happened, audit, backend, enter, query, root_socket, thread};

@@ -1,4 +1,4 @@
-//! A host whose kernel runs groups: they are handed off and reclaimed as `crates/engine/src/engine`
+//! A host whose kernel runs groups: they are handed off and reclaimed as `crates/engine/src/step`
 //! does it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
