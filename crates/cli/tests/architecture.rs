@@ -89,39 +89,55 @@ fn modules_of_a_crate_do_not_use_each_other_in_circles() {
     assert!(found.is_empty(), "{found:?}");
 }
 
-/// The modules that each module of a crate uses, by a path that begins with `crate`. A module is a
-/// file or a folder directly below `src`.
+/// The top-level modules that each top-level module of a crate uses. A module is a file or a folder directly below `src`.
 fn uses(source: &Path) -> BTreeMap<String, BTreeSet<String>> {
     let mut uses: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     let mut texts: Vec<(String, String)> = Vec::new();
     for entry in walk(source) {
-        let path = entry.strip_prefix(source).unwrap();
-        let module = path.iter().next().unwrap().to_string_lossy().trim_end_matches(".rs").to_string();
+        let path = entry.strip_prefix(source).unwrap().with_extension("");
+        let mut parts: Vec<&str> = path.iter().map(|part| part.to_str().unwrap()).collect();
         // The root of a crate knows all of its modules.
-        if module == "lib" || module == "main" {
+        if parts == ["lib"] || parts == ["main"] {
             continue;
         }
-        uses.entry(module.clone()).or_default();
-        texts.push((module, production_code(&std::fs::read_to_string(&entry).unwrap())));
+        parts.pop_if(|part| *part == "mod");
+        let code = production_code(&std::fs::read_to_string(&entry).unwrap());
+        uses.entry(parts[0].to_string()).or_default();
+        // Fewer `super::` stay within the same top-level module.
+        texts.push((parts[0].to_string(), code.replace(&"super::".repeat(parts.len()), "crate::")));
     }
     let modules: BTreeSet<String> = uses.keys().cloned().collect();
     for (module, text) in texts {
-        for rest in text.split("crate::").skip(1) {
-            let names: Vec<&str> = match rest.strip_prefix('{') {
-                // Of nested braces the first level counts, in which all modules are.
-                Some(rest) => rest.split('}').next().unwrap().split([',', '{']).map(str::trim).collect(),
-                None => vec![rest],
-            };
-            for name in names {
-                let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
-                let name = name.split(|c| !is_part(c)).next().unwrap();
-                if name != module && modules.contains(name) {
-                    uses.get_mut(&module).unwrap().insert(name.to_string());
-                }
-            }
-        }
+        let used = text.split("crate::").skip(1).flat_map(first_names);
+        let used = used.filter(|name| *name != module && modules.contains(*name));
+        uses.get_mut(&module).unwrap().extend(used.map(str::to_string));
     }
     uses
+}
+
+/// The first name of the rest of a path; or of each path, if the rest is a list in braces.
+fn first_names(rest: &str) -> Vec<&str> {
+    let Some(list) = rest.strip_prefix('{') else { return vec![first_name(rest)] };
+    let mut names = Vec::new();
+    let mut depth = 1;
+    for part in list.split_inclusive([',', '{', '}']) {
+        if depth == 1 {
+            names.push(first_name(part.trim_start()));
+        }
+        if part.ends_with('{') {
+            depth += 1;
+        } else if part.ends_with('}') {
+            depth -= 1;
+        }
+        if depth == 0 {
+            break;
+        }
+    }
+    names
+}
+
+fn first_name(path: &str) -> &str {
+    path.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').next().unwrap()
 }
 
 /// The text without comments, and without what only tests compile.

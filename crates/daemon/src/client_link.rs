@@ -19,10 +19,9 @@ use treecast_shm::settings::RingSettings;
 use treecast_shm::shared_group::SharedGroup;
 use treecast_shm::sync::lock;
 
+use super::account::{Account, Charge, KernelMemory, Lease};
 use super::messages::{MemoryLayout, Wakeup};
 use super::seqpacket;
-use super::users::session::ClientGroup;
-use super::users::{Account, Charge, KernelMemory, Lease};
 
 /// The link of a group to its clients.
 #[derive(Debug)]
@@ -42,6 +41,8 @@ pub(crate) struct ClientLink {
     clients: Mutex<Vec<LinkedClient>>,
     account: Arc<Account>,
     kernel_memory: Arc<KernelMemory>,
+    /// The daemon's memory of a group that one client has, in bytes: the link, and the entry in the client's session.
+    state_bytes: u64,
     /// The daemon's part of the group.
     state: Mutex<Charge>,
     /// The memory that clients map, where it can be taken back.
@@ -119,14 +120,13 @@ pub(crate) struct Share {
 }
 
 impl ClientLink {
-    /// The daemon's memory of a group that one client has, in bytes.
-    const STATE_BYTES: u64 = (size_of::<Self>() + ClientGroup::BYTES) as u64;
-
     /// The link to the first client that has the group, at its place; with the memory of the places, where there are several, and its charge.
+    /// `entry_bytes` is the memory of the group in the client's session.
     pub fn new(
         waker: &Arc<ClientWaker>,
         is_root: bool,
         (account, kernel_memory): (&Arc<Account>, &Arc<KernelMemory>),
+        entry_bytes: usize,
         key: GroupKey,
         place: u32,
         readers: Option<(SharedReaders, Charge)>,
@@ -145,6 +145,7 @@ impl ClientLink {
             clients: Mutex::default(),
             account: Arc::clone(account),
             kernel_memory: Arc::clone(kernel_memory),
+            state_bytes: (size_of::<Self>() + entry_bytes) as u64,
             state: Mutex::new(account.no_charge()),
             leases: Mutex::new(lease.into_iter().collect()),
         };
@@ -415,12 +416,12 @@ impl Clients for ClientLink {
     }
 
     fn charge_state(&self, bytes: u64) -> Result<(), String> {
-        lock(&self.state).resize(bytes + Self::STATE_BYTES)
+        lock(&self.state).resize(bytes + self.state_bytes)
     }
 
     fn charge_memory(&self, bytes: u64, state_bytes: u64) -> Result<Box<dyn ChargedMemory + '_>, String> {
         let mut state = lock(&self.state);
-        state.resize(state_bytes + Self::STATE_BYTES + bytes)?;
+        state.resize(state_bytes + self.state_bytes + bytes)?;
         Ok(Box::new(ChargedRing { link: self, charge: state.split(bytes) }))
     }
 }

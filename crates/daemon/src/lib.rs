@@ -6,9 +6,9 @@
 //! readers of shared memory check it (crates/shm/src/ring, and the program in bpf/). What keeps its users
 //! apart is in `users`, with the threat model.
 
+mod account;
 mod client;
 mod client_link;
-mod discovery;
 mod kernel_wakeups;
 mod listening;
 mod messages;
@@ -17,8 +17,7 @@ mod server;
 mod shared_node;
 mod users;
 
-pub use client::Client;
-pub use discovery::{find_daemon, find_unused_daemon};
+pub use client::{Client, find_daemon, find_unused_daemon};
 pub use server::{Daemon, DaemonCounters, Stopper};
 pub use shared_node::{SharedNode, open_shared};
 pub use users::Policy;

@@ -23,12 +23,13 @@ use treecast_engine::thread::NodeThread;
 use treecast_proto::StrayCounters;
 use treecast_shm::clock;
 
+use super::account::KernelMemory;
 use super::client_link::ClientWaker;
 use super::listening::ListeningSocket;
 use super::messages::{DaemonMessage, VERSION};
 use super::seqpacket;
 use super::users::session::Session;
-use super::users::{Connections, KernelMemory, PeerCredentials, Policy, Shared, User, peer_credentials};
+use super::users::{Connections, PeerCredentials, Policy, Shared, User, peer_credentials};
 
 /// The most descriptors that the daemon has for a group: its memory, its maps, and its multicast.
 const DESCRIPTORS_PER_GROUP: u64 = 8;

@@ -1,5 +1,6 @@
 //! The engine of a node whose groups a daemon runs: the client's end of the connection.
 
+mod discovery;
 mod exchange;
 mod mapping;
 
@@ -17,7 +18,6 @@ use rustix::time::Timespec;
 use treecast_ebpf::{HookTrouble, WakeNonce};
 use treecast_proto::{Contribution, Ending, GroupId, Input, MemberId, Offload, Refused, StrayCounters};
 
-use super::discovery;
 use super::kernel_wakeups::KernelWakeups;
 use super::listening::SocketName;
 use super::messages::{
@@ -27,6 +27,7 @@ use super::messages::{
 use super::seqpacket::{self, Received};
 use super::users::peer_credentials;
 
+pub use discovery::{find_daemon, find_unused_daemon};
 pub(super) use exchange::{ANSWER_TIMEOUT, ConnectError};
 
 use exchange::{WithDescriptors, open, request, set_timeout};

@@ -11,7 +11,7 @@
 //! | pass for another user | the kernel says who a process is | [`credentials`] |
 //! | have groups without permission, too many, too large, or with others' numbers | the first rule of the policy that matches it | [`policy`] |
 //! | read others' groups, or control them | a client has descriptors of its own groups only; others' do not exist for it | `crates/daemon/src/users/session` |
-//! | take the memory, and keep it when its groups have ended | each byte is charged to a user until nobody has it | [`account`], `crates/engine/src/step/charge.rs` |
+//! | take the memory, and keep it when its groups have ended | each byte is charged to a user until nobody has it | `crates/daemon/src/account.rs`, `crates/engine/src/step/charge.rs` |
 //! | take the connections and descriptors | each user has a share; the rest is a pool | [`connections`] |
 //! | take the processor by messages | a thread for each user, which works at most half of the time while there are other users | [`user`] |
 //! | take the node's thread by its groups | a step of the engine is bounded, and owners take turns in it | `crates/engine/src/step/owners.rs`, `crates/engine/src/step/core.rs`, `proto/src/turns.rs` |
@@ -26,7 +26,6 @@
 //! Not bounded: the time of the kernel's packet path, which works for whoever sends or receives; the capacity of the network; a user with
 //! many user ids (subuid(5)), who counts as many users.
 
-mod account;
 mod connections;
 mod credentials;
 mod duty;
@@ -34,7 +33,6 @@ mod policy;
 pub(crate) mod session;
 mod user;
 
-pub(crate) use account::{Account, Charge, KernelMemory, Lease};
 pub(crate) use connections::Connections;
 pub(crate) use credentials::{PeerCredentials, peer_credentials};
 pub use policy::Policy;

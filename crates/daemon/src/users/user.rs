@@ -20,9 +20,9 @@ use treecast_proto::{AbortReason, Ending, GroupId, Nanoseconds};
 use treecast_shm::clock;
 use treecast_shm::sync::lock;
 
-use super::account::{Account, KernelMemory};
 use super::duty::Duty;
 use super::policy::{Policy, Rule};
+use crate::account::{Account, KernelMemory};
 use crate::client_link::{LinkedGroup, WeakGroup};
 use crate::messages::{DaemonMessage, MESSAGE_BYTES_MAX};
 use crate::seqpacket::{self, Received};

@@ -172,7 +172,15 @@ impl Session {
         let has_root = is_root || place.is_some() && is_at_root();
         let number = place.map_or(0, |place| place.number);
         let accounts = (&user.account, &user.shared.kernel_memory);
-        let link = ClientLink::new(&self.waker, has_root, accounts, config.key(), number, readers);
+        let link = ClientLink::new(
+            &self.waker,
+            has_root,
+            accounts,
+            ClientGroup::BYTES,
+            config.key(),
+            number,
+            readers,
+        );
         let leader = user.shared.engine.leader_followers().waker();
         let progress = user.shared.engine.progress();
         let link = Arc::new(link);

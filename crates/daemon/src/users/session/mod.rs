@@ -11,13 +11,14 @@ use treecast_proto::{
     AbortReason, Contribution, Ending, Eviction, GroupId, Input, MemberId, Process, Sequence, SessionId,
 };
 
-use super::super::client_link::{ClientLink, ClientWaker, LinkedGroup, Others, Share};
-use super::super::messages::{
+use super::{PeerCredentials, User};
+use crate::account::Lease;
+use crate::client_link::{ClientLink, ClientWaker, LinkedGroup, Others, Share};
+use crate::messages::{
     AbortMessage, ClientMessage, DaemonMessage, GroupUpdate, HostLossMessage, LOSSES_PER_UPDATE_MAX,
     MEMBERS_PER_ANSWER_MAX, MemoryLayout, PlacementMessage, VERSION,
 };
-use super::super::seqpacket::{self, DESCRIPTORS_MAX};
-use super::{Lease, PeerCredentials, User};
+use crate::seqpacket::{self, DESCRIPTORS_MAX};
 
 use entering::Entry;
 use treecast_engine::backend::Backend;
@@ -112,7 +113,7 @@ impl ClientGroup {
     }
 
     /// Memory per group of a client, in bytes: the nodes of a B-tree are at least half full.
-    pub const BYTES: usize = 2 * size_of::<(GroupId, Self)>();
+    const BYTES: usize = 2 * size_of::<(GroupId, Self)>();
 }
 
 /// An answer, and the descriptors that are sent with it.

@@ -8,9 +8,8 @@ use treecast_engine::backend::Backend;
 use treecast_engine::settings::NodeSettings;
 use treecast_engine::settings::socket::socket_path;
 
-use super::Client;
-use super::client::ANSWER_TIMEOUT;
-use super::listening::SocketName;
+use super::{ANSWER_TIMEOUT, Client};
+use crate::listening::SocketName;
 
 /// The id of this process, if one of its nodes uses the daemon without naming the socket; 0: none. A daemon's node is one member of a
 /// group, and a process that opens two nodes means two members. A forked child has another id.
