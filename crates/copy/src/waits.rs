@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use treecast_node::Group;
 
 /// How often a host looks.
-pub(crate) const LOOK_INTERVAL: Duration = Duration::from_millis(50);
+pub(crate) const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The looks that count: those of this last time.
 const SPAN: Duration = Duration::from_secs(3);

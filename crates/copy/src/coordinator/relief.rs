@@ -15,7 +15,7 @@ use crate::Slow;
 use crate::waits::{LOOK_INTERVAL, RecentWaits, Waits};
 
 /// The looks without which nothing is concluded: two seconds.
-const LOOKS_MIN: u32 = 40;
+const LOOKS_MIN: u32 = 20;
 
 /// The share of looks from which a member is slow.
 const SHARE_MIN: f64 = 0.6;
