@@ -511,8 +511,10 @@ fn a_host_that_forwards_slowly_becomes_a_leaf() {
     fs::write(&file, noise(32_000_000, 5)).unwrap();
     let slow = on(&lab, 2, "tc qdisc replace dev eth0 root tbf rate 20mbit burst 16k limit 64k");
     assert!(slow.status.success(), "{}", text(&slow));
-    let line =
+    let copy =
         format!("timeout 60 {TREECAST} cp --shell $TREECAST_LAB_AGENT {} n[1-4]:/dev/shm/", file.display());
+    // On a terminal, where messages come above the progress bar.
+    let line = format!("command -v script >/dev/null || exec {copy}; exec script -qec '{copy}' /dev/null");
     let output = on(&lab, 0, &line);
     let said = text(&output);
     assert!(output.status.success(), "{said}");

@@ -57,7 +57,7 @@ impl Display {
                 Slow::Path(_, to) => format!("{slow}: this host sends to {to} instead"),
                 _ => format!("{slow}: this host takes over its part"),
             };
-            self.bar.suspend(|| print_note(&note));
+            print_note(&note);
         }
         self.told_relieved = progress.relieved.len();
         let mut message = match (&progress.slow, progress.slowest()) {
