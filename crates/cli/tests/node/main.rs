@@ -26,9 +26,15 @@ fn node(arguments: &[&str]) -> Command {
     command
 }
 
-/// A loopback address with a port that was free just before; the kernel does not reuse it soon.
+/// A loopback address with a port that was free just before, for TCP and for UDP; the kernel does not reuse it soon.
 fn address() -> String {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
+    loop {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        if UdpSocket::bind(address).is_ok() {
+            return address.to_string();
+        }
+    }
 }
 
 fn utf8(bytes: &[u8]) -> String {

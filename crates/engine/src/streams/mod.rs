@@ -47,6 +47,8 @@ pub struct Streams {
     port: Option<Port>,
     /// When the port is tried again.
     listen_at: Nanoseconds,
+    /// The attempts to listen that have failed.
+    listen_failures: u32,
     /// Whether the listening socket has left BBR.
     has_left_bbr: bool,
     opened: u64,
@@ -99,6 +101,10 @@ pub const GUEST_TIMEOUT: Nanoseconds = Nanoseconds::from_ms(2_000);
 /// How long a child waits before it connects again, and a parent before it tries its port again.
 const RETRY_INTERVAL: Nanoseconds = Nanoseconds::from_ms(20);
 
+/// After so many attempts a warning says that the port cannot be had: 0.2 s. Another program may
+/// have it for a moment, such as one that looks for a free port: nobody listens at a reserved one.
+const LISTEN_FAILURES_TOLD: u32 = 10;
+
 /// A group with slots of this length together is for much data at once, such as copies of files.
 const MUCH_BYTES: usize = 4 << 20;
 
@@ -135,6 +141,7 @@ impl Streams {
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
             port: Port::reserve(address).ok(),
             listen_at: Nanoseconds::ZERO,
+            listen_failures: 0,
             has_left_bbr: false,
             opened: LISTENER,
             connections: BTreeMap::new(),
@@ -175,7 +182,8 @@ impl Streams {
                 self.port = Some(port);
             }
             Err(error) => {
-                if self.listen_at == Nanoseconds::ZERO {
+                self.listen_failures += 1;
+                if self.listen_failures == LISTEN_FAILURES_TOLD {
                     tracing::warn!(%error, address = %self.address, "cannot listen for the streams of children: trying again");
                 }
                 self.listen_at = now + RETRY_INTERVAL;
