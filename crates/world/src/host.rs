@@ -198,26 +198,6 @@ impl Host {
         self.protocol.handle(now, input).map_err(|error| error.to_string())
     }
 
-    pub fn leave(&mut self, now: Nanoseconds, group: GroupId) -> Result<(), String> {
-        let now = self.time(now);
-        let Some(application) = self.groups.get_mut(&group.0) else { return Ok(()) };
-        if !self.is_up || application.is_root || application.ended.is_some() {
-            return Ok(());
-        }
-        application.has_left = true;
-        self.ask(now, Input::Leave { group }, &[])
-    }
-
-    /// At a root: a member becomes a leaf.
-    pub fn relieve(&mut self, now: Nanoseconds, group: GroupId, member: MemberId) -> Result<(), String> {
-        let now = self.time(now);
-        let is_root = |application: &Application| application.is_root && application.ended.is_none();
-        if !self.groups.get(&group.0).is_some_and(is_root) {
-            return Ok(());
-        }
-        self.ask(now, Input::Relieve { group, member }, &[])
-    }
-
     fn time(&self, now: Nanoseconds) -> Nanoseconds {
         now + self.clock
     }

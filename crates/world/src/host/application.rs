@@ -111,6 +111,27 @@ impl Application {
 
 /// The work of the applications.
 impl Host {
+    /// At a member: it leaves.
+    pub fn leave(&mut self, now: Nanoseconds, group: GroupId) -> Result<(), String> {
+        let now = self.time(now);
+        let Some(application) = self.groups.get_mut(&group.0) else { return Ok(()) };
+        if !self.is_up || application.is_root || application.ended.is_some() {
+            return Ok(());
+        }
+        application.has_left = true;
+        self.ask(now, Input::Leave { group }, &[])
+    }
+
+    /// At a root: a member becomes a leaf.
+    pub fn relieve(&mut self, now: Nanoseconds, group: GroupId, member: MemberId) -> Result<(), String> {
+        let now = self.time(now);
+        let is_root = |application: &Application| application.is_root && application.ended.is_none();
+        if !self.groups.get(&group.0).is_some_and(is_root) {
+            return Ok(());
+        }
+        self.ask(now, Input::Relieve { group, member }, &[])
+    }
+
     /// Lets the processes of this host that are there contribute to the all-reduce that is due.
     pub fn contribute(
         &mut self,

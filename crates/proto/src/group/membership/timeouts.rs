@@ -72,9 +72,10 @@ impl Membership {
         self.without_root(loss, root_timeout, flow)
     }
 
-    /// The parent says that the root is silent: its own path to the root may be broken and this member's
-    /// whole, so that this member asks the root itself. False if it is asking because of such a report already,
-    /// or has heard the root so recently that the root is alive, whatever the parent says.
+    /// The parent says that the root is silent: its own path to the root may be broken and this
+    /// member's whole, so this member asks the root itself. False if it already asks because of
+    /// such a report, or has heard the root so recently that the root is alive, whatever the parent
+    /// says.
     pub fn on_root_reported_silent(&mut self, now: Nanoseconds, settings: &Settings, next: Sequence) -> bool {
         let hears_root = now.since(self.root_heard_at) <= parent_timeout(settings);
         if hears_root || self.inquiry.reported_at.is_some() {
@@ -195,7 +196,8 @@ pub(super) fn parent_timeout(settings: &Settings) -> Nanoseconds {
     Nanoseconds((settings.peer_timeout.0 / 2).saturating_mul(3))
 }
 
-/// How long a root that the parent has reported silent has to answer: the time that it gives a suspect itself.
+/// How long a root that the parent has reported silent has to answer: the time that the root gives
+/// a suspect.
 fn report_timeout(settings: &Settings) -> Nanoseconds {
     Nanoseconds(settings.peer_timeout.0 / 2)
 }
