@@ -78,7 +78,7 @@ pub(crate) struct LinkedGroup {
     pub link: Arc<ClientLink>,
 }
 
-/// A group of the daemon, which nobody may have any more.
+/// A group of the daemon, which may have ended and been dropped.
 #[derive(Debug)]
 pub(crate) struct WeakGroup {
     pub shared: Weak<SharedGroup>,

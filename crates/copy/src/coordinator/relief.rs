@@ -14,7 +14,7 @@ use super::Copy;
 use crate::Slow;
 use crate::waits::{LOOK_INTERVAL, RecentWaits, Waits};
 
-/// The looks without which nothing is concluded: two seconds.
+/// The least number of looks on which a decision rests: two seconds.
 const LOOKS_MIN: u32 = 20;
 
 /// The share of looks from which a member is slow.
@@ -24,13 +24,13 @@ const SHARE_MIN: f64 = 0.6;
 /// children.
 const GAIN_MIN: f64 = 1.5;
 
-/// The least busy share of this host that is reckoned with.
+/// The lower bound of this host's busy share, which is a divisor.
 const BUSY_MIN: f64 = 0.05;
 
-/// The busy share from which this host is what all wait for.
+/// The busy share from which this host itself limits the copy.
 const BUSY_MAX: f64 = 0.5;
 
-/// A copy that ends so soon keeps its tree.
+/// A copy that will end within this time keeps its tree.
 const REST_MIN: Duration = Duration::from_secs(3);
 
 /// The state of what is decided about slow hosts.

@@ -2,9 +2,11 @@
 //!
 //! # Threat model
 //!
-//! The processes of a host that the policy admits share a daemon, and each user's may be hostile to the daemon and to the other users.
-//! Processes of one user are not protected from each other. Hosts that send datagrams to the node's port are no users: what they can do is
-//! in docs/security.md. The administrator (root, and the user that the daemon runs as) is trusted, and always finds a connection.
+//! The processes of a host that the policy admits share a daemon, and each user's may be hostile to
+//! the daemon and to the other users. Processes of one user are not protected from each other.
+//! Hosts that send datagrams to the node's port are no users: what they can do is in
+//! docs/security.md. The administrator (root, and the user that the daemon runs as) is trusted, and
+//! always finds a connection.
 //!
 //! | what a user could do to others | the rule that bounds it | where |
 //! |---|---|---|
@@ -21,10 +23,11 @@
 //! | send invalid messages, or not read answers | the connection ends | `crates/daemon/src/users/session`, [`user`] |
 //! | fill the log, and hide its other lines | lines are limited by kind, those about a user for each user | `crates/engine/src/step/audit.rs` |
 //!
-//! A user is `OwnerId` to the engine and the protocol, which know owners of groups and nothing of users.
+//! A user is `OwnerId` to the engine and the protocol, which know owners of groups and nothing of
+//! users.
 //!
-//! Not bounded: the time of the kernel's packet path, which works for whoever sends or receives; the capacity of the network; a user with
-//! many user ids (subuid(5)), who counts as many users.
+//! Not bounded: the time of the kernel's packet path, which works for whoever sends or receives;
+//! the capacity of the network; a user with many user ids (subuid(5)), who counts as many users.
 
 mod connections;
 mod credentials;

@@ -313,7 +313,7 @@ fn check_members(settings: &GroupSettings) -> Result<SocketAddr, NodeError> {
     Ok(root)
 }
 
-/// The error of a root that is no member.
+/// The error for a root whose number is not that of a member.
 pub(crate) fn no_such_root(root: usize, members: usize) -> NodeError {
     NodeError::Members(format!("the root is member {root} of {members}: members are numbered from 0"))
 }

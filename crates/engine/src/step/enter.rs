@@ -21,7 +21,7 @@ use crate::settings::error::NodeError;
 /// packets enter it.
 ///
 /// # Errors
-/// Why there is no memory for the group, or the system has no random numbers.
+/// The reason why memory or random numbers for the group could not be had.
 pub fn create_group(
     handle: &EngineHandle,
     config: &GroupConfig,

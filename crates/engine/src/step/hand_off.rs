@@ -1,4 +1,5 @@
-//! Which groups the kernel's packet path runs: handing them off, and reclaiming them; and what it sends for a root.
+//! Which groups the kernel's packet path runs: handing them off, and reclaiming them; and what it
+//! sends for a root.
 
 use treecast_ebpf::{HookTrouble, KernelGroup};
 use treecast_proto::{GroupId, Nanoseconds, Protocol};
@@ -25,7 +26,8 @@ impl Core {
         }
     }
 
-    /// Finds out which groups are alone at their multicast addresses, and reclaims those that are not any more.
+    /// Finds out which groups are alone at their multicast addresses, and reclaims those that are
+    /// not any more.
     pub fn check_multicast(&mut self, now: Nanoseconds, datagrams: &Datagrams) {
         if self.kernel.is_some() && self.multicast.is_check_due(now) {
             for group in self.multicast.set_alone_at(&datagrams.alone_at()) {
@@ -81,7 +83,8 @@ impl Core {
         }
     }
 
-    /// A group that the kernel's packet path runs, and whose application needs user space to run it.
+    /// A group that the kernel's packet path runs, and whose application needs user space to run
+    /// it.
     pub(super) fn find_group_for_user_space(&self) -> Option<GroupId> {
         let kernel = self.kernel.as_ref()?;
         let needs_user_space = |group: GroupId, entry: &GroupEntry| {
@@ -100,7 +103,8 @@ impl Core {
         kernel.hand_off(protocol, |group| multicast.may_be_taken(group));
     }
 
-    /// Hands off those of these groups that the kernel's packet path can run, before their data is sent.
+    /// Hands off those of these groups that the kernel's packet path can run, before their data is
+    /// sent.
     pub fn hand_off_senders(&mut self, senders: &[GroupId]) {
         if let Some(kernel) = self.kernel.as_mut().filter(|_| !senders.is_empty()) {
             kernel.post_neighbours(&self.protocol);
@@ -115,8 +119,9 @@ impl Core {
         }
     }
 
-    /// Sends a batch of each root's delegated packets by the kernel's packet path. What that refuses is for the protocol. While the
-    /// protocol runs the group because of packets in flight, the rest waits.
+    /// Sends a batch of each root's delegated packets by the kernel's packet path. What that
+    /// refuses is for the protocol. While the protocol runs the group because of packets in flight,
+    /// the rest waits.
     pub fn send_delegated(&mut self) {
         let Some(kernel) = &mut self.kernel else { return };
         for (&group, entry) in &self.groups {
@@ -127,7 +132,8 @@ impl Core {
                 SendOutcome::Refused => entry.end_delegation(),
                 SendOutcome::NotHandedOff if is_idle(&self.protocol, group) => entry.end_delegation(),
                 SendOutcome::Partial | SendOutcome::AwaitsRoom | SendOutcome::NotHandedOff => {}
-                // An application that writes after the end sends itself; what it has written before is seen here.
+                // An application that writes after the end sends itself; what it has written before
+                // is seen here.
                 SendOutcome::Complete => delegation.end_if_complete(|| kernel.has_sent_all(group)),
             }
         }

@@ -28,7 +28,8 @@ pub struct NodeThread {
 }
 
 impl NodeThread {
-    /// Opens a node whose engine is in this process, with this number of lanes for its users, and returns the engine too.
+    /// Opens a node whose engine is in this process, with this number of lanes for its users, and
+    /// returns the engine too.
     ///
     /// # Errors
     /// Those of `EngineHandle::open`; [`NodeError::System`].
@@ -105,7 +106,8 @@ impl Drop for NodeThread {
     }
 }
 
-/// Opens an engine of this process: the kernel's packet path for `auto`, if it is usable, and else a thread.
+/// Opens an engine of this process: the kernel's packet path for `auto`, if it is usable, and else
+/// a thread.
 fn open_here(settings: &NodeSettings, lanes: usize) -> Result<Arc<EngineHandle>, NodeError> {
     match settings.engine {
         EngineChoice::Auto => open_with(settings, EngineChoice::Ebpf, lanes).or_else(|error| {

@@ -101,8 +101,8 @@ pub const GUEST_TIMEOUT: Nanoseconds = Nanoseconds::from_ms(2_000);
 /// How long a child waits before it connects again, and a parent before it tries its port again.
 const RETRY_INTERVAL: Nanoseconds = Nanoseconds::from_ms(20);
 
-/// After so many attempts a warning says that the port cannot be had: 0.2 s. Another program may
-/// have it for a moment, such as one that looks for a free port: nobody listens at a reserved one.
+/// The number of failed attempts after which the node warns that it cannot listen: 0.2 s. A program
+/// that looks for a free port may listen at a reserved one for a moment.
 const LISTEN_FAILURES_TOLD: u32 = 10;
 
 /// A group with slots of this length together is for much data at once, such as copies of files.

@@ -9,13 +9,14 @@ use crate::settings::error::NodeError;
 use crate::settings::hosts::Hosts;
 
 impl GroupSettings {
-    /// Checks all that a root can know before its members join: call it before `Listener::bind`, so that no member waits for a group
-    /// that cannot be. `Node::listen` checks it too, and gives the reason to members that have already connected.
+    /// Checks all that a root can know before its members join: call it before `Listener::bind`, so
+    /// that no member waits for a group that cannot be. `Node::listen` checks it too, and gives the
+    /// reason to members that have already connected.
     ///
     /// # Errors
     /// [`NodeError::Refused`] for a number out of bounds; [`NodeError::NoToken`]; [`NodeError::Members`] for too many members, and for a root
-    /// that is not a member; [`NodeError::Plan`] and [`NodeError::PlanNotExecutable`]. The hosts of members on a fabric are checked when
-    /// they join.
+    /// that is not a member; [`NodeError::Plan`] and [`NodeError::PlanNotExecutable`]. The hosts of
+    /// members on a fabric are checked when they join.
     ///
     /// ```
     /// use treecast_node::GroupSettings;

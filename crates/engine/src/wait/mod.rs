@@ -1,16 +1,19 @@
 //! How threads wait for events of a group, and are woken.
 //!
-//! A thread that waits for a group either leads, and then polls the node's descriptors itself, or follows, and then waits on the
-//! group's event count ([`leader_followers`], [`event_count`](treecast_shm::event_count)). One thread that sleeps on descriptors is woken by a
+//! A thread that waits for a group either leads, and then polls the node's descriptors itself, or
+//! follows, and then waits on the group's event count ([`leader_followers`],
+//! [`event_count`](treecast_shm::event_count)). One thread that sleeps on descriptors is woken by a
 //! [`waker`](treecast_shm::waker).
 //!
 //! # Who wakes whom
 //!
-//! A thread that waits without a deadline has somebody who will wake it: every condition below becomes true by a neighbour's packet, a
-//! timer of the protocol, or another thread's call, and whoever handles that event wakes the waiting thread. User space runs a group
-//! unless it is handed off to the kernel's packet path (the program). Only groups with a neighbour are handed off: without one no packet
-//! arrives and no timer runs, so that nobody would wake an application. `tests/waits.rs` has a test of each wait of an application, for
-//! engines of its own process, of another process that shares its node, and of a daemon.
+//! A thread that waits without a deadline has somebody who will wake it: every condition below
+//! becomes true by a neighbour's packet, a timer of the protocol, or another thread's call, and
+//! whoever handles that event wakes the waiting thread. User space runs a group unless it is handed
+//! off to the kernel's packet path (the program). Only groups with a neighbour are handed off:
+//! without one no packet arrives and no timer runs, so that nobody would wake an application.
+//! `tests/waits.rs` has a test of each wait of an application, for engines of its own process, of
+//! another process that shares its node, and of a daemon.
 //!
 //! | who waits | for | woken, while user space runs the group | woken, while the program runs it |
 //! |---|---|---|---|
@@ -27,9 +30,10 @@
 //! | the engine's own thread | datagrams, the timer, its waker, the program | a request or `wake` of an application; a leader that stops makes pending events visible again (`Leadership::drop`) | the program's ring buffer: a NAK, an expired timer, room for packets that the application has delegated |
 //! | a client's own thread, or its leader | the daemon's wake-ups, its end | `ClientLink` | a wake datagram to the client's socket |
 //!
-//! The program and a sleeping thread agree by `is_waiting` in the group's page: the thread sets it and then checks its condition, the
-//! program changes what the condition reads and then resets it. `reclaim` wakes in any case, since the program may have reset the word
-//! for a wake datagram that it could not send.
+//! The program and a sleeping thread agree by `is_waiting` in the group's page: the thread sets it
+//! and then checks its condition, the program changes what the condition reads and then resets it.
+//! `reclaim` wakes in any case, since the program may have reset the word for a wake datagram that
+//! it could not send.
 
 pub mod leader_followers;
 pub(crate) mod slice;

@@ -252,8 +252,8 @@ impl Group {
         Ok(())
     }
 
-    /// At the root: makes the host of a member a leaf of the tree, since it forwards slowly. Its children become the root's, and nothing
-    /// is lost. Does nothing if it is a leaf.
+    /// At the root: makes the host of a member a leaf of the tree, since it forwards slowly. Its
+    /// children become the root's, and nothing is lost. Does nothing if it is a leaf.
     ///
     /// # Errors
     /// [`NodeError::Members`] at another member, and for a number that no other member has.
@@ -273,11 +273,13 @@ impl Group {
         Ok(MemberId(self.hosts.host_of(member as usize) as u32))
     }
 
-    /// The members that the packets in this host's slots wait for at the moment: children to which packets come slowly, and this member
-    /// itself if it receives slowly. Of several members on a host the first one stands for all.
+    /// The members that the packets in this host's slots wait for at the moment: children to which
+    /// packets come slowly, and this member itself if it receives slowly. Of several members on a
+    /// host the first one stands for all.
     ///
-    /// If a member names a child most of the time, the path between the two is slow; if it names all of several children, it
-    /// forwards slowly. [`relieve`](Self::relieve) lets the root send to them instead.
+    /// If a member names a child most of the time, the path between the two is slow; if it names
+    /// all of several children, it forwards slowly. [`relieve`](Self::relieve) lets the root send
+    /// to them instead.
     pub fn slow_members(&self) -> Vec<u32> {
         let group = self.shared_group.group.0;
         let hosts = self.backend.query(Query::SlowMembers { group }).into_members();

@@ -25,7 +25,7 @@ pub(super) struct Display {
     awaited_at: Instant,
     /// Whether a line has said that the receiver is sent.
     has_told_upload: bool,
-    /// How many hosts a line has said to forward no more.
+    /// The number of changes of the tree that lines have announced.
     told_relieved: usize,
 }
 
@@ -55,7 +55,7 @@ impl Display {
         for slow in progress.relieved.iter().skip(self.told_relieved) {
             let note = match slow {
                 Slow::Path(_, to) => format!("{slow}: this host sends to {to} instead"),
-                _ => format!("{slow}: this host takes over its part"),
+                _ => format!("{slow}: this host sends to its children instead"),
             };
             print_note(&note);
         }
