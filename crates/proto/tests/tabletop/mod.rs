@@ -381,6 +381,10 @@ impl Tabletop {
             .map(|(what, count)| format!("{what} {count}"))
             .collect();
         lines.push(format!("{name}: {}", counted.join(", ")));
+        let slow: Vec<String> = protocol.slow_members(id).iter().map(MemberId::to_string).collect();
+        if !slow.is_empty() {
+            lines.push(format!("{name}: packets wait for member {}", slow.join(", ")));
+        }
         Ok(lines.join("\n") + "\n")
     }
 
