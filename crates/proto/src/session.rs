@@ -38,16 +38,14 @@ impl GroupKey {
     }
 
     fn derive(&self, purpose: &[u8], session: &[u8], authentication: Authentication) -> Keys {
-        let mut output = blake3::Hasher::new_keyed(&self.0).update(purpose).update(session).finalize_xof();
-        let mut word = || {
-            let mut bytes = [0; 8];
-            output.fill(&mut bytes);
-            u64::from_le_bytes(bytes)
-        };
+        let mut words = [[0; 8]; 6 + PayloadKey::HASH_WORDS];
+        let mut hasher = blake3::Hasher::new_keyed(&self.0);
+        hasher.update(purpose).update(session).finalize_xof().fill(words.as_flattened_mut());
+        let [h0, h1, c0, c1, d0, d1, hash @ ..] = words.map(u64::from_le_bytes);
         Keys {
-            header: MacKey([word(), word()]),
-            control: MacKey([word(), word()]),
-            data: PayloadKey { code: MacKey([word(), word()]), hash: std::array::from_fn(|_| word()) },
+            header: MacKey([h0, h1]),
+            control: MacKey([c0, c1]),
+            data: PayloadKey { code: MacKey([d0, d1]), hash },
             authentication,
             has_crcs: true,
         }

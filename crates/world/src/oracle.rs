@@ -135,12 +135,19 @@ impl Oracle {
         self.misled.len() as u64
     }
 
-    /// The content of a byte of a message.
-    pub fn byte(&self, group: u32, session: u32, message: u32, offset: u64) -> u8 {
-        match self.results.get(&(group, session, message)) {
-            Some(result) => result.get(offset as usize).copied().unwrap_or_default(),
-            None => byte(self.seed, group, session, message, offset),
-        }
+    /// The content of a message from `offset` on, with zeros after the end of a result.
+    pub fn content(
+        &self,
+        group: u32,
+        session: u32,
+        message: u32,
+        offset: u64,
+    ) -> impl Iterator<Item = u8> + use<'_> {
+        let result = self.results.get(&(group, session, message));
+        (offset..).map(move |place| match result {
+            Some(result) => result.get(place as usize).copied().unwrap_or_default(),
+            None => byte(self.seed, group, session, message, place),
+        })
     }
 
     /// A node has received an authentic packet of a group that no member has sent.
@@ -189,6 +196,8 @@ impl Oracle {
         if self.is_misled(group) {
             return Ok(());
         }
+        let content = self.content(group, session, piece.message, piece.offset);
+        let is_same = bytes.iter().copied().eq(content.take(piece.length as usize));
         let name = format_args!("host {host} in group {group}");
         let reader = self.readers.entry(id).or_default();
         // A member that joined late may start at any message.
@@ -202,22 +211,14 @@ impl Oracle {
                 piece.message, piece.offset, reader.message, reader.offset
             ));
         }
-        let length = scenario.messages(group, session).get(piece.message as usize).copied();
+        let length = scenario.messages(group, session).nth(piece.message as usize);
         if length != Some(piece.message_length) {
             return Err(format!(
                 "{name} reads message {} as of {} bytes",
                 piece.message, piece.message_length
             ));
         }
-        let result = self.results.get(&(group, session, piece.message));
-        let is_same = |(place, &found): (usize, &u8)| {
-            let place = piece.offset + place as u64;
-            match result {
-                Some(result) => result.get(place as usize) == Some(&found),
-                None => found == byte(self.seed, group, session, piece.message, place),
-            }
-        };
-        if bytes.len() as u64 != u64::from(piece.length) || !bytes.iter().enumerate().all(is_same) {
+        if !is_same {
             return Err(format!("{name} reads other bytes of message {} at {}", piece.message, piece.offset));
         }
         reader.offset += u64::from(piece.length);

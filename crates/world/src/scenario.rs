@@ -272,23 +272,26 @@ impl Scenario {
     }
 
     /// The lengths of the messages of a group in a session, in bytes.
-    pub fn messages(&self, group: u32, session: u32) -> Vec<u64> {
+    pub fn messages(&self, group: u32, session: u32) -> impl ExactSizeIterator<Item = u64> + use<'_> {
         let setting = &self.groups[group as usize];
-        let GroupScenario { messages, has_equal_sessions, .. } = setting;
-        let length = |(message, bytes): (u32, u64)| {
-            if setting.is_reduced(message) { RESULT_BYTES as u64 } else { bytes }
-        };
-        if session == 0 || *has_equal_sessions {
-            (0..).zip(messages.iter().copied()).map(length).collect()
-        } else {
-            let lengths = messages.iter().rev().map(|bytes| bytes / 2 + u64::from(session));
-            (0..).zip(lengths).map(length).collect()
-        }
+        let bytes = &setting.messages;
+        (0..bytes.len()).map(move |message| {
+            if setting.is_reduced(message as u32) {
+                RESULT_BYTES as u64
+            } else if session == 0 || setting.has_equal_sessions {
+                bytes[message]
+            } else {
+                bytes[bytes.len() - 1 - message] / 2 + u64::from(session)
+            }
+        })
     }
 
     /// The message that begins with a packet, if it is the result of an all-reduce.
     pub fn reduced_at(&self, group: u32, session: u32, packet: Sequence) -> Option<u32> {
         let setting = &self.groups[group as usize];
+        if setting.reduced_every == 0 {
+            return None;
+        }
         let mut first = setting.start;
         let stride = u64::from(setting.payload_bytes_max);
         for (message, bytes) in (0..).zip(self.messages(group, session)) {

@@ -278,8 +278,11 @@ impl Host {
     ) -> Result<(), String> {
         let time = self.time(now);
         let id = GroupId(group);
+        if self.room(id) == 0 {
+            return Ok(());
+        }
         let setting = &scenario.groups[group as usize];
-        let (life, messages) = (self.life, scenario.messages(group, self.life));
+        let life = self.life;
         let has_crcs = setting.transport.has_crcs(Integrity::default());
         let keys = group_key(scenario, group).session_keys(session(life), setting.authentication);
         let keys = Keys { has_crcs, ..keys };
@@ -288,7 +291,8 @@ impl Host {
             if now < application.rest_until {
                 break;
             }
-            let Some(&message_length) = messages.get(application.message as usize) else {
+            let Some(message_length) = scenario.messages(group, life).nth(application.message as usize)
+            else {
                 oracle.close(group, life);
                 return self.ask(time, Input::Close { group: id }, &[]);
             };
@@ -298,8 +302,7 @@ impl Host {
                 break;
             }
             let length = (message_length - offset).min(u64::from(setting.payload_bytes_max));
-            let bytes: Vec<u8> =
-                (offset..offset + length).map(|place| oracle.byte(group, life, message, place)).collect();
+            let bytes: Vec<u8> = oracle.content(group, life, message, offset).take(length as usize).collect();
             let checksum = keys.data_checksum(application.queued, &bytes);
             let piece = Piece { message, offset, length: length as u32, message_length, checksum };
             let slot = application.queued.0 & (application.slots - 1);

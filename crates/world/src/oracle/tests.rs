@@ -24,8 +24,8 @@ fn a_wrong_byte_is_excused_only_after_an_authentic_forgery() {
     let (scenario, _, host) = scenario(|_| Vec::new());
     let mut oracle = Oracle::new(&scenario);
     let id = ReaderId { group: 0, host, life: 0, join: 0 };
-    let wrong = [oracle.byte(0, 0, 0, 0) ^ 1];
-    let (message_length, checksum) = (scenario.messages(0, 0)[0], PayloadChecksum(0));
+    let wrong = [oracle.content(0, 0, 0, 0).next().unwrap() ^ 1];
+    let (message_length, checksum) = (scenario.messages(0, 0).next().unwrap(), PayloadChecksum(0));
     let piece = Piece { message: 0, offset: 0, length: 1, message_length, checksum };
     let read = |oracle: &mut Oracle| oracle.read(&scenario, id, 0, false, &piece, &wrong);
     assert!(read(&mut oracle).is_err());

@@ -172,7 +172,7 @@ impl World {
                 watch_step(self.now, &due.kind, &self.scenario, watch);
             }
             let step = self.step(due.kind);
-            for host in &mut self.hosts {
+            for host in self.hosts.iter_mut().filter(|host| !host.unreported_events.is_empty()) {
                 for event in host.unreported_events.drain(..) {
                     if let Some(watch) = &mut watch {
                         watch(format!("{:>14}  {:>2}        {event:?}", self.now.0, host.number));
