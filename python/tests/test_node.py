@@ -507,6 +507,10 @@ def test_invalid_arguments_are_rejected_in_one_sentence(pair):
     members = [loopback, "127.0.0.2:7000"]
     for settings, sentence in [
         ({"integrity": "none"}, "invalid value integrity=none: expected network or crc32c"),
+        (
+            {"tcp_congestion": "../reno"},
+            "invalid value tcp_congestion=../reno: expected auto, or an algorithm of the kernel such as bbr, cubic or reno",
+        ),
         ({"slots": 100}, "invalid value slots=100: expected auto, or a power of two from 4 to 65536"),
         ({"root": 2}, "the root is member 2 of 2: members are numbered from 0"),
         ({"offload": "router"}, "invalid value offload=router: expected auto, host, assisted, nic or switch"),
@@ -521,6 +525,8 @@ def test_invalid_arguments_are_rejected_in_one_sentence(pair):
         with pytest.raises(TreecastError) as refused:
             node.group(members, **settings)
         assert str(refused.value) == sentence
+    with pytest.raises(TreecastError, match="^tcp_congestion=nonsense is not available: the kernel of this host has "):
+        node.group(members, tcp_congestion="nonsense")
     with pytest.raises(
         TypeError, match="^unknown setting slotz of a group: known are group, root, member, token, insecure, auth, "
     ):
@@ -547,7 +553,8 @@ def test_invalid_arguments_are_rejected_in_one_sentence(pair):
 
 def test_settings_are_those_of_the_library(pair):
     settings = {"scheme": "binomial", "offload": "host", "message_bytes": 5, "slots": 64, "mtu_bytes": 1_000}
-    root, member = pair(token="secret", admits=True, bytes_per_s_max=None, group=7, **settings)
+    streams = {"transport": "stream", "tcp_congestion": "reno"}
+    root, member = pair(token="secret", admits=True, bytes_per_s_max=None, group=7, **settings, **streams)
     root.send(b"hello")
     assert member.receive(PATIENCE) == b"hello"
     assert "NodeGroup 7 at 127.0.0.1:" in repr(root)

@@ -105,7 +105,8 @@ class GroupSettings(TypedDict, total=False):
     process, where several members share a node. `token`: the secret shared by all members. `insecure`: whether
     members on several hosts do without a token. `auth`: what is authenticated of data: header, or payload (the header too); by
     multicast payload if not given. `integrity`:
-    when CRCs are verified: network or crc32c. `scheme`: the scheme that builds the tree. `plan`: a plan to carry out, at the root. `fabric`: the fabric with the hosts
+    when CRCs are verified: network or crc32c. `transport`: what carries data along the tree: packets or stream.
+    `tcp_congestion`: the congestion control of streams, such as bbr, cubic or reno; by the system if not given. `scheme`: the scheme that builds the tree. `plan`: a plan to carry out, at the root. `fabric`: the fabric with the hosts
     of the members, at the root. `offload`: who forwards: host, assisted, nic or switch. `message_bytes`: the
     expected message size. `slots`: how many packets each member can hold; by the message size if not given. `mtu_bytes`: the MTU of the network.
     `admits`: whether hosts can join the running group. `bytes_per_s_max`: the rate limit of the root; None means no
@@ -119,6 +120,8 @@ class GroupSettings(TypedDict, total=False):
     insecure: bool
     auth: str
     integrity: str
+    transport: str
+    tcp_congestion: str
     scheme: str
     plan: Plan | None
     fabric: Fabric | None

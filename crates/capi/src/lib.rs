@@ -106,6 +106,7 @@ impl From<NodeError> for Failure {
             | NodeError::Policy(_)
             | NodeError::Members(_)
             | NodeError::NoToken
+            | NodeError::CongestionControl { .. }
             | NodeError::Forked { .. }
             | NodeError::MessageTooLong { .. }
             | NodeError::PathMtu { .. }

@@ -71,10 +71,11 @@ static void listen_and_join(void) {
     expect(tc_group_join(node, root_address, NULL, -1, 1, &group), TC_TIMED_OUT, "no root");
     expect_message("cannot join the group");
     expect(tc_group_join(node, root_address, NULL, 1L << 32, 1, &group), TC_INVALID_ARGUMENT, "no number");
+    expect(tc_group_listen(node, root_address, MEMBERS, "tcp_congestion=nonsense", 1, &group), TC_INVALID_ARGUMENT, "no algorithm");
     expect(tc_group_listen(node, "nowhere:port", MEMBERS, NULL, 1, &group), TC_INVALID_ARGUMENT, "no address");
     for (int other = 0; other < MEMBERS - 1; other++)
         assert(thrd_create(&others[other], join, &wanted[other]) == thrd_success);
-    expect(tc_group_listen(node, root_address, MEMBERS, "token=secret", TIMEOUT_MS, &group), TC_OK, "tc_group_listen");
+    expect(tc_group_listen(node, root_address, MEMBERS, "token=secret tcp_congestion=reno", TIMEOUT_MS, &group), TC_OK, "tc_group_listen");
     expect(tc_group_wait_until_ready(group, TIMEOUT_MS), TC_OK, "tc_group_wait_until_ready");
     expect(tc_group_send(group, "hello", 5), TC_OK, "tc_group_send");
     for (int other = 0; other < MEMBERS - 1; other++) assert(thrd_join(others[other], NULL) == thrd_success);

@@ -5,14 +5,14 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
-use treecast_node::{Nanoseconds, NodeSettings, PortRange};
+use treecast_node::{CongestionControl, Nanoseconds, NodeSettings, PortRange};
 
 use crate::stream::Hash;
 use crate::waits::Waits;
 
 /// The first message of a receiver: its version, and that of the protocol, which counts the changes
 /// after which a receiver does not understand a sender.
-pub const HELLO: &str = concat!("treecast-copy ", env!("CARGO_PKG_VERSION"), ", protocol 3");
+pub const HELLO: &str = concat!("treecast-copy ", env!("CARGO_PKG_VERSION"), ", protocol 4");
 
 /// A request to a receiver, in this order.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -33,6 +33,8 @@ pub(crate) enum Request {
         member: usize,
         group: u32,
         token: String,
+        /// That of the streams to its children; none: as its own system has it.
+        tcp_congestion: Option<CongestionControl>,
         /// Whether files are written into the destination, and not as the destination.
         into: bool,
     },

@@ -73,15 +73,16 @@ fn take_part(
         }
         Request::Receive { .. } | Request::Digest(_) => return Err("a request before the first one".into()),
     };
-    let Request::Receive { members, member, group, token, into } = request(&mut input)? else {
+    let Request::Receive { members, member, group, token, tcp_congestion, into } = request(&mut input)?
+    else {
         return Err("another request than the second one".into());
     };
     if into && !writing.is_dry {
         std::fs::create_dir_all(&destination)
             .map_err(|error| format!("{}: {}", destination.display(), described(&error)))?;
     }
-    let settings =
-        GroupSettings { group: GroupId(group), token, member: Some(member), ..GroupSettings::new(members) };
+    let (group, member) = (GroupId(group), Some(member));
+    let settings = GroupSettings { group, token, member, tcp_congestion, ..GroupSettings::new(members) };
     let group = Arc::new(node.group(&settings).map_err(text)?);
     stopper.watch(&group);
     let authentic = Authentic { digests: read_digests(input, Arc::clone(&group)), stopper: stopper.clone() };
@@ -285,7 +286,7 @@ mod tests {
     use std::os::unix::fs::symlink;
     use std::os::unix::net::UnixStream;
 
-    use treecast_node::draw_token;
+    use treecast_node::{CongestionControl, draw_token};
 
     use super::*;
     use crate::stream::{Record, append};
@@ -333,6 +334,7 @@ mod tests {
             member: 1,
             group: 1,
             token: token.clone(),
+            tcp_congestion: CongestionControl::new("reno"),
             into: true,
         });
         for message in announced {

@@ -25,6 +25,7 @@ pub use treecast_engine::random::draw_token;
 pub use treecast_engine::settings::addresses::{
     Member, PORT, find_here, parse_members, read_members, resolve,
 };
+pub use treecast_engine::settings::congestion::CongestionControl;
 pub use treecast_engine::settings::error::{Lost, NodeError, Unanswered};
 pub use treecast_engine::settings::files::{
     FILE_BYTES_MAX, NETWORK_VARIABLE, read_fabric, read_file, read_network, read_plan,

@@ -2,16 +2,20 @@
 
 mod common;
 
+use std::fs;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
 
 use common::{TIMEOUT, check_all, groups, message, settings};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
+use rustix::net::{
+    AddressFamily, SocketAddrAny, SocketType, bind, connect, getpeername, getsockname, socket, sockopt,
+};
+use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
 use treecast_node::{
-    Authentication, Group, GroupId, GroupSettings, Integrity, Node, NodeError, NodeSettings, Offload, Scheme,
-    Transport, TreeScheme,
+    Authentication, CongestionControl, Group, GroupId, GroupSettings, Integrity, Node, NodeError,
+    NodeSettings, Offload, Scheme, Transport, TreeScheme,
 };
 
 fn open(count: usize, address: &str) -> Vec<Node> {
@@ -53,6 +57,62 @@ fn streams_are_the_default() {
         assert_eq!(groups[0].packet_bytes(), Some(packet_bytes));
         check_all(groups, 0, &LENGTHS);
     }
+}
+
+/// The congestion control of each end of the streams between these nodes, by whether it is the parent's
+/// end.
+fn congestion_of(nodes: &[Node]) -> Vec<(bool, String)> {
+    let is_of_nodes = |address: SocketAddrAny| {
+        let address = SocketAddr::try_from(address).ok();
+        nodes.iter().any(|node| Some(node.address()) == address)
+    };
+    let this = pidfd_open(getpid(), PidfdFlags::empty()).unwrap();
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/proc/self/fd").unwrap() {
+        let number = entry.unwrap().file_name().to_str().unwrap().parse().unwrap();
+        // Other tests may have closed it, and many descriptors are no TCP sockets.
+        let Ok(socket) = pidfd_getfd(&this, number, PidfdGetfdFlags::empty()) else { continue };
+        let Ok(algorithm) = sockopt::tcp_congestion(&socket) else { continue };
+        let Ok(Some(peer)) = getpeername(&socket) else { continue };
+        let is_parent = is_of_nodes(getsockname(&socket).unwrap());
+        if is_parent || is_of_nodes(peer) {
+            found.push((is_parent, algorithm));
+        }
+    }
+    found
+}
+
+#[test]
+fn streams_have_the_congestion_control_of_their_group() {
+    let allowed = fs::read_to_string("/proc/sys/net/ipv4/tcp_allowed_congestion_control").unwrap();
+    for name in allowed.split_whitespace() {
+        let nodes = nodes(3);
+        let tcp_congestion = CongestionControl::new(name);
+        let groups = groups(&nodes, &GroupSettings { tcp_congestion, ..chain(&nodes) });
+        groups[0].wait_until_ready(TIMEOUT).unwrap();
+        groups[0].send(b"hello").unwrap();
+        groups[2].receive(TIMEOUT).unwrap();
+        let found = congestion_of(&nodes);
+        for is_parent in [false, true] {
+            let end: Vec<_> = found.iter().filter(|(of_parent, _)| *of_parent == is_parent).collect();
+            assert!(end.len() == 2 && end.iter().all(|(_, has)| has == name), "{name}: {found:?}");
+        }
+    }
+}
+
+#[test]
+fn a_congestion_control_that_the_kernel_does_not_have_is_refused() {
+    let nodes = nodes(2);
+    let tcp_congestion = CongestionControl::new("nonsense");
+    let settings = GroupSettings { tcp_congestion, ..settings(&nodes) };
+    for node in &nodes {
+        let error = node.group(&settings).unwrap_err().to_string();
+        assert!(error.starts_with("tcp_congestion=nonsense is not available: the kernel of"), "{error}");
+    }
+    let error = nodes[1].join_running(&settings).unwrap_err();
+    assert!(matches!(error, NodeError::CongestionControl { .. }), "{error}");
+    let error = settings.check(nodes[0].address(), 2).unwrap_err();
+    assert!(matches!(error, NodeError::CongestionControl { .. }), "{error}");
 }
 
 #[test]

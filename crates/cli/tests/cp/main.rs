@@ -428,6 +428,10 @@ fn the_source_is_checked_before_any_host_is_asked() {
         (&["--exclude", "[", "-r", "data", "a:"], "--exclude: "),
         (&["data/long", "a"], "'a' is no destination"),
         (&["--set", "token=x", "data/long", "a:"], "that is the copy's own"),
+        (
+            &["--set", "tcp_congestion=nonsense", "data/long", "a:"],
+            "tcp_congestion=nonsense is not available",
+        ),
         (&["--existing", "never", "data/long", "a:"], "replace, keep or newer"),
     ] {
         let (status, said) = hosts.cp(arguments);

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use fixedbitset::FixedBitSet;
 use relief::Relief;
-use treecast_node::{Group, GroupId, GroupSettings, Node, NodeError, draw_token};
+use treecast_node::{CongestionControl, Group, GroupId, GroupSettings, Node, NodeError, draw_token};
 
 use crate::chunks::{Compared, Lacking};
 use crate::compression::Compressor;
@@ -131,6 +131,7 @@ impl Copy {
         if let Some(twice) = names.iter().find(|name| !seen.insert(*name)) {
             return Err(CopyError::SameHost(twice.clone()));
         }
+        settings.group.tcp_congestion.as_ref().map_or(Ok(()), CongestionControl::check)?;
         let root = settings.bind.or_else(|| address_towards(names.first()?));
         let (destination, mut writing) = (settings.to.path.clone(), settings.writing.clone());
         if !sources.left_out.is_empty() {
@@ -264,6 +265,7 @@ impl Copy {
                 member: host.member,
                 group: group.0,
                 token: token.clone(),
+                tcp_congestion: settings.group.tcp_congestion.clone(),
                 into,
             };
             // Nothing else has been posted, so there is room.

@@ -7,6 +7,7 @@ use treecast_proto::{Authentication, CreateGroup, GroupKey, Offload, Refused, Se
 use treecast_wire::{HEADER_BYTES, Keys, Table};
 
 use super::GroupSettings;
+use super::congestion::CongestionControl;
 use super::error::NodeError;
 use super::hosts::Hosts;
 use super::offload::{self, ChosenOffload};
@@ -32,7 +33,8 @@ impl GroupConfig {
     /// Checks the settings of a group with all its members.
     ///
     /// # Errors
-    /// [`NodeError::Members`], [`NodeError::Refused`], [`NodeError::NoToken`], [`NodeError::System`].
+    /// [`NodeError::Members`], [`NodeError::Refused`], [`NodeError::NoToken`], [`NodeError::CongestionControl`],
+    /// [`NodeError::System`].
     pub fn new(settings: GroupSettings) -> Result<Self, NodeError> {
         let found = || path_mtu::mtu_bytes_of(path_mtu::path_mtus(settings.members.iter()));
         let mtu_bytes = Some(settings.mtu_bytes.unwrap_or_else(found));
@@ -41,6 +43,7 @@ impl GroupConfig {
         let root = check_members(&settings)?;
         let hosts = Hosts::of(&settings.members)?;
         check_token(&settings.token, settings.insecure, root.ip())?;
+        check_congestion(&settings)?;
         let key = GroupKey::new(&settings.token, settings.group);
         let session = SessionId(random::bytes().map_err(NodeError::no_random_number)?);
         let offload = offload::choose(&settings, &hosts, root);
@@ -218,6 +221,14 @@ pub fn is_drawn_multicast_address(address: SocketAddr) -> bool {
 pub fn check_token(token: &str, insecure: bool, root: IpAddr) -> Result<(), NodeError> {
     let is_safe = !token.is_empty() || insecure || root.to_canonical().is_loopback();
     if is_safe { Ok(()) } else { Err(NodeError::NoToken) }
+}
+
+/// Checks that the kernel of this host has the congestion control of the settings.
+///
+/// # Errors
+/// Those of [`CongestionControl::check`].
+pub(crate) fn check_congestion(settings: &GroupSettings) -> Result<(), NodeError> {
+    settings.tcp_congestion.as_ref().map_or(Ok(()), CongestionControl::check)
 }
 
 /// Checks that the paths from here carry the datagrams of the group: at the root those to all members, at another member, also one that

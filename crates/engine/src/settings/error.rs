@@ -80,6 +80,20 @@ pub enum NodeError {
         /// The group's setting.
         mtu_bytes: u16,
     },
+    /// An algorithm for congestion control that the kernel does not have, or that this process may not use.
+    #[error(
+        "tcp_congestion={name} is not {}: the kernel of this host has {available}, and processes without CAP_NET_ADMIN may use {allowed} (net.ipv4.tcp_allowed_congestion_control)", if *.is_available { "allowed" } else { "available" }
+    )]
+    CongestionControl {
+        /// The group's setting.
+        name: String,
+        /// Whether the kernel has it.
+        is_available: bool,
+        /// The algorithms that the kernel has.
+        available: String,
+        /// Those of them that processes without rights may use.
+        allowed: String,
+    },
     /// A payload has changed on its way, the network's checksums have not detected that
     /// ([`treecast_proto::Integrity::Network`]), and the parent has freed the packet. The group has ended at this member.
     #[error(

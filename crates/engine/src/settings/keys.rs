@@ -6,6 +6,7 @@ use treecast_plan::Scheme;
 use treecast_proto::{GroupId, Nanoseconds};
 use treecast_terms::{Key, Keyed, SpecError, Value};
 
+use super::congestion::CongestionControl;
 use super::{GroupSettings, NodeSettings};
 
 impl Keyed for GroupSettings {
@@ -213,6 +214,18 @@ const GROUP_KEYS: &[Key<GroupSettings>] = &[
         },
     },
     Key {
+        name: "tcp_congestion",
+        expected: "auto, or an algorithm of the kernel such as bbr, cubic or reno",
+        about: "congestion control of streams",
+        get: |settings| {
+            settings.tcp_congestion.as_ref().map_or("auto".into(), |algorithm| algorithm.to_string().into())
+        },
+        set: |settings, text| {
+            settings.tcp_congestion = if text == "auto" { None } else { Some(CongestionControl::new(text)?) };
+            Some(())
+        },
+    },
+    Key {
         name: "scheme",
         expected: "auto, or a scheme such as binomial",
         about: "scheme of the tree",
@@ -299,14 +312,14 @@ mod tests {
         let mut settings = GroupSettings::new(Vec::new());
         settings
             .set_all(
-                "group=7 root=2 member=3 token=secret insecure=true auth=payload integrity=crc32c transport=stream scheme=separate offload=host message_bytes=5 slots=64 mtu_bytes=9000 admits=true bytes_per_s_max=1000",
+                "group=7 root=2 member=3 token=secret insecure=true auth=payload integrity=crc32c transport=stream tcp_congestion=cubic scheme=separate offload=host message_bytes=5 slots=64 mtu_bytes=9000 admits=true bytes_per_s_max=1000",
             )
             .unwrap();
         let written: Vec<String> = settings.values().map(|(key, value)| format!("{key}={value}")).collect();
         let mut again = GroupSettings::new(Vec::new());
         again.set_all(&written.join(" ")).unwrap();
         assert!(again.values().eq(settings.values()));
-        assert_eq!(written[8], "scheme=separate");
+        assert_eq!(written[8..10], ["tcp_congestion=cubic", "scheme=separate"]);
     }
 
     #[test]
@@ -358,6 +371,8 @@ mod tests {
             "insecure=perhaps",
             "auth=none",
             "transport=pigeons",
+            "tcp_congestion=",
+            "tcp_congestion=../reno",
             "group=-1",
             "root",
             "mtu_bytes=100",

@@ -2,6 +2,7 @@
 
 pub mod addresses;
 pub mod config;
+pub mod congestion;
 pub mod error;
 pub mod files;
 pub mod hosts;
@@ -24,6 +25,7 @@ use treecast_model::Network;
 use treecast_plan::{Plan, Scheme};
 use treecast_proto::{Authentication, GroupId, Integrity, Offload, Transport};
 
+use self::congestion::CongestionControl;
 use self::error::NodeError;
 
 /// The packet engine of a node.
@@ -182,6 +184,9 @@ pub struct GroupSettings {
     /// What carries data along the tree; none: streams where nodes forward in user space, and else
     /// packets.
     pub transport: Option<Transport>,
+    /// The congestion control of streams; none: that of the system, but another one than BBR for much data to hosts
+    /// that are near.
+    pub tcp_congestion: Option<CongestionControl>,
     /// The scheme of the tree; none: one for the length of messages, unless a plan is given.
     pub scheme: Option<Scheme>,
     /// At the root, the measured costs of the network, by which the scheme is chosen where it is left open; none:
@@ -225,6 +230,7 @@ impl GroupSettings {
             authentication: None,
             integrity: Integrity::default(),
             transport: None,
+            tcp_congestion: None,
             scheme: None,
             network: None,
             plan: None,

@@ -24,6 +24,7 @@ use super::query::{Answer, Query};
 use super::rings::RingMaker;
 use super::{KernelRoot, Progress, Request, RootRing};
 use crate::settings::config::is_drawn_multicast_address;
+use crate::settings::congestion::CongestionControl;
 
 /// The protocol, the kernel's packet path, and the groups.
 #[derive(Debug)]
@@ -157,7 +158,7 @@ impl Core {
                 self.reclaim(group);
                 end(&mut self.protocol, group, why);
             }
-            Request::Enter { shared_group, input, root_ring } => {
+            Request::Enter { shared_group, input, tcp_congestion, root_ring } => {
                 let multicast = match &input {
                     Input::CreateGroup(create) => create.multicast,
                     _ => None,
@@ -172,7 +173,7 @@ impl Core {
                         self.by_streams.insert(group);
                     }
                 }
-                self.enter(shared_group, root_ring, multicast, handled);
+                self.enter(shared_group, root_ring, tcp_congestion, multicast, handled);
             }
         }
     }
@@ -182,6 +183,7 @@ impl Core {
         &mut self,
         shared_group: Arc<SharedGroup>,
         root_ring: Option<Box<RootRing>>,
+        tcp_congestion: Option<CongestionControl>,
         multicast: Option<SocketAddr>,
         handled: Result<(), Refused>,
     ) {
@@ -209,7 +211,7 @@ impl Core {
                 if shared_group.has_progress() {
                     self.written_or_read.insert(group);
                 }
-                let entry = GroupEntry::new(shared_group, reader.map(RingSide::Reader));
+                let entry = GroupEntry::new(shared_group, reader.map(RingSide::Reader), tcp_congestion);
                 // An earlier group of this number has ended, and may still have notices to send.
                 if let Some(replaced) = self.groups.insert(group, entry) {
                     self.drop_entry(replaced);

@@ -71,7 +71,7 @@ pub fn create_group(
         member: config.hosts().host_of(settings.root) as u32,
         offload,
     });
-    enter(handle, shared_group, input, Some(Box::new(RootRing { reader, kernel })))?;
+    enter(handle, config, shared_group, input, Some(Box::new(RootRing { reader, kernel })))?;
     Ok(socket)
 }
 
@@ -112,7 +112,7 @@ pub fn join_group(
     charge_new(handle, shared_group)?;
     let seed = random::words().map_err(NodeError::no_random_number)?;
     let input = Input::JoinGroup { group, key: config.key(), root: config.root(), seed };
-    enter(handle, shared_group, input, None)
+    enter(handle, config, shared_group, input, None)
 }
 
 /// Charges the user of a daemon's client for a group whose slots and children are not known yet. What is known already stays charged.
@@ -130,11 +130,13 @@ pub fn charge_new(handle: &EngineHandle, shared_group: &SharedGroup) -> Result<(
 /// Passes the group to the engine.
 fn enter(
     handle: &EngineHandle,
+    config: &GroupConfig,
     shared_group: &Arc<SharedGroup>,
     input: Input<'static>,
     root_ring: Option<Box<RootRing>>,
 ) -> Result<(), NodeError> {
-    handle.request_and_wait(Request::Enter { shared_group: Arc::clone(shared_group), input, root_ring });
+    let (shared, tcp_congestion) = (Arc::clone(shared_group), config.settings().tcp_congestion.clone());
+    handle.request_and_wait(Request::Enter { shared_group: shared, input, tcp_congestion, root_ring });
     match shared_group.state().refused.clone() {
         Some(refused) => Err(refused.into()),
         None => Ok(()),

@@ -9,6 +9,7 @@ use treecast_shm::shared_group::{RingSide, SharedGroup};
 
 use super::audit;
 use super::kernel::Reclaimed;
+use crate::settings::congestion::CongestionControl;
 
 /// A group of this node: the node's side of the ring, and what it shares with the application.
 #[derive(Debug)]
@@ -21,14 +22,21 @@ pub(super) struct GroupEntry {
     pub charged_epoch: Option<u32>,
     /// At a member that is not the root: whether to wake the application for published packets.
     pub is_wake_due: bool,
+    /// The congestion control of its streams, where the settings name one.
+    pub tcp_congestion: Option<CongestionControl>,
     /// The application has written invalid values, and the group is ending because of that.
     is_invalid: bool,
 }
 
 impl GroupEntry {
-    pub const fn new(shared_group: Arc<SharedGroup>, side: Option<RingSide>) -> Self {
+    pub const fn new(
+        shared_group: Arc<SharedGroup>,
+        side: Option<RingSide>,
+        tcp_congestion: Option<CongestionControl>,
+    ) -> Self {
         let (consumed, charged_epoch) = (Sequence(0), None);
-        Self { shared_group, side, consumed, charged_epoch, is_wake_due: false, is_invalid: false }
+        let (is_wake_due, is_invalid) = (false, false);
+        Self { shared_group, side, consumed, charged_epoch, is_wake_due, tcp_congestion, is_invalid }
     }
 
     /// Shows the application the packets that have come. Notes whether it is to be woken: for a whole message, or when much

@@ -45,6 +45,7 @@ use treecast_wire::{HEADER_BYTES, View};
 use self::core::Core;
 use crate::datagrams::{Datagrams, Lane, RECEIVE_BATCH};
 use crate::settings::NodeSettings;
+use crate::settings::congestion::CongestionControl;
 use crate::status::GroupDocument;
 use crate::streams::Streams;
 
@@ -71,6 +72,7 @@ pub(crate) enum Request {
     Enter {
         shared_group: Arc<SharedGroup>,
         input: Input<'static>,
+        tcp_congestion: Option<CongestionControl>,
         root_ring: Option<Box<RootRing>>,
     },
 }

@@ -15,6 +15,7 @@ use treecast_wire::{HEADER_BYTES, View};
 
 use super::core::{Core, EndedStream};
 use super::{Engine, Progress};
+use crate::settings::congestion::CongestionControl;
 use crate::streams::{Queued, Read, Ready, Received, Slots, Written};
 
 /// So many bytes for a child are written at once. More are written in several turns, so that its
@@ -51,7 +52,7 @@ impl Engine {
             }
             let has_ring = core.groups.get(&group).is_some_and(|entry| entry.side.is_some());
             let parent = core.protocol.stream_parent(group).filter(|_| has_ring);
-            streams.dial(now, group, parent);
+            streams.dial(now, group, parent, core.tcp_congestion(group));
             if core.protocol.children(group).next().is_some() {
                 streams.listen(now);
             }
@@ -182,7 +183,9 @@ impl Engine {
         while let Some(output) = self.core.protocol.poll_local() {
             match output {
                 Output::Event(Event::Attached { stream, child: Some((group, child)) }) => {
-                    self.streams.attach(stream, group, child, self.core.slot_bytes(group));
+                    let Self { core, streams, .. } = self;
+                    let (slot_bytes, congestion) = (core.slot_bytes(group), core.tcp_congestion(group));
+                    streams.attach(stream, group, child, slot_bytes, congestion);
                 }
                 Output::Event(Event::Attached { stream, child: None }) => self.streams.close(stream),
                 Output::Event(event) => self.core.handle_event(&event),
@@ -254,6 +257,11 @@ impl Slots for FreeSlots<'_> {
 }
 
 impl Core {
+    /// The congestion control that the settings of a group name.
+    fn tcp_congestion(&self, group: GroupId) -> Option<&CongestionControl> {
+        self.groups.get(&group)?.tcp_congestion.as_ref()
+    }
+
     /// The length of all slots of a group together, in bytes.
     fn slot_bytes(&self, group: GroupId) -> usize {
         match self.groups.get(&group).and_then(|entry| entry.side.as_ref()) {

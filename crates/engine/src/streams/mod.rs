@@ -31,6 +31,7 @@ use treecast_proto::{Challenge, GroupId, MemberId, Nanoseconds, Sequence};
 use treecast_wire::HEADER_BYTES;
 
 use crate::random;
+use crate::settings::congestion::CongestionControl;
 use options::DelayedAcks;
 use port::Port;
 
@@ -203,7 +204,13 @@ impl Streams {
 
     /// Has the stream of a group to its parent, or none; connects if that is due, and otherwise says so
     /// later ([`Streams::due`]).
-    pub fn dial(&mut self, now: Nanoseconds, group: GroupId, parent: Option<SocketAddr>) {
+    pub fn dial(
+        &mut self,
+        now: Nanoseconds,
+        group: GroupId,
+        parent: Option<SocketAddr>,
+        congestion: Option<&CongestionControl>,
+    ) {
         let current = self.parents.get(&group).copied();
         let peer = current.and_then(|stream| self.connections.get(&stream)).map(|connection| connection.peer);
         if peer == parent {
@@ -222,7 +229,7 @@ impl Streams {
             return;
         }
         self.dial_at.insert(group, now + RETRY_INTERVAL);
-        match self.connect(parent) {
+        match self.connect(parent, congestion) {
             Ok(socket) => {
                 let flags = epoll::EventFlags::IN;
                 if let Ok(stream) = self.add(socket, parent, Role::Dialing(group), flags) {
@@ -234,8 +241,11 @@ impl Streams {
         }
     }
 
-    fn connect(&self, parent: SocketAddr) -> io::Result<OwnedFd> {
+    fn connect(&self, parent: SocketAddr, congestion: Option<&CongestionControl>) -> io::Result<OwnedFd> {
         let socket = port::open(parent)?;
+        if let Some(algorithm) = congestion {
+            options::set_congestion(&socket, algorithm);
+        }
         // The parent knows this node by its address.
         if !self.address.ip().is_unspecified() {
             bind(&socket, &SocketAddr::new(self.address.ip(), 0))?;
@@ -389,8 +399,16 @@ impl Streams {
         }
     }
 
-    /// A host is a child of a group. `slot_bytes` is the length of all slots of the group together.
-    pub fn attach(&mut self, stream: u64, group: GroupId, child: MemberId, slot_bytes: usize) {
+    /// A host is a child of a group. `slot_bytes` is the length of all slots of the group together,
+    /// `congestion` what its settings name.
+    pub fn attach(
+        &mut self,
+        stream: u64,
+        group: GroupId,
+        child: MemberId,
+        slot_bytes: usize,
+        congestion: Option<&CongestionControl>,
+    ) {
         if let Some(earlier) = self.children.insert((group, child), stream) {
             self.close(earlier);
             self.children.insert((group, child), stream);
@@ -398,9 +416,8 @@ impl Streams {
         if let Some(connection) = self.connections.get_mut(&stream) {
             self.guests.remove(&stream);
             options::tune_sender(&connection.socket);
-            if self.has_left_bbr {
-                options::return_to_bbr(&connection.socket, slot_bytes >= MUCH_BYTES);
-            }
+            let (has_left_bbr, is_for_much) = (self.has_left_bbr, slot_bytes >= MUCH_BYTES);
+            options::set_accepted_congestion(&connection.socket, congestion, has_left_bbr, is_for_much);
             connection.role = Role::Child(Box::new(Outgoing::new(group, child)));
         }
     }

@@ -6,6 +6,8 @@ use std::os::fd::{AsFd, AsRawFd};
 use rustix::net::sockopt;
 use treecast_proto::Nanoseconds;
 
+use crate::settings::congestion::CongestionControl;
+
 /// Options of tcp(7) since Linux 6.15, which the libc crate does not name yet (linux/tcp.h).
 const TCP_RTO_MIN_US: libc::c_int = 45;
 const TCP_DELACK_MAX_US: libc::c_int = 46;
@@ -38,10 +40,33 @@ pub fn leave_bbr(listener: &impl AsFd) -> bool {
     is_bbr && LOSS_BASED.iter().any(|name| sockopt::set_tcp_congestion(listener, name).is_ok())
 }
 
+/// Gives a socket the congestion control that the settings of its group name, which was checked when the
+/// group was entered.
+pub fn set_congestion(socket: &impl AsFd, algorithm: &CongestionControl) {
+    if let Err(error) = algorithm.set(socket) {
+        tracing::warn!(%algorithm, %error, "cannot set tcp_congestion: this stream has another one");
+    }
+}
+
+/// Gives an accepted socket the congestion control of its group, or the system's where the group's
+/// settings name none and the listening socket `has_left_bbr`.
+pub fn set_accepted_congestion(
+    socket: &impl AsFd,
+    named: Option<&CongestionControl>,
+    has_left_bbr: bool,
+    is_for_much: bool,
+) {
+    match named {
+        Some(algorithm) => set_congestion(socket, algorithm),
+        None if has_left_bbr => return_to_bbr(socket, is_for_much),
+        None => {}
+    }
+}
+
 /// Gives an accepted socket BBR again, unless it is for much data and its host is near. Over long
 /// paths BBR is better where packets are lost, and for short messages it does not begin anew after
 /// each pause.
-pub fn return_to_bbr(socket: &impl AsFd, is_for_much: bool) {
+fn return_to_bbr(socket: &impl AsFd, is_for_much: bool) {
     let is_near = || info(socket).is_some_and(|info| info.tcpi_rtt < NEAR_RTT_US);
     if !is_for_much || !is_near() {
         let _ = sockopt::set_tcp_congestion(socket, BBR);
@@ -145,10 +170,31 @@ mod tests {
         assert!(!leave_bbr(&listener), "it has left BBR before");
         let (parent, _child) = connection(&listener);
         assert_ne!(name(&parent), BBR);
-        return_to_bbr(&parent, true);
+        set_accepted_congestion(&parent, None, true, true);
         assert_ne!(name(&parent), BBR, "it is for much data, and near");
-        return_to_bbr(&parent, false);
+        set_accepted_congestion(&parent, None, true, false);
         assert_eq!(name(&parent), BBR);
+    }
+
+    #[test]
+    fn streams_have_the_congestion_control_that_is_named() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let (parent, _child) = connection(&listener);
+        let name = || sockopt::tcp_congestion(&parent).unwrap();
+        let before = name();
+        set_accepted_congestion(&parent, None, false, true);
+        assert_eq!(name(), before, "that of the system is not BBR");
+        for named in ["reno", "cubic", BBR] {
+            let algorithm = CongestionControl::new(named).unwrap();
+            if algorithm.check().is_err() {
+                println!("skipped: {named}, which this system does not let its users choose");
+                continue;
+            }
+            for (has_left_bbr, is_for_much) in [(false, false), (false, true), (true, false), (true, true)] {
+                set_accepted_congestion(&parent, Some(&algorithm), has_left_bbr, is_for_much);
+                assert_eq!(name(), named);
+            }
+        }
     }
 
     /// A pause longer than the delay precedes each burst of messages. TCP acknowledges every second

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use super::{on_fabric, plan_of};
 use crate::settings::GroupSettings;
-use crate::settings::config::{check_bounds, check_count, check_token, no_such_root};
+use crate::settings::config::{check_bounds, check_congestion, check_count, check_token, no_such_root};
 use crate::settings::error::NodeError;
 use crate::settings::hosts::Hosts;
 
@@ -15,7 +15,7 @@ impl GroupSettings {
     ///
     /// # Errors
     /// [`NodeError::Refused`] for a number out of bounds; [`NodeError::NoToken`]; [`NodeError::Members`] for too many members, and for a root
-    /// that is not a member; [`NodeError::Plan`] and [`NodeError::PlanNotExecutable`]. The hosts of
+    /// that is not a member; [`NodeError::CongestionControl`]; [`NodeError::Plan`] and [`NodeError::PlanNotExecutable`]. The hosts of
     /// members on a fabric are checked when they join.
     ///
     /// ```
@@ -31,6 +31,7 @@ impl GroupSettings {
         let members = members as usize;
         check_bounds(self)?;
         check_token(&self.token, self.insecure, listen.ip())?;
+        check_congestion(self)?;
         if self.root >= members {
             return Err(no_such_root(self.root, members));
         }

@@ -519,6 +519,38 @@ fn as_other_user(user: u32, act: impl FnOnce() + Send) {
 }
 
 #[test]
+fn a_client_without_rights_gets_no_congestion_control_that_the_system_does_not_allow() {
+    let read = |name| std::fs::read_to_string(format!("/proc/sys/net/ipv4/tcp_{name}_congestion_control"));
+    let (available, allowed) = (read("available").unwrap(), read("allowed").unwrap());
+    let is_allowed = |name: &&str| allowed.split_whitespace().any(|other| other == *name);
+    let Some(forbidden) = available.split_whitespace().find(|name| !is_allowed(name)) else {
+        return skip(&"the system allows each congestion control that it has");
+    };
+    if !rustix::process::getuid().is_root() {
+        return skip(&"clients of two users are for root");
+    }
+    let policy = Policy::parse("[[rule]]\nname = \"all\"\nall_users = true", "policy").unwrap();
+    let served = Served::new(EngineChoice::User, policy);
+    let join = |group: u32, name: &str| {
+        let socket = raw(&served.socket());
+        ask(&socket, &hello());
+        let settings = format!(
+            r#"{{"members":["127.0.0.1:9"],"settings":[["group","{group}"],["tcp_congestion","{name}"]]}}"#
+        );
+        ask(&socket, &format!(r#"{{"join_group":{{"settings":{settings}}}}}"#)).0
+    };
+    as_other_user(3_000_000, || {
+        let answer = join(1, forbidden);
+        assert!(answer.contains(&format!("tcp_congestion={forbidden} is not allowed")), "{answer}");
+        let answer = join(2, "reno");
+        assert!(answer.contains("entered"), "{answer}");
+    });
+    let answer = join(3, forbidden);
+    assert!(answer.contains("entered"), "{answer}");
+    served.end();
+}
+
+#[test]
 fn a_user_that_keeps_the_daemon_busy_does_not_delay_others() {
     if !rustix::process::getuid().is_root() {
         return skip(&"clients of two users are for root");

@@ -64,6 +64,12 @@ impl Session {
         let config = GroupConfig::new(settings.read()?)?;
         let group = config.settings().group;
         check_place(place)?;
+        // The daemon may have more rights than its client.
+        if let Some(algorithm) = &config.settings().tcp_congestion
+            && self.peer.user != 0
+        {
+            algorithm.check_allowed()?;
+        }
         self.groups.retain(|_, entry| !entry.has_ended());
         let no_rule = || NodeError::Daemon("the policy has no rule for this user".into());
         let rule = user.shared.policy.rule_for(&self.peer).filter(|(index, _)| *index == self.rule);
