@@ -37,7 +37,7 @@ pub use error::CopyError;
 pub use file_hash::SentHash;
 pub use progress::{Progress, Slow, Upload};
 pub use receiver::receive;
-pub use report::{CopiedFile, HostReport, Outcome, Planned, Report};
+pub use report::{CopiedFile, HostReport, Outcome, Planned, Relieved, Report};
 pub use settings::CopySettings;
 pub use sources::{SourceSettings, Sources};
 pub use stopper::Stopper;

@@ -20,8 +20,19 @@ pub struct Report {
     pub duration: Duration,
     /// Whether files went into the destination, and did not become it.
     pub into: bool,
+    /// The hosts that became leaves of the tree because they forwarded slowly, in order.
+    pub relieved: Vec<Relieved>,
     /// In the order in which they were given.
     pub hosts: Vec<HostReport>,
+}
+
+/// A host that became a leaf of the tree, so that it does not delay others.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Relieved {
+    /// The host.
+    pub host: String,
+    /// The only host to which it sent slowly; none: it was slow to several.
+    pub to: Option<String>,
 }
 
 /// A file, directory or link that some hosts lack.
@@ -105,6 +116,7 @@ impl Report {
             self.files = later.files;
         }
         self.left_out = later.left_out;
+        self.relieved.extend(later.relieved);
         self.bytes += later.bytes;
         self.stream_bytes += later.stream_bytes;
         self.duration += later.duration;

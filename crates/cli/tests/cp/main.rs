@@ -515,14 +515,21 @@ fn a_host_that_forwards_slowly_becomes_a_leaf() {
     fs::write(&file, noise(32_000_000, 5)).unwrap();
     let slow = on(&lab, 2, "tc qdisc replace dev eth0 root tbf rate 20mbit burst 16k limit 64k");
     assert!(slow.status.success(), "{}", text(&slow));
-    let copy =
-        format!("timeout 60 {TREECAST} cp --shell $TREECAST_LAB_AGENT {} n[1-4]:/dev/shm/", file.display());
+    let report = directory.path().join("report");
+    let copy = format!(
+        "timeout 60 {TREECAST} cp --json --shell $TREECAST_LAB_AGENT {} n[1-4]:/dev/shm/ > {}",
+        file.display(),
+        report.display()
+    );
     // On a terminal, where messages come above the progress bar.
-    let line = format!("command -v script >/dev/null || exec {copy}; exec script -qec '{copy}' /dev/null");
+    let line =
+        format!("command -v script >/dev/null || {{ {copy}; exit; }}; exec script -qec '{copy}' /dev/null");
     let output = on(&lab, 0, &line);
     let said = text(&output);
     assert!(output.status.success(), "{said}");
     assert!(said.contains("the path from n2 to n3 is slow: this host sends to n3 instead"), "{said}");
+    let report: Value = serde_json::from_slice(&fs::read(report).unwrap()).unwrap();
+    assert_eq!(report["relieved"], serde_json::json!([{"host": "n2", "to": "n3"}]));
     for host in 1..5 {
         let compared = on(&lab, host, &format!("cmp {} /dev/shm/file", file.display()));
         assert!(compared.status.success(), "{}", text(&compared));

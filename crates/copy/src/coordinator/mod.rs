@@ -75,6 +75,7 @@ pub fn copy(
         stream_bytes: copy.stream_bytes,
         duration: since.elapsed(),
         into,
+        relieved: copy.relieved_hosts(),
         hosts: copy.hosts.into_iter().map(Host::into_report).collect(),
     })
 }

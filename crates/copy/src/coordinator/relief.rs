@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use treecast_node::Group;
 
 use super::Copy;
-use crate::Slow;
 use crate::waits::{LOOK_INTERVAL, RecentWaits, Waits};
+use crate::{Relieved, Slow};
 
 /// The least number of looks on which a decision rests: two seconds.
 const LOOKS_MIN: u32 = 20;
@@ -108,6 +108,16 @@ impl Copy {
     /// What was slow when its sender became a leaf.
     pub(super) fn relieved(&self) -> Vec<Slow<'_>> {
         self.relief.relieved.iter().filter_map(|&slow| self.named(slow)).collect()
+    }
+
+    /// The same for the report.
+    pub(super) fn relieved_hosts(&self) -> Vec<Relieved> {
+        let relieved = self.relieved().into_iter().filter_map(|slow| match slow {
+            Slow::Writing(_) => None,
+            Slow::Forwarding(host) => Some(Relieved { host: host.into(), to: None }),
+            Slow::Path(host, to) => Some(Relieved { host: host.into(), to: Some(to.into()) }),
+        });
+        relieved.collect()
     }
 
     fn named(&self, slow: SlowMember) -> Option<Slow<'_>> {

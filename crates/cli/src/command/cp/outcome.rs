@@ -2,7 +2,7 @@
 
 use indicatif::DecimalBytes;
 use serde_json::json;
-use treecast_copy::{HostReport, Outcome, Planned, Report};
+use treecast_copy::{HostReport, Outcome, Planned, Relieved, Report};
 
 use crate::output::print_message;
 
@@ -108,6 +108,7 @@ pub(super) fn in_json(report: &Report) -> serde_json::Value {
     });
     let left_out =
         report.left_out.iter().map(|(path, why)| json!({"source": path.display().to_string(), "why": why}));
+    let relieved = report.relieved.iter().map(|Relieved { host, to }| json!({"host": host, "to": to}));
     json!({
         "complete": report.is_complete(),
         "bytes": report.bytes,
@@ -116,6 +117,7 @@ pub(super) fn in_json(report: &Report) -> serde_json::Value {
         "files": files.collect::<Vec<_>>(),
         "planned": planned.collect::<Vec<_>>(),
         "left_out": left_out.collect::<Vec<_>>(),
+        "relieved": relieved.collect::<Vec<_>>(),
         "hosts": hosts.collect::<Vec<_>>(),
     })
 }
