@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use treecast_node::EngineChoice;
+use treecast_node::{CongestionControl, EngineChoice};
 
 use crate::mode::{Mode, by_name};
 use crate::operation::Operation;
@@ -53,6 +53,7 @@ pub(crate) struct GroupRequest {
     pub message_bytes: u64,
     pub mtu_bytes: u16,
     pub bytes_per_s_max: Option<u64>,
+    pub tcp_congestion: Option<CongestionControl>,
     /// The fabric for which the tree is made.
     pub fabric: Option<GroupFabric>,
 }

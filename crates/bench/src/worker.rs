@@ -148,6 +148,7 @@ fn enter(node: &Node, request: GroupRequest) -> Result<(u32, Joined), NodeError>
         message_bytes,
         mtu_bytes,
         bytes_per_s_max,
+        tcp_congestion,
         fabric,
     } = request;
     let mut settings = GroupSettings {
@@ -162,6 +163,7 @@ fn enter(node: &Node, request: GroupRequest) -> Result<(u32, Joined), NodeError>
         message_bytes,
         mtu_bytes: Some(mtu_bytes),
         bytes_per_s_max,
+        tcp_congestion,
         ..GroupSettings::new(members)
     };
     if let Some(GroupFabric { toml, hosts }) = fabric {

@@ -400,6 +400,14 @@ fn invalid_arguments_are_reported_in_one_sentence() {
             &["--pace", "0"],
             "invalid value 0 for --pace: expected a number of bytes from 1, such as 65536 or 16M",
         ),
+        (
+            &["--tcp-congestion", "auto"],
+            "invalid value auto for --tcp-congestion: expected an algorithm of the kernel, such as bbr, cubic or reno",
+        ),
+        (
+            &["--tcp-congestion", "nonsense", "--loopback", "2", "--offload", "nic", "--sizes", "4"],
+            "tcp_congestion=nonsense is not available",
+        ),
         (&["--kill", "4", "--offload", "nic", "--sizes", "4"], "must be from 1 to 3, and not 4"),
         (&["--kill", "1", "--offload", "nic", "--sizes", "0"], "must be from 1 to 4294967296, and not 0"),
         (&["--hosts", "a,b", "--lab", "2"], "--hosts"),

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use treecast_fabric::Fabric;
 use treecast_lab::LabSettings;
-use treecast_node::{EngineChoice, draw_token};
+use treecast_node::{CongestionControl, EngineChoice, draw_token};
 
 use crate::clock::now_ns;
 use crate::control::{Delay, GroupFabric, GroupRequest, Meeting, Pace, RunRequest};
@@ -63,6 +63,8 @@ pub struct Bench {
     pub mtu_bytes: u16,
     /// The root's rate limit, in bytes per second.
     pub bytes_per_s_max: Option<u64>,
+    /// The congestion control of streams; none: what groups choose.
+    pub tcp_congestion: Option<CongestionControl>,
     /// Whether the limits of this machine are measured too, before the broadcasts and after them.
     pub limits: bool,
     /// A member that is killed in the middle of the last message; requires one configuration and
@@ -269,6 +271,7 @@ impl Bench {
                 message_bytes: bytes as u64,
                 mtu_bytes: self.mtu_bytes,
                 bytes_per_s_max: self.bytes_per_s_max,
+                tcp_congestion: self.tcp_congestion.clone(),
                 fabric: fabric.clone().filter(|_| mode.on_fabric),
             })?;
             let scheme = scheme.unwrap_or_else(|| "auto".into());
@@ -447,6 +450,7 @@ mod tests {
             rounds: 1,
             mtu_bytes: 1_500,
             bytes_per_s_max: None,
+            tcp_congestion: None,
             limits: false,
             kill: None,
             spin: None,

@@ -207,6 +207,7 @@ impl Tune {
             rounds: ROUNDS,
             mtu_bytes: self.mtu_bytes,
             bytes_per_s_max: None,
+            tcp_congestion: None,
             limits,
             kill: None,
             spin: self.spin,

@@ -22,11 +22,11 @@ impl CongestionControl {
     /// The longest name, in bytes: `TCP_CA_NAME_MAX` of the kernel without the final zero.
     pub const NAME_BYTES_MAX: usize = 15;
 
-    /// None for a name that no algorithm can have.
+    /// None for a name that no algorithm can have, and for `auto`, which leaves the choice open.
     pub fn new(name: &str) -> Option<Self> {
         let is_valid = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
         let fits = (1..=Self::NAME_BYTES_MAX).contains(&name.len());
-        (fits && name.bytes().all(is_valid)).then(|| Self(name.into()))
+        (fits && name != "auto" && name.bytes().all(is_valid)).then(|| Self(name.into()))
     }
 
     /// Gives a socket this algorithm.
@@ -116,7 +116,7 @@ mod tests {
         for name in ["bbr", "cubic", "dctcp-reno", "a_b", "123456789012345"] {
             assert_eq!(CongestionControl::new(name).unwrap().to_string(), name);
         }
-        for wrong in ["", "1234567890123456", "two words", "../reno", "r\u{e9}no", "reno\0"] {
+        for wrong in ["", "auto", "1234567890123456", "two words", "../reno", "r\u{e9}no", "reno\0"] {
             assert_eq!(CongestionControl::new(wrong), None, "{wrong:?}");
         }
     }

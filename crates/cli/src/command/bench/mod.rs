@@ -14,7 +14,7 @@ use clap::{ArgGroup, Args, ValueEnum};
 use treecast_bench::{Bench, Hosts, Late, Operation, Peer, RemoteHosts, Skew, WorkerCommand, Workload};
 use treecast_fabric::RoutingPolicy;
 use treecast_lab::{LabSettings, Losses, Multicast, Probability, Racks, Rate};
-use treecast_node::{Authentication, EngineChoice, Integrity, Offload, Scheme, Transport};
+use treecast_node::{Authentication, CongestionControl, EngineChoice, Integrity, Offload, Scheme, Transport};
 use treecast_remote::RemoteShell;
 use treecast_study::chart::{self, Ink};
 use treecast_study::page;
@@ -149,6 +149,11 @@ pub struct Arguments {
     /// else packets
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = transport)]
     transport: Vec<Transport>,
+
+    /// Congestion control of TCP connections: an algorithm of the kernel, such as reno or bbr; by
+    /// default what groups choose
+    #[arg(long, value_name = "NAME", value_parser = congestion)]
+    tcp_congestion: Option<CongestionControl>,
 
     /// What all members do: broadcast, all-reduce (sums of 8-byte floats), or barrier
     #[arg(long, value_name = "OPERATION", default_value = "broadcast", value_parser = operation)]
@@ -304,6 +309,10 @@ fn transport(name: &str) -> Result<Transport, &'static str> {
     name.parse().map_err(|_| "packets or stream")
 }
 
+fn congestion(name: &str) -> Result<CongestionControl, &'static str> {
+    CongestionControl::new(name).ok_or("an algorithm of the kernel, such as bbr, cubic or reno")
+}
+
 /// Parses a time of at most a minute.
 fn time(text: &str) -> Result<Duration, &'static str> {
     let time = parse_time(text).ok().filter(|time| *time <= Duration::from_mins(1));
@@ -443,6 +452,7 @@ fn bench(arguments: &Arguments, log: &LogArguments) -> anyhow::Result<Bench> {
         rounds: arguments.rounds,
         mtu_bytes: arguments.mtu,
         bytes_per_s_max: arguments.pace,
+        tcp_congestion: arguments.tcp_congestion.clone(),
         limits: arguments.limits,
         kill: arguments.kill,
         spin: arguments.spin.0,
