@@ -1,6 +1,5 @@
 //! The groups whose applications have written or read.
 
-use std::collections::BTreeSet;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -31,7 +30,7 @@ impl ProgressList {
     }
 
     /// Moves all groups to a set.
-    pub fn take(&self, into: &mut BTreeSet<GroupId>) {
+    pub fn take(&self, into: &mut impl Extend<GroupId>) {
         // After adding a group a thread wakes the engine or takes its lock, so the next step sees
         // it.
         if self.is_empty.load(Ordering::Acquire) {

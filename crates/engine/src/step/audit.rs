@@ -71,6 +71,9 @@ impl Audit {
 
     /// Writes how many lines were suppressed, once their span is over.
     pub fn report_suppressed(&mut self, now: Nanoseconds) {
+        if self.limits.iter().all(|limit| limit.suppressed == 0) {
+            return;
+        }
         for (kind, limit) in AuditKind::ALL.into_iter().zip(&mut self.limits) {
             if let Some(count) = limit.take_suppressed(now) {
                 tracing::warn!(target: TARGET, "audit: {count} more lines about {} were suppressed", kind.noun());

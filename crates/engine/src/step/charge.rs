@@ -3,8 +3,6 @@
 //! A group is charged when it is created, or when the member gets its place: the memory of its slots, and the state for its members and
 //! children. It is charged anew whenever its tree changes, and ends if that exceeds the budget.
 
-use std::collections::BTreeSet;
-
 use treecast_proto::{AbortReason, GroupId, StateSize};
 use treecast_shm::clock;
 use treecast_shm::ring;
@@ -32,11 +30,14 @@ impl Core {
     }
 
     /// Charges those of these groups that clients have, and whose trees have changed.
-    pub(super) fn charge_changed(&mut self, changed: &BTreeSet<GroupId>) {
+    pub(super) fn charge_changed(&mut self, changed: &[GroupId]) {
         for &group in changed {
+            if !self.of_clients.contains(group) {
+                continue;
+            }
             let (epoch, bytes) = (self.protocol.epoch(group), self.state_bytes(group));
-            let entry = self.groups.get_mut(&group).filter(|entry| entry.shared_group.clients.is_some());
-            let Some(entry) = entry.filter(|entry| entry.charged_epoch != epoch) else { continue };
+            let entry = self.groups.get_mut(&group).filter(|entry| entry.charged_epoch != epoch);
+            let Some(entry) = entry else { continue };
             entry.charged_epoch = epoch;
             let clients = entry.shared_group.clients.as_ref();
             let charged = clients.map_or(Ok(()), |clients| clients.charge_state(bytes));

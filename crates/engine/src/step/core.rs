@@ -3,7 +3,7 @@
 //! The protocol or the kernel's packet path runs a group, never both. A group is reclaimed before the protocol handles anything of it,
 //! and handed off again at the end of each step.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -17,6 +17,7 @@ use treecast_shm::waker::Waker;
 use super::audit::Audit;
 use super::background::Background;
 use super::group_entry::{GroupEntry, end};
+use super::group_set::GroupSet;
 use super::kernel::KernelPath;
 use super::multicast::MulticastAddresses;
 use super::owners::Owners;
@@ -35,11 +36,13 @@ pub(super) struct Core {
     /// Where applications say that they have written or read.
     progress: Arc<ProgressList>,
     /// The groups of which they have said so, and the protocol does not know yet.
-    pub written_or_read: BTreeSet<GroupId>,
+    pub written_or_read: GroupSet,
     /// The groups whose applications are in other processes: these do not say so.
-    pub of_clients: BTreeSet<GroupId>,
-    /// The groups that have changed in the protocol, and whose applications do not know yet.
-    pub changed: BTreeSet<GroupId>,
+    pub of_clients: GroupSet,
+    /// The groups that have changed, and whose packets their applications may not see yet.
+    pub unpublished: GroupSet,
+    /// The groups that have changed, and whose applications are not woken yet.
+    pub changed: GroupSet,
     pub owners: Owners,
     pub multicast: MulticastAddresses,
     pub background: Background,
@@ -49,9 +52,9 @@ pub(super) struct Core {
     pub over_budget: u64,
     pub audit: Audit,
     /// The groups whose data goes on streams.
-    pub by_streams: BTreeSet<GroupId>,
+    pub by_streams: GroupSet,
     /// Those of them that have changed, so that their streams may have to be opened or closed.
-    pub untended: BTreeSet<GroupId>,
+    pub untended: GroupSet,
     /// Streams that are to be closed.
     pub ended_streams: Vec<EndedStream>,
 }
@@ -81,17 +84,18 @@ impl Core {
             kernel,
             groups: BTreeMap::new(),
             progress,
-            written_or_read: BTreeSet::new(),
-            of_clients: BTreeSet::new(),
-            changed: BTreeSet::new(),
+            written_or_read: GroupSet::default(),
+            of_clients: GroupSet::default(),
+            unpublished: GroupSet::default(),
+            changed: GroupSet::default(),
             owners: Owners::new(lanes),
             multicast: MulticastAddresses::default(),
             background: Background::new(rings, waker),
             invalid: 0,
             over_budget: 0,
             audit: Audit::default(),
-            by_streams: BTreeSet::new(),
-            untended: BTreeSet::new(),
+            by_streams: GroupSet::default(),
+            untended: GroupSet::default(),
             ended_streams: Vec::new(),
         }
     }
@@ -129,6 +133,9 @@ impl Core {
     /// Ends groups whose applications have written invalid numbers.
     pub fn end_invalid(&mut self) {
         // An application of this process could write anywhere in the node's memory.
+        if self.of_clients.is_empty() {
+            return;
+        }
         let has_invalid =
             |group: &GroupId| self.groups.get(group).is_some_and(GroupEntry::has_become_invalid);
         let invalid: Vec<GroupId> = self.of_clients.iter().copied().filter(has_invalid).collect();
@@ -205,9 +212,9 @@ impl Core {
                 if shared_group.clients.is_some() {
                     self.of_clients.insert(group);
                 } else {
-                    self.of_clients.remove(&group);
+                    self.of_clients.remove(group);
                 }
-                self.changed.insert(group);
+                self.unpublished.insert(group);
                 if shared_group.has_progress() {
                     self.written_or_read.insert(group);
                 }
@@ -237,9 +244,8 @@ impl Core {
         }
         let now = clock::now();
         let mut progress = Progress::Done;
-        let mut candidates = std::mem::take(&mut self.written_or_read);
-        candidates.extend(&self.of_clients);
-        for group in candidates {
+        self.written_or_read.extend(self.of_clients.iter().copied());
+        for group in self.written_or_read.take() {
             let Some(entry) = self.groups.get_mut(&group) else { continue };
             let GroupEntry { shared_group, side: Some(side), consumed, .. } = entry else {
                 self.written_or_read.insert(group);
@@ -287,13 +293,15 @@ impl Core {
     /// Shows received packets to the applications, and wakes none of them yet. Acknowledgments are sent after that: what the
     /// root has flushed can be received at once.
     pub fn publish(&mut self) {
-        self.changed.extend(self.protocol.poll_changed());
-        self.untended.extend(self.changed.intersection(&self.by_streams));
-        for group in &self.changed {
+        self.unpublished.extend(self.protocol.poll_changed());
+        for group in self.unpublished.take() {
+            self.changed.insert(group);
+            let Some(entry) = self.groups.get_mut(&group) else { continue };
+            if self.by_streams.contains(group) && entry.tended != Some(entry.stream_needs(&self.protocol)) {
+                self.untended.insert(group);
+            }
             // The kernel's packet path does this for its groups.
-            if self.kernel.as_ref().is_none_or(|kernel| !kernel.runs(*group))
-                && let Some(entry) = self.groups.get_mut(group)
-            {
+            if self.kernel.as_ref().is_none_or(|kernel| !kernel.runs(group)) {
                 entry.publish(&self.protocol);
             }
         }
@@ -302,7 +310,7 @@ impl Core {
     /// Passes received packets and free slots to the applications.
     pub fn give_progress(&mut self) {
         self.publish();
-        let changed = std::mem::take(&mut self.changed);
+        let changed = self.changed.take();
         for &group in &changed {
             let Some(GroupEntry { shared_group, side, is_wake_due, .. }) = self.groups.get_mut(&group) else {
                 continue;
@@ -340,8 +348,8 @@ impl Core {
         let has_ended = |entry: &GroupEntry| entry.shared_group.has_ended() && !self.protocol.has(group);
         if self.groups.get(&group).is_some_and(has_ended) {
             self.multicast.remove(group);
-            self.of_clients.remove(&group);
-            self.written_or_read.remove(&group);
+            self.of_clients.remove(group);
+            self.written_or_read.remove(group);
             if let Some(entry) = self.groups.remove(&group) {
                 self.drop_entry(entry);
             }
@@ -363,7 +371,7 @@ impl Core {
 
     /// The streams of a group are over.
     fn end_streams(&mut self, group: GroupId) {
-        if self.by_streams.remove(&group) {
+        if self.by_streams.remove(group) {
             self.ended_streams.push(EndedStream::AllOf(group));
         }
     }

@@ -1,5 +1,6 @@
 //! One group of an engine.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use treecast_proto::{AbortReason, GroupId, Input, Protocol, Sequence, is_wake_due};
@@ -24,8 +25,19 @@ pub(super) struct GroupEntry {
     pub is_wake_due: bool,
     /// The congestion control of its streams, where the settings name one.
     pub tcp_congestion: Option<CongestionControl>,
+    /// What its streams were opened for last.
+    pub tended: Option<StreamNeeds>,
     /// The application has written invalid values, and the group is ending because of that.
     is_invalid: bool,
+}
+
+/// The streams that a group needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct StreamNeeds {
+    /// The address of the parent to which this node opens one.
+    pub parent: Option<SocketAddr>,
+    /// Whether children open others.
+    pub has_children: bool,
 }
 
 impl GroupEntry {
@@ -36,7 +48,25 @@ impl GroupEntry {
     ) -> Self {
         let (consumed, charged_epoch) = (Sequence(0), None);
         let (is_wake_due, is_invalid) = (false, false);
-        Self { shared_group, side, consumed, charged_epoch, is_wake_due, tcp_congestion, is_invalid }
+        Self {
+            shared_group,
+            side,
+            consumed,
+            charged_epoch,
+            is_wake_due,
+            tcp_congestion,
+            tended: None,
+            is_invalid,
+        }
+    }
+
+    /// The streams that it needs now. A member without a ring has no place for packets yet.
+    pub fn stream_needs(&self, protocol: &Protocol) -> StreamNeeds {
+        let group = self.shared_group.group;
+        StreamNeeds {
+            parent: protocol.stream_parent(group).filter(|_| self.side.is_some()),
+            has_children: protocol.children(group).next().is_some(),
+        }
     }
 
     /// Shows the application the packets that have come. Notes whether it is to be woken: for a whole message, or when much

@@ -83,6 +83,15 @@ impl Core {
         }
     }
 
+    /// Reclaims the groups that have something to do.
+    pub fn reclaim_due(&mut self, now: Nanoseconds) {
+        while self.kernel.is_some()
+            && let Some(group) = self.protocol.due(now)
+        {
+            self.reclaim(group);
+        }
+    }
+
     /// A group that the kernel's packet path runs, and whose application needs user space to run
     /// it.
     pub(super) fn find_group_for_user_space(&self) -> Option<GroupId> {
@@ -92,7 +101,7 @@ impl Core {
             entry.shared_group.has_progress()
                 && entry.side.as_ref().is_some_and(|side| side.needs_user_space(owes_window_update))
         };
-        let candidates = self.written_or_read.iter().chain(&self.of_clients);
+        let candidates = self.written_or_read.iter().chain(&*self.of_clients);
         let mut handed_off = candidates.copied().filter(|&group| kernel.runs(group));
         handed_off.find(|&group| self.groups.get(&group).is_some_and(|entry| needs_user_space(group, entry)))
     }

@@ -13,6 +13,7 @@ pub(crate) mod charge;
 mod core;
 pub mod enter;
 mod group_entry;
+mod group_set;
 mod hand_off;
 mod handle;
 mod kernel;
@@ -372,9 +373,7 @@ impl Engine {
     fn send_some(&mut self) -> Progress {
         self.apply_multicast();
         let now = clock::now();
-        while let Some(group) = self.core.protocol.due(now) {
-            self.core.reclaim(group);
-        }
+        self.core.reclaim_due(now);
         let transmits_max = match (self.core.owners.have_lanes(), self.core.owners.share()) {
             (false, _) => u32::MAX,
             (true, false) => LONE_TRANSMITS_MAX,

@@ -63,7 +63,7 @@ impl Core {
         if let Some(entry) = self.groups.get_mut(&group) {
             entry.consumed = settings.start;
             entry.side = Some(RingSide::Writer(writer));
-            self.changed.insert(group);
+            self.unpublished.insert(group);
         }
         let side = Mutex::new(Some(RingSide::Reader(reader)));
         shared_group.set_placement(Placement { side, member: member.0, offload: settings.offload });

@@ -41,19 +41,18 @@ impl Engine {
                 EndedStream::AllOf(group) => streams.close_group(group),
             }
         }
-        if core.by_streams.is_empty() {
+        if core.by_streams.is_empty() || core.untended.is_empty() && !streams.awaits_time() {
             return;
         }
         let now = clock::now();
         core.untended.extend(streams.due(now));
-        for group in std::mem::take(&mut core.untended) {
-            if !core.by_streams.contains(&group) {
-                continue;
-            }
-            let has_ring = core.groups.get(&group).is_some_and(|entry| entry.side.is_some());
-            let parent = core.protocol.stream_parent(group).filter(|_| has_ring);
-            streams.dial(now, group, parent, core.tcp_congestion(group));
-            if core.protocol.children(group).next().is_some() {
+        for group in core.untended.take() {
+            let entry = core.groups.get_mut(&group).filter(|_| core.by_streams.contains(group));
+            let Some(entry) = entry else { continue };
+            let needs = entry.stream_needs(&core.protocol);
+            entry.tended = Some(needs);
+            streams.dial(now, group, needs.parent, entry.tcp_congestion.as_ref());
+            if needs.has_children {
                 streams.listen(now);
             }
         }

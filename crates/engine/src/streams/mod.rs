@@ -192,10 +192,21 @@ impl Streams {
         }
     }
 
+    /// Whether it is to be told the time: a group waits for its stream, or the port could not be
+    /// had.
+    pub fn awaits_time(&self) -> bool {
+        !self.undialed.is_empty() || self.awaits_port()
+    }
+
+    /// Whether the port could not be had, and is to be tried again.
+    fn awaits_port(&self) -> bool {
+        self.port.is_none() && self.listen_at > Nanoseconds::ZERO
+    }
+
     /// Listens again if the port could not be had, and it is time; returns the groups whose streams may
     /// be opened by now.
     pub fn due(&mut self, now: Nanoseconds) -> Vec<GroupId> {
-        if self.port.is_none() && self.listen_at > Nanoseconds::ZERO {
+        if self.awaits_port() {
             self.listen(now);
         }
         let is_due = |group: &&GroupId| self.dial_at.get(group).is_none_or(|&at| at <= now);
@@ -274,8 +285,7 @@ impl Streams {
     pub fn timeout(&self) -> Option<Nanoseconds> {
         let guests = self.guests.iter().filter_map(|stream| Some(self.guest(*stream)?.until));
         let undialed = self.undialed.iter().filter_map(|group| self.dial_at.get(group).copied());
-        let is_awaited = self.port.is_none() && self.listen_at > Nanoseconds::ZERO;
-        let listening = is_awaited.then_some(self.listen_at);
+        let listening = self.awaits_port().then_some(self.listen_at);
         guests.chain(undialed).chain(listening).min()
     }
 

@@ -10,6 +10,7 @@ mod receive;
 mod reduction;
 mod root_loss;
 
+use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 
 use treecast_wire::{
@@ -387,7 +388,8 @@ impl Group {
 
 /// The outputs.
 impl Group {
-    pub fn poll_events(&mut self) -> impl Iterator<Item = Event> {
+    /// Moves the events since the last call to the others of the node.
+    pub fn poll_events(&mut self, events: &mut VecDeque<Event>) {
         let group = self.header.group;
         if let Some(flow) = &mut self.flow {
             self.events.extend(flow.poll_detached().map(|child| Event::Detached { group, child }));
@@ -395,7 +397,9 @@ impl Group {
                 self.events.push(Event::Stalled { group });
             }
         }
-        self.events.drain(..)
+        if !self.events.is_empty() {
+            events.extend(self.events.drain(..));
+        }
     }
 
     /// The next packet to be sent.

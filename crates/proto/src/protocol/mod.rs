@@ -219,7 +219,7 @@ impl Protocol {
             slot,
             payload: HEADER_BYTES..HEADER_BYTES + packet.payload.len(),
         });
-        self.events.extend(group.poll_events());
+        group.poll_events(&mut self.events);
         self.make_ready(index);
     }
 
@@ -391,7 +391,7 @@ impl Protocol {
             };
             debug_assert!(!entry.is_handed_off, "a group is reclaimed before it is polled");
             let transmit = entry.group.poll_transmit(now, &self.settings);
-            self.events.extend(entry.group.poll_events());
+            entry.group.poll_events(&mut self.events);
             if let Some(transmit) = transmit {
                 self.ready.on_sent(transmit.cost());
                 return Output::Transmit(transmit);
