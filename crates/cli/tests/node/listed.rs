@@ -1,20 +1,14 @@
 //! Members in a file, some of which share a node, and on the hosts of a Slurm job.
 
-use std::net::UdpSocket;
 use std::process::Child;
 
 use super::*;
-
-/// A loopback address with a UDP port that was free just before.
-fn udp_address() -> String {
-    UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
-}
 
 #[test]
 fn processes_of_a_host_share_its_node() {
     let directory = tempfile::tempdir().unwrap();
     let input = file(&directory, "input", b"to all processes");
-    let (shared, alone) = (udp_address(), udp_address());
+    let (shared, alone) = (address(), address());
     let members = file(&directory, "members", format!("{shared} slots=3\n{alone}\n").as_bytes());
     let spawn = |bind: &str, arguments: &[&str]| {
         node(&[&["--members", text(&members), "--bind", bind], arguments].concat()).spawn().unwrap()
@@ -39,7 +33,7 @@ fn processes_of_a_host_share_its_node() {
 #[test]
 fn a_process_that_shares_a_node_says_which_member_it_is() {
     let directory = tempfile::tempdir().unwrap();
-    let (shared, alone) = (udp_address(), udp_address());
+    let (shared, alone) = (address(), address());
     let members = file(&directory, "members", format!("{shared} slots=2\n{alone}\n").as_bytes());
     let any = format!("0.0.0.0:{}", shared.rsplit(':').next().unwrap());
     for (arguments, part) in [
@@ -102,7 +96,7 @@ fn errors_in_the_hosts_of_a_slurm_job_name_the_variable() {
 #[test]
 fn a_process_with_another_token_learns_what_has_to_agree() {
     let directory = tempfile::tempdir().unwrap();
-    let address = udp_address();
+    let address = address();
     let members = file(&directory, "members", format!("{address} slots=2\n").as_bytes());
     let command = |token: &str, arguments: &[&str]| {
         let mut command = node(&[&["--members", text(&members)], arguments].concat());

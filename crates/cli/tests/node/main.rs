@@ -13,6 +13,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -26,13 +27,15 @@ fn node(arguments: &[&str]) -> Command {
     command
 }
 
-/// A loopback address with a port that was free just before, for TCP and for UDP; the kernel does not reuse it soon.
+/// A loopback address with a port that is free, for TCP and for UDP, and that no other test of this program gets. It is below those
+/// that the kernel gives to sockets and connections, so that none of these takes it before the node does.
 fn address() -> String {
+    static TRIED: AtomicU32 = AtomicU32::new(0);
     loop {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap();
-        if UdpSocket::bind(address).is_ok() {
-            return address.to_string();
+        let number = std::process::id() * 101 + TRIED.fetch_add(1, Ordering::Relaxed);
+        let address = format!("127.0.0.1:{}", 10_000 + number % 20_000);
+        if TcpListener::bind(&address).is_ok() && UdpSocket::bind(&address).is_ok() {
+            return address;
         }
     }
 }
@@ -152,8 +155,7 @@ fn the_tree_follows_the_racks_of_a_file() {
 #[test]
 fn members_can_be_listed_in_a_file() {
     let directory = tempfile::tempdir().unwrap();
-    let ports = [0, 1].map(|_| UdpSocket::bind("127.0.0.1:0").unwrap());
-    let addresses = ports.map(|socket| socket.local_addr().unwrap().to_string());
+    let addresses = [address(), address()];
     let members =
         file(&directory, "members", format!("{} # root\n{}\n", addresses[0], addresses[1]).as_bytes());
     let spawn = |number: usize, arguments: &[&str]| {
@@ -517,7 +519,7 @@ fn a_daemon_serves_clients_and_shuts_down() {
 fn a_member_whose_daemon_dies_says_so_and_invents_no_counters() {
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("node.sock");
-    let bind = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let bind = address();
     let arguments = ["--engine", "user", "--bind", &bind, "--socket", text(&socket)];
     let mut daemon = node(&arguments).spawn().unwrap();
     let _said = wait_for(&mut daemon, "serves clients at");
@@ -546,7 +548,7 @@ fn a_daemon_logs_refusals_and_strangers_with_their_sources_at_a_limited_rate() {
     let socket = directory.path().join("node.sock");
     let policy = file(&directory, "policy", b"[[rule]]\nname = \"all\"\nall_users = true\ngroups_max = 0\n");
     let stranger = UdpSocket::bind("127.0.0.1:0").unwrap();
-    let bind = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let bind = address();
     let with_socket = |arguments: &[&str]| {
         let mut command = node(arguments);
         command.args(["--socket", text(&socket)]);

@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
-use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
@@ -10,7 +9,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 use crate::common::has_kernel_engine;
-use crate::{check, file, node, signal, text, wait_for};
+use crate::{address, check, file, node, signal, text, wait_for};
 
 /// Members that are listed in a file, on loopback.
 struct Members {
@@ -25,9 +24,7 @@ fn engines() -> impl Iterator<Item = &'static str> {
 
 impl Members {
     fn new(count: usize, engine: &'static str) -> Self {
-        let sockets: Vec<UdpSocket> = (0..count).map(|_| UdpSocket::bind("127.0.0.1:0").unwrap()).collect();
-        let addresses: Vec<String> =
-            sockets.iter().map(|socket| socket.local_addr().unwrap().to_string()).collect();
+        let addresses: Vec<String> = (0..count).map(|_| address()).collect();
         let directory = tempfile::tempdir().unwrap();
         file(&directory, "members", addresses.join("\n").as_bytes());
         Self { directory, addresses, engine }
