@@ -9,7 +9,7 @@ use treecast_wire::{
 };
 use zerocopy::FromZeros;
 
-use crate::{CreateGroup, Event, GroupKey, Nanoseconds, Process, StreamChange};
+use crate::{CreateGroup, Event, GroupKey, Nanoseconds, OwnerId, Process, Stray, StreamChange};
 
 /// Something that happens to a node, or that its user requests.
 #[derive(Debug, Clone)]
@@ -44,6 +44,24 @@ pub enum Input<'a> {
         root: SocketAddr,
         /// 128 random bits, from which the nonces of handshakes are drawn. Not to be used twice.
         seed: [u64; 2],
+    },
+    /// A group belongs to this owner. Owners take turns in [`crate::Protocol::poll`]; without this input all groups have one owner.
+    SetOwner {
+        /// The group.
+        group: GroupId,
+        /// The owner.
+        owner: OwnerId,
+    },
+    /// A group sends nothing from now on, and handles no timeouts. For a user that prepares the memory of a member's slots after
+    /// [`Event::Placed`], and drops the group's datagrams until then: neither root nor parent hears that the member has its place.
+    Hold {
+        /// The group.
+        group: GroupId,
+    },
+    /// A group that was held back goes on.
+    Release {
+        /// The group.
+        group: GroupId,
     },
     /// At the root: the next packet is in its slot, to be sent.
     Queue {
@@ -160,7 +178,10 @@ impl Input<'_> {
             | Self::CreateGroup(_)
             | Self::JoinGroup { .. }
             | Self::Attach { .. } => None,
-            Self::Queue { group, .. }
+            Self::SetOwner { group, .. }
+            | Self::Hold { group }
+            | Self::Release { group }
+            | Self::Queue { group, .. }
             | Self::Consumed { group, .. }
             | Self::Readers { group, .. }
             | Self::Forward { group, .. }
@@ -182,8 +203,12 @@ impl Input<'_> {
 pub enum Output {
     /// Store the payload of the datagram that was handled last.
     Store(Store),
+    /// The packet that was handled last belongs to no group.
+    Stray(Stray),
     /// Something has happened to a group.
     Event(Event),
+    /// A group that is handed off has to be reclaimed, before the next output is polled.
+    Reclaim(GroupId),
     /// Send a datagram.
     Transmit(Transmit),
     /// Nothing, until there is an input or this time comes; `None`: until there is an input.
@@ -206,6 +231,8 @@ pub struct Store {
 /// A datagram to be sent: a header, and the place of its payload.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Transmit {
+    /// The group.
+    pub group: GroupId,
     /// The destination address.
     pub to: SocketAddr,
     /// The header.
@@ -241,8 +268,8 @@ impl Transmit {
 pub enum TransmitPayload {
     /// The first bytes of a slot, which keeps them until the next call of [`crate::Protocol::handle`] at least.
     Slot {
-        /// The group.
-        group: GroupId,
+        /// The packet's number.
+        packet: Sequence,
         /// The slot.
         slot: u32,
         /// The payload's length in bytes.

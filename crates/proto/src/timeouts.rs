@@ -62,12 +62,6 @@ impl Timeouts {
         }
         None
     }
-
-    /// The indices of groups whose timeouts are over.
-    pub fn over(&self, now: Nanoseconds) -> impl Iterator<Item = usize> {
-        let is_over = move |timeout: &Option<Nanoseconds>| timeout.is_some_and(|timeout| timeout <= now);
-        self.of.iter().enumerate().filter(move |(_, timeout)| is_over(timeout)).map(|(index, _)| index)
-    }
 }
 
 #[cfg(test)]
@@ -107,8 +101,6 @@ mod tests {
                 known[index] = timeout;
                 let earliest = known.iter().flatten().min().copied();
                 prop_assert_eq!(timeouts.first().map(|(timeout, _)| timeout), earliest);
-                let over = (0..40).filter(|&index| known[index].is_some_and(|timeout| timeout <= Nanoseconds(9)));
-                prop_assert!(timeouts.over(Nanoseconds(9)).eq(over));
                 prop_assert!(timeouts.heap.len() <= 2 * 40);
             }
         }

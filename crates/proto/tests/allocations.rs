@@ -64,8 +64,8 @@ impl Chain {
         loop {
             let transmit = match self.nodes[node].poll(self.now) {
                 Output::Transmit(transmit) => transmit,
-                Output::Store(_) | Output::Event(_) => continue,
                 Output::Timeout(_) => return,
+                _ => continue,
             };
             let to = (0..NODES).find(|&to| address(to) == transmit.to);
             let mut bytes = [0; 64 + 512];

@@ -6,7 +6,6 @@ use treecast_proto::{
     AbortReason, Authentication, CreateGroup, GroupId, GroupKey, Input, Integrity, MemberId, Nanoseconds,
     Offload, Output, OwnerId, Protocol, Sequence, SessionId, Settings, TURN_MAX, Transport,
 };
-use treecast_wire::View;
 
 const NOW: Nanoseconds = Nanoseconds::from_ms(1);
 
@@ -41,12 +40,16 @@ fn create(protocol: &mut Protocol, group: GroupId, members: usize) {
     protocol.handle(NOW, Input::CreateGroup(Box::new(create))).unwrap();
 }
 
+fn set_owner(protocol: &mut Protocol, group: GroupId, owner: OwnerId) {
+    protocol.handle(NOW, Input::SetOwner { group, owner }).unwrap();
+}
+
 /// The groups of the datagrams that are sent now.
 fn sent(protocol: &mut Protocol, now: Nanoseconds) -> Vec<GroupId> {
     let mut groups = Vec::new();
     loop {
         match protocol.poll(now) {
-            Output::Transmit(transmit) => groups.push(View::new(&transmit.header).unwrap().group()),
+            Output::Transmit(transmit) => groups.push(transmit.group),
             Output::Timeout(_) => return groups,
             _ => {}
         }
@@ -58,10 +61,10 @@ fn an_owner_of_large_groups_waits_for_the_others_after_its_turn() {
     let mut protocol = Protocol::new(Settings::default());
     for number in 0..8 {
         create(&mut protocol, GroupId(number), 500);
-        protocol.set_owner(GroupId(number), OwnerId(1));
+        set_owner(&mut protocol, GroupId(number), OwnerId(1));
     }
     create(&mut protocol, GroupId(100), 3);
-    protocol.set_owner(GroupId(100), OwnerId(2));
+    set_owner(&mut protocol, GroupId(100), OwnerId(2));
     let groups = sent(&mut protocol, NOW);
     assert_eq!(groups.len(), 8 * 499 + 2);
     // Each of these is a message of its own.
@@ -76,7 +79,7 @@ fn a_group_that_is_aborted_is_not_held_back_any_more() {
     let group = GroupId(1);
     let join = Input::JoinGroup { group, key: GroupKey::new("", group), root: address(0), seed: [1, 2] };
     protocol.handle(NOW, join).unwrap();
-    protocol.hold(group, true);
+    protocol.handle(NOW, Input::Hold { group }).unwrap();
     protocol.handle(NOW, Input::Abort { group, why: AbortReason::Application }).unwrap();
     assert!(!protocol.is_held(group));
     sent(&mut protocol, NOW);
@@ -88,12 +91,12 @@ fn a_group_that_is_held_back_sends_nothing() {
     let mut protocol = Protocol::new(Settings::default());
     let group = GroupId(1);
     create(&mut protocol, group, 3);
-    protocol.hold(group, true);
+    protocol.handle(NOW, Input::Hold { group }).unwrap();
     assert!(protocol.is_held(group));
     assert_eq!(protocol.poll(NOW), Output::Timeout(None));
     let later = NOW + Nanoseconds::from_ms(20_000);
     assert_eq!(protocol.poll(later), Output::Timeout(None));
-    protocol.hold(group, false);
+    protocol.handle(later, Input::Release { group }).unwrap();
     assert!(!protocol.is_held(group));
     // Nobody could answer in the meantime; the node was not suspended, so that the members are lost.
     assert!(!matches!(protocol.poll(later), Output::Timeout(None)));

@@ -14,7 +14,6 @@ use treecast_proto::{
     Carrier, CreateGroup, Event, GroupId, Input, Integrity, MemberId, Nanoseconds, Offload, Output, Protocol,
     SessionId, Settings, Store, Trace, Transmit, TransmitPayload,
 };
-use treecast_wire::View;
 
 use self::application::Application;
 use self::kernel::Kernel;
@@ -327,8 +326,9 @@ impl Host {
         while let Some(output) = self.protocol.poll_local() {
             match output {
                 Output::Store(store) => self.store(&store, bytes)?,
+                Output::Stray(_) => {}
                 Output::Event(event) => self.handle_event(&event, scenario, oracle)?,
-                Output::Transmit(_) | Output::Timeout(_) => {
+                Output::Transmit(_) | Output::Reclaim(_) | Output::Timeout(_) => {
                     return Err("an output is not of a datagram".into());
                 }
             }
@@ -362,15 +362,19 @@ impl Host {
             return Ok(action);
         }
         let now = self.time(now);
-        self.reclaim_due(now)?;
         loop {
             match self.protocol.poll(now) {
                 Output::Timeout(timeout) => {
-                    self.hand_off()?;
+                    self.hand_off(now)?;
                     return Ok(Action::Wait(timeout.map(|timeout| timeout.since(self.clock))));
                 }
                 Output::Transmit(transmit) => return self.send(transmit),
                 Output::Event(event) => self.handle_event(&event, scenario, oracle)?,
+                Output::Reclaim(group) if self.kernel.runs(group) => self.reclaim(now, group)?,
+                Output::Reclaim(group) => {
+                    return Err(format!("group {group} is due as handed off, and is not in the kernel"));
+                }
+                Output::Stray(_) => {}
                 Output::Store(_) => {
                     return Err("a payload is stored without a datagram".into());
                 }
@@ -378,11 +382,11 @@ impl Host {
         }
     }
 
-    fn send(&self, Transmit { to, header, payload, carrier }: Transmit) -> Result<Action, String> {
+    fn send(&self, Transmit { group, to, header, payload, carrier }: Transmit) -> Result<Action, String> {
         let mut bytes = header.to_vec();
         match payload {
             TransmitPayload::Bytes(payload) => bytes.extend(payload),
-            TransmitPayload::Slot { group, slot, length } => {
+            TransmitPayload::Slot { slot, length, .. } => {
                 let memory = self.groups.get(&group.0).and_then(|group| group.memory.get(slot as usize));
                 let stored = memory.ok_or("a slot is sent that is not there")?;
                 bytes.extend_from_slice(
@@ -397,10 +401,7 @@ impl Host {
         let to = host_at(to).unwrap_or(usize::MAX);
         Ok(match carrier {
             Carrier::Datagram => Action::Send { to, bytes },
-            Carrier::Stream(_) => {
-                let group = View::new(&bytes).map_err(|error| error.to_string())?.group().0;
-                Action::Record { group, to, bytes }
-            }
+            Carrier::Stream(_) => Action::Record { group: group.0, to, bytes },
         })
     }
 

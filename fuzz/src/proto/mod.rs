@@ -319,14 +319,16 @@ impl Trial {
         }
         let input = Input::Attach { stream: 1, from: address(from).ip(), challenge, bytes: &bytes };
         self.nodes[parent].handle(self.now, input).expect("no first packet is refused");
-        match self.nodes[parent].poll_local() {
-            Some(Output::Event(Event::Attached { stream: 1, child })) => {
-                if child.is_some() {
-                    assert_eq!((from, change), (node, 0), "a stream is taken that its child has not opened");
-                    self.streams[node] = Some(Stream { parent, packets: VecDeque::new() });
-                }
+        let child = loop {
+            match self.nodes[parent].poll_local() {
+                Some(Output::Event(Event::Attached { stream: 1, child })) => break child,
+                Some(Output::Stray(_)) => {}
+                other => panic!("no answer to a stream, but {other:?}"),
             }
-            other => panic!("no answer to a stream, but {other:?}"),
+        };
+        if child.is_some() {
+            assert_eq!((from, change), (node, 0), "a stream is taken that its child has not opened");
+            self.streams[node] = Some(Stream { parent, packets: VecDeque::new() });
         }
         self.drain(parent);
     }
@@ -339,8 +341,7 @@ impl Trial {
         let (header, payload) = bytes.split_first_chunk().expect("a packet has a header");
         let input = Input::Record { from: address(parent), header, payload };
         self.nodes[node].handle(self.now, input).expect("no packet is refused");
-        self.drain(node);
-        if self.nodes[node].take_stray().is_some() {
+        if self.drain(node) {
             self.streams[node] = None;
         }
     }
@@ -489,7 +490,9 @@ impl Trial {
         }
     }
 
-    fn drain(&mut self, node: usize) {
+    /// Carries out all outputs of a node; whether the packet that it has handled belongs to no group.
+    fn drain(&mut self, node: usize) -> bool {
+        let mut is_stray = false;
         for _ in 0..TRANSMITS_MAX {
             match self.nodes[node].poll(self.now) {
                 Output::Store(Store { group, slot, .. }) => {
@@ -501,12 +504,14 @@ impl Trial {
                     self.slots[node] = slots;
                     self.read[node] = None;
                 }
+                Output::Stray(_) => is_stray = true,
                 Output::Event(_) => {}
+                Output::Reclaim(group) => panic!("{group} is not handed off"),
                 Output::Transmit(transmit) => {
                     let mut bytes = transmit.header.to_vec();
                     match transmit.payload {
-                        TransmitPayload::Slot { group, slot, length } => {
-                            assert_eq!((group, slot < self.slots[node]), (GROUP, true));
+                        TransmitPayload::Slot { slot, length, .. } => {
+                            assert_eq!((transmit.group, slot < self.slots[node]), (GROUP, true));
                             let payload = self.check_data(node, &transmit.header);
                             assert_eq!(length as usize, payload.len());
                             bytes.extend(payload);
@@ -534,7 +539,7 @@ impl Trial {
                         timeout.is_none_or(|at| at > self.now),
                         "a node returns a timeout that has passed"
                     );
-                    return;
+                    return is_stray;
                 }
             }
         }

@@ -110,8 +110,8 @@ impl SlowPath {
         loop {
             let Transmit { to, header, payload, .. } = match protocol.poll(NOW) {
                 Output::Transmit(transmit) => transmit,
-                Output::Store(_) | Output::Event(_) => continue,
                 Output::Timeout(_) => break,
+                _ => continue,
             };
             let mut bytes = header.to_vec();
             match payload {

@@ -204,7 +204,8 @@ impl Core {
                     self.multicast.send(group, address);
                 }
                 let owner = shared_group.owner();
-                self.protocol.set_owner(group, owner);
+                // The protocol has just taken the group.
+                let _ = self.protocol.handle(clock::now(), Input::SetOwner { group, owner });
                 self.owners.add(owner);
                 if let Some(KernelRoot { group, socket }) = kernel {
                     self.add_to_kernel(group, &shared_group, socket);

@@ -83,15 +83,6 @@ impl Core {
         }
     }
 
-    /// Reclaims the groups that have something to do.
-    pub fn reclaim_due(&mut self, now: Nanoseconds) {
-        while self.kernel.is_some()
-            && let Some(group) = self.protocol.due(now)
-        {
-            self.reclaim(group);
-        }
-    }
-
     /// A group that the kernel's packet path runs, and whose application needs user space to run
     /// it.
     pub(super) fn find_group_for_user_space(&self) -> Option<GroupId> {

@@ -41,8 +41,6 @@ use treecast_proto::{
     TransmitPayload,
 };
 
-use treecast_wire::{HEADER_BYTES, View};
-
 use self::core::Core;
 use crate::datagrams::{Datagrams, Lane, RECEIVE_BATCH};
 use crate::settings::NodeSettings;
@@ -322,16 +320,14 @@ impl Engine {
                 }
                 // A datagram is never refused.
                 let _ = core.protocol.handle(now, Input::Datagram { from, bytes });
-                if let Some(stray) = core.protocol.take_stray() {
-                    core.audit.on_stray(now, from, stray);
-                }
                 // Packets are sent after the whole batch; a member that is placed needs its ring
                 // before the next datagram.
                 while let Some(output) = core.protocol.poll_local() {
                     match output {
                         Output::Store(store) => core.store(&store, &bytes[store.payload.clone()]),
+                        Output::Stray(stray) => core.audit.on_stray(now, from, stray),
                         Output::Event(event) => core.handle_event(&event),
-                        Output::Transmit(_) | Output::Timeout(_) => {}
+                        Output::Transmit(_) | Output::Reclaim(_) | Output::Timeout(_) => {}
                     }
                 }
             }
@@ -359,9 +355,8 @@ impl Engine {
 
     /// Chooses the interface by which a root sends to its multicast address: that by which it
     /// reaches a child.
-    fn choose_multicast_interface(&mut self, address: SocketAddr, header: &[u8; HEADER_BYTES]) {
-        let Ok(view) = View::new(header) else { return };
-        let neighbours = self.core.protocol.neighbours(view.group());
+    fn choose_multicast_interface(&mut self, address: SocketAddr, group: GroupId) {
+        let neighbours = self.core.protocol.neighbours(group);
         let Some(child) = neighbours.and_then(|(_, children)| children.first().copied()) else { return };
         if let Err(error) = self.datagrams.send_multicast(address, child) {
             tracing::warn!(%error, "cannot choose the interface for multicast: the system does");
@@ -373,7 +368,6 @@ impl Engine {
     fn send_some(&mut self) -> Progress {
         self.apply_multicast();
         let now = clock::now();
-        self.core.reclaim_due(now);
         let transmits_max = match (self.core.owners.have_lanes(), self.core.owners.share()) {
             (false, _) => u32::MAX,
             (true, false) => LONE_TRANSMITS_MAX,
@@ -397,7 +391,8 @@ impl Engine {
                     self.transmit(now, transmit);
                 }
                 Output::Event(event) => self.core.handle_event(&event),
-                Output::Store(_) => {}
+                Output::Reclaim(group) => self.core.reclaim(group),
+                Output::Store(_) | Output::Stray(_) => {}
             }
             if self.datagrams.is_full() {
                 self.flush();
@@ -408,16 +403,17 @@ impl Engine {
         Progress::Done
     }
 
-    fn transmit(&mut self, now: Nanoseconds, Transmit { to, header, payload, carrier }: Transmit) {
-        if let Carrier::Stream(child) = carrier {
-            return self.queue_on_stream(now, child, header, &payload);
+    fn transmit(&mut self, now: Nanoseconds, transmit: Transmit) {
+        if let Carrier::Stream(child) = transmit.carrier {
+            return self.queue_on_stream(now, child, &transmit);
         }
+        let Transmit { group, to, header, payload, .. } = transmit;
         if to.ip().is_multicast() && !self.datagrams.sends_multicast(to) {
-            self.choose_multicast_interface(to, &header);
+            self.choose_multicast_interface(to, group);
         }
         match payload {
             TransmitPayload::Bytes(bytes) => self.datagrams.add(to, &header, bytes),
-            TransmitPayload::Slot { group, slot, length } => {
+            TransmitPayload::Slot { slot, length, .. } => {
                 self.batch_data.add(group, to);
                 let entry = self.core.groups.get(&group);
                 let address = match entry.and_then(|entry| entry.side.as_ref()) {

@@ -2,7 +2,8 @@
 
 use std::sync::{Arc, Mutex};
 
-use treecast_proto::{GroupId, MemberId};
+use treecast_proto::{GroupId, Input, MemberId};
+use treecast_shm::clock;
 use treecast_shm::settings::RingSettings;
 use treecast_shm::shared_group::{Placement, RingSide};
 use treecast_wire::View;
@@ -23,7 +24,7 @@ impl Core {
         let state_bytes = self.state_bytes(group);
         let placing = Placing { shared_group, member, settings, state_bytes };
         if self.rings().takes_long(settings) {
-            self.protocol.hold(group, true);
+            self.hold(Input::Hold { group });
             self.background.place(placing);
         } else {
             let made = self.rings().make(&placing.shared_group, settings, state_bytes);
@@ -39,12 +40,17 @@ impl Core {
             let is_current =
                 entry.is_some_and(|entry| Arc::ptr_eq(&entry.shared_group, &placing.shared_group));
             if is_current {
-                self.protocol.hold(group, false);
+                self.hold(Input::Release { group });
                 self.on_ring_made(placing, made);
             } else if let Ok(NewRing { kernel: Some(kernel), .. }) = made {
                 self.background.unmake(kernel);
             }
         }
+    }
+
+    /// Holds a group back, or lets it go on. It may have ended.
+    fn hold(&mut self, input: Input<'_>) {
+        let _ = self.protocol.handle(clock::now(), input);
     }
 
     fn on_ring_made(&mut self, placing: Placing, made: Made) {

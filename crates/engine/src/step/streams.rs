@@ -6,12 +6,12 @@ use std::cell::Cell;
 use std::net::{IpAddr, SocketAddr};
 
 use treecast_proto::{
-    Event, GroupId, Input, MemberId, Nanoseconds, Output, Sequence, StreamChange, TransmitPayload,
+    Event, GroupId, Input, MemberId, Nanoseconds, Output, Sequence, StreamChange, Transmit, TransmitPayload,
 };
 use treecast_shm::clock;
 use treecast_shm::ring::SlotAddresses;
 use treecast_shm::shared_group::RingSide;
-use treecast_wire::{HEADER_BYTES, View};
+use treecast_wire::View;
 
 use super::core::{Core, EndedStream};
 use super::{Engine, Progress};
@@ -72,11 +72,9 @@ impl Engine {
         &mut self,
         now: Nanoseconds,
         child: MemberId,
-        header: [u8; HEADER_BYTES],
-        payload: &TransmitPayload,
+        &Transmit { group, header, ref payload, .. }: &Transmit,
     ) {
-        let &TransmitPayload::Slot { group, slot, length } = payload else { return };
-        let Ok(packet) = View::new(&header).map(|view| view.sequence()) else { return };
+        let &TransmitPayload::Slot { packet, slot, length } = payload else { return };
         let queued = Queued { header, packet, slot, length: length as usize };
         if self.streams.queue(group, child, queued) >= WRITE_BYTES
             && let Some(stream) = self.streams.of_child(group, child)
@@ -149,10 +147,7 @@ impl Engine {
                 Ready::FirstPacket { stream, from, challenge, packet } => {
                     let input = Input::Attach { stream, from, challenge, bytes: &packet };
                     let _ = self.core.protocol.handle(now, input);
-                    if let Some(stray) = self.core.protocol.take_stray() {
-                        self.core.audit.on_stray(now, SocketAddr::new(from, 0), stray);
-                    }
-                    self.take_local_outputs();
+                    self.take_local_outputs(now, SocketAddr::new(from, 0));
                 }
                 Ready::Challenged { stream, group, challenge } => {
                     match self.core.protocol.attach_packet(group, challenge) {
@@ -178,7 +173,8 @@ impl Engine {
         progress
     }
 
-    fn take_local_outputs(&mut self) {
+    /// Carries out what follows from the first packet of a stream, which came from there.
+    fn take_local_outputs(&mut self, now: Nanoseconds, from: SocketAddr) {
         while let Some(output) = self.core.protocol.poll_local() {
             match output {
                 Output::Event(Event::Attached { stream, child: Some((group, child)) }) => {
@@ -188,7 +184,8 @@ impl Engine {
                 }
                 Output::Event(Event::Attached { stream, child: None }) => self.streams.close(stream),
                 Output::Event(event) => self.core.handle_event(&event),
-                Output::Store(_) | Output::Transmit(_) | Output::Timeout(_) => {}
+                Output::Stray(stray) => self.core.audit.on_stray(now, from, stray),
+                Output::Store(_) | Output::Transmit(_) | Output::Reclaim(_) | Output::Timeout(_) => {}
             }
         }
     }
@@ -291,17 +288,18 @@ impl Core {
         }
         // A packet is never refused.
         let _ = self.protocol.handle(now, Input::Record { from: parent, header, payload });
-        if let Some(stray) = self.protocol.take_stray() {
-            self.audit.on_stray(now, parent, stray);
-            return false;
-        }
+        let mut is_right = true;
         while let Some(output) = self.protocol.poll_local() {
             match output {
                 Output::Store(store) => self.store(&store, payload),
+                Output::Stray(stray) => {
+                    self.audit.on_stray(now, parent, stray);
+                    is_right = false;
+                }
                 Output::Event(event) => self.handle_event(&event),
-                Output::Transmit(_) | Output::Timeout(_) => {}
+                Output::Transmit(_) | Output::Reclaim(_) | Output::Timeout(_) => {}
             }
         }
-        true
+        is_right
     }
 }

@@ -123,7 +123,7 @@ impl HeaderTemplate {
         let Segment { to, packet, data, slot, carrier } = flow.poll_segment(now)?;
         let sent_at = Timestamp(now.0.max(1));
         let transmit = self.transmit(self.own_keys(), to, sent_at, packet, Body::Data(data));
-        let payload = TransmitPayload::Slot { group: self.group, slot, length: data.length };
+        let payload = TransmitPayload::Slot { packet, slot, length: data.length };
         Some(Transmit { payload, carrier, ..transmit })
     }
 
@@ -168,7 +168,7 @@ impl HeaderTemplate {
         let Self { group, member, epoch, .. } = *self;
         let header = Header { group, epoch, sender: member, sequence, timestamp, body };
         let (header, payload) = (header.write(&keys.header), TransmitPayload::Bytes(Vec::new()));
-        Transmit { to, header, payload, carrier: Carrier::Datagram }
+        Transmit { group, to, header, payload, carrier: Carrier::Datagram }
     }
 }
 

@@ -3,7 +3,6 @@
 use treecast_wire::{GroupId, Sequence, View};
 
 use super::{Protocol, Turn, not_first_of_stream};
-use crate::Nanoseconds;
 use crate::hand_off::{HandOff, HandOffPacket};
 
 /// Handing groups off to a fast path.
@@ -12,8 +11,8 @@ impl Protocol {
     /// the fast path by `give`, which returns whether that accepts it. Returns whether the group is
     /// handed off.
     ///
-    /// The group is to be reclaimed before any input about it is handled, and when it is due
-    /// ([`Protocol::due`]). Getters meanwhile return the state at the hand-off.
+    /// The group is to be reclaimed before any input about it is handled, and at
+    /// [`Output::Reclaim`](crate::Output::Reclaim). Getters meanwhile return the state at the hand-off.
     pub fn hand_off(
         &mut self,
         group: GroupId,
@@ -61,16 +60,5 @@ impl Protocol {
         let view = View::new(bytes).ok().filter(|view| is_handed_off(view.group()))?;
         let (_, packet) = self.authenticate(Ok(view)).and_then(not_first_of_stream).ok()?;
         Some(packet.header.group)
-    }
-
-    /// A group that is handed off and has to be reclaimed by now.
-    pub fn due(&mut self, now: Nanoseconds) -> Option<GroupId> {
-        // After a suspension all groups are due, those that are handed off among them.
-        self.detect_suspend(now);
-        if self.timeout().is_none_or(|timeout| now < timeout) {
-            return None;
-        }
-        let mut over = self.timeouts.over(now).filter_map(|index| self.groups[index].as_ref());
-        over.find(|entry| entry.is_handed_off).map(|entry| entry.group.id())
     }
 }

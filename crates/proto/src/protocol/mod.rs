@@ -22,6 +22,7 @@ use crate::{Event, Input, Nanoseconds, Output, Refused, Settings, Store, StrayCo
 /// // A datagram of another protocol is counted, and nothing else happens.
 /// let from = "192.0.2.1:7000".parse()?;
 /// protocol.handle(Nanoseconds(0), Input::Datagram { from, bytes: b"hello" })?;
+/// assert!(matches!(protocol.poll(Nanoseconds(0)), Output::Stray(_)));
 /// assert_eq!(protocol.strays().malformed, 1);
 /// assert_eq!(protocol.poll(Nanoseconds(0)), Output::Timeout(None));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -132,6 +133,9 @@ impl Protocol {
     pub fn handle(&mut self, now: Nanoseconds, input: Input<'_>) -> Result<(), Refused> {
         self.detect_suspend(now);
         match input {
+            Input::SetOwner { group, owner } => self.set_owner(group, owner),
+            Input::Hold { group } => self.hold(group),
+            Input::Release { group } => self.release(group),
             Input::Datagram { from, bytes } => {
                 self.handle_packet(now, from, View::new(bytes), Way::Datagram);
                 Ok(())
@@ -336,39 +340,40 @@ impl Protocol {
 
 /// Sharing the node.
 impl Protocol {
-    /// Says who a new group belongs to. Owners take turns in [`Protocol::poll`]; without this call
-    /// all groups have one owner.
-    pub fn set_owner(&mut self, group: GroupId, owner: OwnerId) {
-        let Some(&index) = self.indices.get(&group) else { return };
-        let Some(entry) = &mut self.groups[index] else { return };
+    fn set_owner(&mut self, id: GroupId, owner: OwnerId) -> Result<(), Refused> {
+        let (index, entry) = self.entry_mut(id)?;
         entry.owner = owner;
         if entry.turn == Turn::Ready {
             self.ready.remove(index);
             self.ready.push(owner, index);
         }
+        Ok(())
     }
 
-    /// Holds a group back, or lets it go on: it sends nothing meanwhile, and handles no timeouts.
-    /// For a user that prepares the memory of a member's slots after [`Event::Placed`], and drops
-    /// the group's datagrams until then: neither root nor parent hears that the member has its
-    /// place.
-    pub fn hold(&mut self, group: GroupId, is_held: bool) {
-        let Some(&index) = self.indices.get(&group) else { return };
-        let Some(entry) = &mut self.groups[index] else { return };
-        if is_held {
-            entry.turn = Turn::Held;
-            self.timeouts.set(index, None);
-            self.ready.remove(index);
-        } else {
-            if entry.turn == Turn::Held {
-                entry.turn = Turn::Idle;
-            }
-            // It is polled, which sets its timeout.
-            self.make_ready(index);
+    fn hold(&mut self, id: GroupId) -> Result<(), Refused> {
+        let (index, entry) = self.entry_mut(id)?;
+        entry.turn = Turn::Held;
+        self.timeouts.set(index, None);
+        self.ready.remove(index);
+        Ok(())
+    }
+
+    fn release(&mut self, id: GroupId) -> Result<(), Refused> {
+        let (index, entry) = self.entry_mut(id)?;
+        if entry.turn == Turn::Held {
+            entry.turn = Turn::Idle;
         }
+        // It is polled, which sets its timeout.
+        self.make_ready(index);
+        Ok(())
     }
 
-    /// Whether a group is held back.
+    fn entry_mut(&mut self, id: GroupId) -> Result<(usize, &mut Entry), Refused> {
+        let found = self.indices.get(&id).and_then(|&index| Some((index, self.groups[index].as_mut()?)));
+        found.ok_or(Refused::UnknownGroup(id))
+    }
+
+    /// Whether a group is held back ([`Input::Hold`]).
     pub fn is_held(&self, group: GroupId) -> bool {
         let entry = self.indices.get(&group).and_then(|&index| self.groups[index].as_ref());
         entry.is_some_and(|entry| entry.turn == Turn::Held)
@@ -383,7 +388,9 @@ impl Protocol {
         if let Some(output) = self.poll_local() {
             return output;
         }
-        self.expire_timeouts(now);
+        if let Some(group) = self.expire_timeouts(now) {
+            return Output::Reclaim(group);
+        }
         while let Some(index) = self.ready.first() {
             let Some(entry) = &mut self.groups[index] else {
                 self.ready.pop();
@@ -427,22 +434,24 @@ impl Protocol {
         self.changed.drain(..).map(|(group, _)| group)
     }
 
-    /// The next output that is not for the network: [`Output::Store`] or [`Output::Event`].
+    /// The next output that is about the packet that was handled last, or is an event:
+    /// [`Output::Store`], [`Output::Stray`] or [`Output::Event`].
     pub fn poll_local(&mut self) -> Option<Output> {
-        let store = self.store.take().map(Output::Store);
-        store.or_else(|| self.events.pop_front().map(Output::Event))
+        let about_packet = self.store.take().map(Output::Store);
+        let about_packet = about_packet.or_else(|| self.stray.take().map(Output::Stray));
+        about_packet.or_else(|| self.events.pop_front().map(Output::Event))
     }
 
-    /// The datagram that was handled last, if it belongs to no group; once. A fast path does not
-    /// ask.
-    pub const fn take_stray(&mut self) -> Option<Stray> {
-        self.stray.take()
-    }
-
-    fn expire_timeouts(&mut self, now: Nanoseconds) {
+    /// Lets the groups send whose timeouts have come. Returns one that is handed off, and has to be
+    /// reclaimed before the others.
+    fn expire_timeouts(&mut self, now: Nanoseconds) -> Option<GroupId> {
         while let Some((_, index)) = self.timeouts.first().filter(|&(timeout, _)| timeout <= now) {
+            if let Some(entry) = self.groups[index].as_ref().filter(|entry| entry.is_handed_off) {
+                return Some(entry.group.id());
+            }
             self.timeouts.set(index, None);
             self.make_ready(index);
         }
+        None
     }
 }

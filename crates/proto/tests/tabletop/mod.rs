@@ -476,17 +476,17 @@ impl Tabletop {
                 self.print(&format!("{name}       {}", words::event(&event)));
             }
             Output::Transmit(transmit) => self.transmit(name, transmit)?,
-            Output::Timeout(_) => {}
+            Output::Stray(_) | Output::Reclaim(_) | Output::Timeout(_) => {}
         }
         Ok(())
     }
 
     fn transmit(&mut self, from: char, transmit: Transmit) -> Result<(), String> {
-        let Transmit { to, header, payload, .. } = transmit;
+        let Transmit { group, to, header, payload, .. } = transmit;
         let mut bytes = header.to_vec();
         match payload {
             TransmitPayload::Bytes(payload) => bytes.extend(payload),
-            TransmitPayload::Slot { group, slot, length } => {
+            TransmitPayload::Slot { slot, length, .. } => {
                 let slots = self.node(from)?.slots.get(&group.0).ok_or("a packet is sent without slots")?;
                 bytes.extend(&slots[slot as usize][..length as usize]);
             }

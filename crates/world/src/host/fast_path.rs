@@ -54,11 +54,16 @@ pub struct Handled {
 
 impl FastPath {
     /// Takes over a group that `protocol` has just handed off in this state.
-    pub fn new(protocol: &Protocol, group: GroupId, state: HandOff) -> Result<Self, String> {
+    pub fn new(
+        now: Nanoseconds,
+        protocol: &Protocol,
+        group: GroupId,
+        state: HandOff,
+    ) -> Result<Self, String> {
         let mut own = protocol.clone();
         let others: Vec<GroupId> = own.groups().filter(|other| *other != group).collect();
         for other in others {
-            own.hold(other, true);
+            own.handle(now, Input::Hold { group: other }).map_err(|refused| refused.to_string())?;
         }
         if !own.reclaim(group, &state, |_| unreachable!("no packet is new")) {
             return Err(format!("group {group} cannot be reclaimed as it was handed off"));
@@ -210,7 +215,8 @@ impl FastPath {
             match self.protocol.poll(now) {
                 Output::Store(store) => handled.store = Some(store),
                 Output::Transmit(transmit) if self.sends(&transmit) => handled.transmits.push(transmit),
-                Output::Transmit(_) | Output::Event(_) => return None,
+                Output::Stray(_) => {}
+                Output::Transmit(_) | Output::Event(_) | Output::Reclaim(_) => return None,
                 Output::Timeout(_) => break,
             }
         }

@@ -127,7 +127,7 @@ impl Host {
 
     /// Hands off the groups that need no slow path, or some of them. Everything that was due has
     /// been sent.
-    pub(super) fn hand_off(&mut self) -> Result<(), String> {
+    pub(super) fn hand_off(&mut self, now: Nanoseconds) -> Result<(), String> {
         if !self.kernel.is_there {
             return Ok(());
         }
@@ -139,7 +139,7 @@ impl Host {
             let mut state = HandOff::new();
             if self.protocol.hand_off(group, &mut state, |_| true) {
                 self.kernel.counts.hand_offs += 1;
-                self.kernel.groups.insert(group, FastPath::new(&self.protocol, group, state)?);
+                self.kernel.groups.insert(group, FastPath::new(now, &self.protocol, group, state)?);
                 self.set_kernel_timer(group);
             }
         }
@@ -164,17 +164,6 @@ impl Host {
             return Ok(());
         }
         self.protocol.handle(now, Input::Consumed { group, upto }).map_err(|error| error.to_string())
-    }
-
-    /// Reclaims the groups whose timeouts in user space have come.
-    pub(super) fn reclaim_due(&mut self, now: Nanoseconds) -> Result<(), String> {
-        while let Some(group) = self.protocol.due(now) {
-            if !self.kernel.runs(group) {
-                return Err(format!("group {group} is due as handed off, and is not in the kernel"));
-            }
-            self.reclaim(now, group)?;
-        }
-        Ok(())
     }
 
     /// The kernel has woken the node because of a group.

@@ -25,8 +25,9 @@ impl Host {
         while let Some(output) = self.protocol.poll_local() {
             match output {
                 Output::Store(store) => self.store(&store, bytes)?,
+                Output::Stray(_) => {}
                 Output::Event(event) => self.handle_event(&event, scenario, oracle)?,
-                Output::Transmit(_) | Output::Timeout(_) => {
+                Output::Transmit(_) | Output::Reclaim(_) | Output::Timeout(_) => {
                     return Err("an output is not of a record".into());
                 }
             }
@@ -44,9 +45,12 @@ impl Host {
     ) -> Result<bool, String> {
         let input = Input::Attach { stream: 0, from: address(child).ip(), challenge, bytes };
         self.protocol.handle(self.time(now), input).map_err(|error| error.to_string())?;
-        match self.protocol.poll_local() {
-            Some(Output::Event(Event::Attached { child, .. })) => Ok(child.is_some()),
-            other => Err(format!("no answer to a stream, but {other:?}")),
+        loop {
+            match self.protocol.poll_local() {
+                Some(Output::Event(Event::Attached { child, .. })) => return Ok(child.is_some()),
+                Some(Output::Stray(_)) => {}
+                other => return Err(format!("no answer to a stream, but {other:?}")),
+            }
         }
     }
 

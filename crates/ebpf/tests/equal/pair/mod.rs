@@ -458,12 +458,15 @@ impl<'a> Pair<'a> {
             match self.reference.poll(now) {
                 Output::Timeout(timeout) => break timeout,
                 Output::Event(event) => self.reference_events.push_back(event),
-                Output::Store(_) => return Err("a payload is stored without a datagram".into()),
-                Output::Transmit(Transmit { to, header, payload, .. }) => {
+                Output::Stray(_) => {}
+                output @ (Output::Store(_) | Output::Reclaim(_)) => {
+                    return Err(format!("without a datagram, and not handed off: {output:?}"));
+                }
+                Output::Transmit(Transmit { group, to, header, payload, .. }) => {
                     let mut bytes = header.to_vec();
                     match payload {
                         TransmitPayload::Bytes(payload) => bytes.extend(payload),
-                        TransmitPayload::Slot { group, slot, length } => {
+                        TransmitPayload::Slot { slot, length, .. } => {
                             let payload = &self.slots[&group][slot as usize];
                             bytes.extend(&payload[..length as usize]);
                         }
@@ -473,19 +476,22 @@ impl<'a> Pair<'a> {
             }
         };
         loop {
-            let Transmit { to, header, payload, .. } = match self.subject.poll(now) {
+            let Transmit { group, to, header, payload, .. } = match self.subject.poll(now) {
                 Output::Timeout(_) => break,
                 Output::Event(event) => {
                     self.subject_events.push_back(event);
                     continue;
                 }
-                Output::Store(_) => return Err("a payload is stored without a datagram".into()),
+                Output::Stray(_) => continue,
+                output @ (Output::Store(_) | Output::Reclaim(_)) => {
+                    return Err(format!("without a datagram, and after it was reclaimed: {output:?}"));
+                }
                 Output::Transmit(transmit) => transmit,
             };
             let mut bytes = header.to_vec();
             match payload {
                 TransmitPayload::Bytes(payload) => bytes.extend(payload),
-                TransmitPayload::Slot { group, slot, length } => {
+                TransmitPayload::Slot { slot, length, .. } => {
                     let memory = self.groups[&group].kernel.memory();
                     bytes.extend(payload_of(memory, Sequence(slot), length));
                 }
@@ -573,7 +579,10 @@ fn poll_local(protocol: &mut Protocol, events: &mut VecDeque<Event>) -> Option<S
         match output {
             Output::Store(store) => stored = Some(store),
             Output::Event(event) => events.push_back(event),
-            Output::Transmit(_) | Output::Timeout(_) => unreachable!("these are not local"),
+            Output::Stray(_) => {}
+            Output::Transmit(_) | Output::Reclaim(_) | Output::Timeout(_) => {
+                unreachable!("these are not local")
+            }
         }
     }
     stored
