@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "node.h"
+#include "persistent.h"
 #include "request.h"
 
 /* How long a root that closes a group waits for the members' last acknowledgments, and a member
@@ -148,12 +149,18 @@ static int on_comm_free(MPI_Comm comm, int key, void *attribute, void *extra)
         pthread_mutex_unlock(&lock);
         return MPI_SUCCESS;
     }
-    unlink_communicator(communicator);
     pthread_mutex_unlock(&lock);
     close_groups(communicator);
-    keep_statistics(communicator);
     if (communicator->is_any_wanted)
         atomic_fetch_sub(&wanting, 1);
+    communicator->is_any_wanted = false;
+    /* The program may still start persistent broadcasts, until close_communicators(). */
+    if (!close_persistents(communicator))
+        return MPI_SUCCESS;
+    pthread_mutex_lock(&lock);
+    unlink_communicator(communicator);
+    pthread_mutex_unlock(&lock);
+    keep_statistics(communicator);
     if (communicator->private != MPI_COMM_NULL)
         mpi.Comm_free(&communicator->private);
     free_communicator(communicator);
@@ -378,12 +385,15 @@ void close_communicators(void)
     int i;
 
     end_requests();
-    for (communicator = communicators; communicator; communicator = communicator->next)
+    for (communicator = communicators; communicator; communicator = communicator->next) {
         for (i = 0; i < ROOTS_MAX; i++)
             close_as_root(communicator, &communicator->roots[i]);
+        each_persistent(communicator, close_as_root);
+    }
     for (communicator = communicators; communicator; communicator = communicator->next) {
         for (i = 0; i < ROOTS_MAX; i++)
             close_as_member(communicator, &communicator->roots[i]);
+        each_persistent(communicator, close_as_member);
         keep_statistics(communicator);
     }
     pthread_mutex_lock(&lock);

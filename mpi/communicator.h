@@ -61,6 +61,8 @@ struct communicator {
     uint64_t bytes_min, bytes_max;
     int roots_max;
     struct root_groups roots[ROOTS_MAX];
+    /* Its persistent broadcasts (persistent.c); NULL: none yet. */
+    struct persistents *persistents;
     uint64_t broadcasts;
     /* By root: the number of its broadcasts while it had no groups. */
     uint32_t *without_groups;

@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
+#include "communicator.h"
 #include "library.h"
 #include "report.h"
 
@@ -35,6 +36,10 @@ typedef uintptr_t handle;
 /* Whether a broadcast may be taken at all. Each rank decides that by itself, and all get the
  * same result. */
 enum outcome judge(MPI_Comm comm, int root, uint64_t bytes);
+
+/* Whether a broadcast that is in no trial is taken, as far as its groups do not decide, and the
+ * state of its communicator. All ranks get the same result. */
+enum outcome judge_untried(MPI_Comm comm, int root, uint64_t bytes, struct communicator **found);
 
 /* The bytes of data; 0 also if an argument is invalid. */
 uint64_t bytes_of(MPI_Count count, MPI_Datatype type);

@@ -1,4 +1,4 @@
-/* Nonblocking and persistent broadcasts, and the collectives in which groups for them are made. */
+/* Nonblocking broadcasts, and the collectives in which groups for them are made. */
 
 #include "choice.h"
 #include "communicator.h"
@@ -6,9 +6,7 @@
 #include "request.h"
 #include "settings.h"
 
-/* Whether a nonblocking broadcast is taken, and then by which groups. All ranks get the same
- * result, without a word between them: what they look at changes only in collectives. */
-static enum outcome judge_nonblocking(MPI_Comm comm, int root, uint64_t bytes, struct communicator **found, struct root_groups **groups)
+enum outcome judge_untried(MPI_Comm comm, int root, uint64_t bytes, struct communicator **found)
 {
     struct communicator *communicator;
     enum outcome outcome = judge(comm, root, bytes);
@@ -22,12 +20,20 @@ static enum outcome judge_nonblocking(MPI_Comm comm, int root, uint64_t bytes, s
         return communicator->outcome;
     if (bytes < communicator->bytes_min || bytes > communicator->bytes_max)
         return OTHER_BYTES;
-    outcome = choose_nonblocking(&communicator->choice, bytes);
+    return choose_nonblocking(&communicator->choice, bytes);
+}
+
+/* Whether a nonblocking broadcast is taken, and then by which groups. All ranks get the same
+ * result, without a word between them: what they look at changes only in collectives. */
+static enum outcome judge_nonblocking(MPI_Comm comm, int root, uint64_t bytes, struct communicator **found, struct root_groups **groups)
+{
+    enum outcome outcome = judge_untried(comm, root, bytes, found);
+
     if (outcome != TAKEN)
         return outcome;
-    if (settings()->choice != CHOICE_ALWAYS && !is_worth_groups(communicator, root))
+    if (settings()->choice != CHOICE_ALWAYS && !is_worth_groups(*found, root))
         return RARE_ROOT;
-    *groups = find_made(communicator, root);
+    *groups = find_made(*found, root);
     return *groups ? TAKEN : NONBLOCKING;
 }
 
@@ -56,16 +62,12 @@ static int begin(void *address, MPI_Count count, handle type, int root, handle c
 
 typedef int ibcast_function(void *address, int count, handle type, int root, handle comm, void *request);
 typedef int ibcast_c_function(void *address, MPI_Count count, handle type, int root, handle comm, void *request);
-typedef int bcast_init_function(void *address, int count, handle type, int root, handle comm, handle info, void *request);
-typedef int bcast_init_c_function(void *address, MPI_Count count, handle type, int root, handle comm, handle info, void *request);
 typedef int barrier_function(handle comm);
 typedef int allreduce_function(const void *from, void *to, int count, handle type, handle op, handle comm);
 typedef int allreduce_c_function(const void *from, void *to, MPI_Count count, handle type, handle op, handle comm);
 
 ibcast_function intercept_ibcast INTERCEPT(MPI_Ibcast);
 ibcast_c_function intercept_ibcast_c INTERCEPT(MPI_Ibcast_c);
-bcast_init_function intercept_bcast_init INTERCEPT(MPI_Bcast_init);
-bcast_init_c_function intercept_bcast_init_c INTERCEPT(MPI_Bcast_init_c);
 barrier_function intercept_barrier INTERCEPT(MPI_Barrier);
 allreduce_function intercept_allreduce INTERCEPT(MPI_Allreduce);
 allreduce_c_function intercept_allreduce_c INTERCEPT(MPI_Allreduce_c);
@@ -90,18 +92,6 @@ int intercept_ibcast_c(void *address, MPI_Count count, handle type, int root, ha
         return error;
     count_passed(NONBLOCKING);
     return PASS_TO(ibcast_c_function, "PMPI_Ibcast_c")(address, count, type, root, comm, request);
-}
-
-int intercept_bcast_init(void *address, int count, handle type, int root, handle comm, handle info, void *request)
-{
-    count_passed(PERSISTENT);
-    return PASS_TO(bcast_init_function, "PMPI_Bcast_init")(address, count, type, root, comm, info, request);
-}
-
-int intercept_bcast_init_c(void *address, MPI_Count count, handle type, int root, handle comm, handle info, void *request)
-{
-    count_passed(PERSISTENT);
-    return PASS_TO(bcast_init_c_function, "PMPI_Bcast_init_c")(address, count, type, root, comm, info, request);
 }
 
 /* Makes the groups that are wanted, in a collective of the program that may wait for all ranks. */

@@ -106,6 +106,8 @@ static void add(struct report *all, const struct report *one)
     all->errors += one->errors;
     all->nonblocking += one->nonblocking;
     all->nonblocking_bytes += one->nonblocking_bytes;
+    all->persistent += one->persistent;
+    all->persistent_bytes += one->persistent_bytes;
     for (i = 0; i < OUTCOMES; i++)
         all->outcomes[i] += one->outcomes[i];
     for (i = 0; i < TIME_STEPS; i++)
@@ -188,6 +190,9 @@ void print_reports(void)
         if (report->nonblocking)
             fprintf(stderr, "treecast:     %llu taken, nonblocking, %.1f MB\n", (unsigned long long)report->nonblocking,
                     (double)report->nonblocking_bytes / 1e6);
+        if (report->persistent)
+            fprintf(stderr, "treecast:     %llu taken, persistent, %.1f MB\n", (unsigned long long)report->persistent,
+                    (double)report->persistent_bytes / 1e6);
         print_passed(report->outcomes, report->why);
         print_trials(report);
         if (report->errors)

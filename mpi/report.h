@@ -49,6 +49,8 @@ struct report {
     uint64_t groups, errors;
     /* The nonblocking broadcasts that were taken, and all their bytes. */
     uint64_t nonblocking, nonblocking_bytes;
+    /* The same of those that persistent requests have started. */
+    uint64_t persistent, persistent_bytes;
     /* The error that prevented broadcasts from being taken. */
     char why[256];
     uint32_t times[TIME_STEPS];

@@ -506,7 +506,8 @@ static const struct {
     {"iterations", iterations},   {"bounds", bounds},                {"completions", completions},
     {"shapes", shapes},           {"pending", pending},              {"other-lengths", other_lengths},
     {"waits-elsewhere", waits_elsewhere}, {"nonblocking-threads", nonblocking_threads},
-    {"killed-nonblocking", killed_in_nonblocking},
+    {"killed-nonblocking", killed_in_nonblocking}, {"persistent", persistent},
+    {"persistent-ends", persistent_ends},
 };
 
 static void end(int signal)

@@ -24,4 +24,8 @@ void waits_elsewhere(void);
 void nonblocking_threads(void);
 void killed_in_nonblocking(void);
 
+/* The parts of persistent.c. */
+void persistent(void);
+void persistent_ends(void);
+
 #endif

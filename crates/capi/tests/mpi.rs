@@ -110,7 +110,7 @@ impl Built {
             }
             let measuring = directory.path().join(format!("{}-overlap", mpi.name()));
             for (program, sources) in [
-                (directory.path().join(mpi.name()), &["broadcasts.c", "nonblocking.c"][..]),
+                (directory.path().join(mpi.name()), &["broadcasts.c", "nonblocking.c", "persistent.c"][..]),
                 (measuring, &["overlap.c"]),
             ] {
                 let sources = sources.iter().map(|name| repository().join("mpi/tests").join(name));
@@ -258,6 +258,9 @@ fn compare(mpi: Mpi, lab: &LabSettings, ranks: u32, parts: &[&str]) {
     if parts.contains(&"completions") || parts.contains(&"waits-elsewhere") {
         assert!(report.contains(" taken, nonblocking, "), "{mpi:?}: {}", text(&output));
     }
+    if parts.contains(&"persistent") {
+        assert!(report.contains(" taken, persistent, "), "{mpi:?}: {}", text(&output));
+    }
     for reason in report.lines().filter_map(|line| line.split_once(" passed on to the MPI: ")) {
         let may_pass = |part: &&str| passed_on(part).contains(&reason.1);
         assert!(parts.iter().any(may_pass), "{mpi:?}, {parts:?}: {}", text(&output));
@@ -276,6 +279,7 @@ fn passed_on(part: &str) -> &'static [&'static str] {
         | "other-lengths"
         | "waits-elsewhere"
         | "nonblocking-threads" => &["nonblocking"],
+        "persistent-ends" => &["persistent"],
         _ => &[],
     }
 }
@@ -333,6 +337,15 @@ fn nonblocking_broadcasts_go_on_while_ranks_wait_elsewhere() {
     for mpi in ALL {
         compare(mpi, &LabSettings::new(3), 1, &["waits-elsewhere", "nonblocking-threads", "other-lengths"]);
     }
+}
+
+#[test]
+fn persistent_broadcasts_are_started_in_any_order() {
+    let parts = ["persistent", "persistent-ends"];
+    for mpi in ALL {
+        compare(mpi, &LabSettings::new(3), 1, &parts);
+    }
+    compare(Mpi::OpenMpi, &LabSettings::new(2), 2, &parts);
 }
 
 #[test]

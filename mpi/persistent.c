@@ -1,0 +1,383 @@
+#include "persistent.h"
+
+#include <stdlib.h>
+
+#include "packing.h"
+#include "request.h"
+
+/* The persistent broadcasts of a communicator that have groups at a time. */
+enum { PERSISTENT_MAX = 32 };
+
+struct persistent {
+    struct communicator *communicator;
+    /* The program's handle; MPI_REQUEST_NULL: none, and another request may have the place. */
+    MPI_Request request;
+    /* The broadcast under way; MPI_REQUEST_NULL: inactive. */
+    MPI_Request started;
+    /* Its type is a duplicate, since the program may free its own. */
+    struct buffer buffer;
+    /* One of the two is made, for the length. It stays when the request is freed. */
+    struct root_groups groups;
+};
+
+/* The places of a communicator: the same request has the same place at all ranks. */
+struct persistents {
+    struct persistent places[PERSISTENT_MAX];
+    struct persistents *next;
+};
+
+/* Held while the list or the handles in it are looked at or change. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct persistents *all;
+
+/* The persistent broadcasts that are taken and not freed, and those of them that are active. */
+static _Atomic int kept, active;
+
+static void set_request(struct persistent *persistent, MPI_Request request)
+{
+    pthread_mutex_lock(&lock);
+    persistent->request = request;
+    pthread_mutex_unlock(&lock);
+}
+
+/* The persistent broadcast with this handle; NULL: none is taken. */
+static struct persistent *find_persistent(MPI_Request request)
+{
+    struct persistent *found = NULL;
+    struct persistents *list;
+    int i;
+
+    if (request == MPI_REQUEST_NULL)
+        return NULL;
+    pthread_mutex_lock(&lock);
+    for (list = all; list && !found; list = list->next)
+        for (i = 0; i < PERSISTENT_MAX && !found; i++)
+            if (list->places[i].request == request)
+                found = &list->places[i];
+    pthread_mutex_unlock(&lock);
+    return found;
+}
+
+/* Returns false if there is no memory for them. */
+static bool has_places(struct communicator *communicator)
+{
+    struct persistents *list = communicator->persistents;
+    int i;
+
+    if (list)
+        return true;
+    list = calloc(1, sizeof *list);
+    if (!list)
+        return false;
+    for (i = 0; i < PERSISTENT_MAX; i++) {
+        list->places[i].communicator = communicator;
+        list->places[i].request = list->places[i].started = MPI_REQUEST_NULL;
+        list->places[i].groups.error = MPI_SUCCESS;
+    }
+    communicator->persistents = list;
+    pthread_mutex_lock(&lock);
+    list->next = all;
+    all = list;
+    pthread_mutex_unlock(&lock);
+    return true;
+}
+
+/* What the ranks compare before one of them takes a persistent broadcast. The minimum of each
+ * number counts. */
+struct state {
+    int is_long, is_short, has_places;
+    int is_free[PERSISTENT_MAX];
+};
+
+static int compare_states(struct communicator *communicator, uint64_t bytes, struct state *state)
+{
+    struct state own = {.is_long = is_long(bytes), .is_short = !is_long(bytes), .has_places = has_places(communicator)};
+    int i;
+
+    for (i = 0; i < PERSISTENT_MAX && own.has_places; i++) {
+        const struct persistent *persistent = &communicator->persistents->places[i];
+
+        own.is_free[i] = persistent->request == MPI_REQUEST_NULL && persistent->groups.error == MPI_SUCCESS;
+    }
+    return mpi.Allreduce(&own, state, sizeof own / sizeof(int), MPI_INT, MPI_MIN, communicator->private);
+}
+
+/* How well a free place suits a request: 3, it has the group; 2, it has none; 1, it has another. */
+static int suits(const struct persistent *persistent, int root, int is_for_long)
+{
+    const struct root_groups *groups = &persistent->groups;
+
+    if (!groups->by_length[0] && !groups->by_length[1])
+        return 2;
+    return groups->root == root && groups->by_length[is_for_long] ? 3 : 1;
+}
+
+/* Finds a place for a request and makes its group. `found` stays NULL if all places are taken, the
+ * ranks' byte counts differ, or the group cannot be made. All ranks have to be in this call, and get
+ * the same result. Returns an MPI error code. */
+static int find_free_place(struct communicator *communicator, int root, uint64_t bytes, struct persistent **found)
+{
+    struct persistent *place = NULL;
+    struct state state;
+    int i, suited = 0, error = compare_states(communicator, bytes, &state);
+
+    if (error != MPI_SUCCESS || !state.has_places || state.is_long == state.is_short)
+        return error;
+    for (i = 0; i < PERSISTENT_MAX; i++) {
+        struct persistent *other = &communicator->persistents->places[i];
+
+        if (state.is_free[i] && suits(other, root, state.is_long) > suited) {
+            place = other;
+            suited = suits(place, root, state.is_long);
+        }
+    }
+    if (suited == 1)
+        close_root(communicator, &place->groups);
+    if (suited == 1 || suited == 2) {
+        place->groups = (struct root_groups){.root = root, .error = MPI_SUCCESS};
+        error = make_group(communicator, &place->groups, state.is_long);
+    }
+    if (place && place->groups.by_length[state.is_long])
+        *found = place;
+    return error;
+}
+
+/* Makes the program's handle and keeps the arguments. */
+static int keep(struct persistent *persistent, const struct buffer *buffer, MPI_Request *request)
+{
+    const struct communicator *communicator = persistent->communicator;
+    int error;
+
+    persistent->buffer = *buffer;
+    error = mpi.Type_dup(buffer->type, &persistent->buffer.type);
+    if (error == MPI_SUCCESS)
+        error = mpi.Send_init(NULL, 0, MPI_BYTE, communicator->rank, 0, communicator->private, request);
+    if (error == MPI_SUCCESS) {
+        set_request(persistent, *request);
+        atomic_fetch_add(&kept, 1);
+    }
+    return error;
+}
+
+/* Prepares a persistent broadcast, or sets `is_passed_on`. This is decided once, here, where all
+ * ranks are: if each start decided, ranks that start in a different order could decide differently.
+ * Returns an MPI error code. */
+static int prepare(const struct buffer *buffer, int root, MPI_Comm comm, MPI_Request *request, bool *is_passed_on)
+{
+    struct persistent *persistent = NULL;
+    struct communicator *communicator;
+    int error;
+
+    *is_passed_on = true;
+    if (judge_untried(comm, root, buffer->bytes, &communicator) != TAKEN)
+        return MPI_SUCCESS;
+    error = set_up_communicator(communicator, comm);
+    /* Now the bounds of rank 0 are known. */
+    if (error == MPI_SUCCESS && judge_untried(comm, root, buffer->bytes, &communicator) == TAKEN)
+        error = find_free_place(communicator, root, buffer->bytes, &persistent);
+    *is_passed_on = error == MPI_SUCCESS && !persistent;
+    return persistent ? keep(persistent, buffer, request) : error;
+}
+
+typedef int bcast_init_function(void *address, int count, handle type, int root, handle comm, handle info, void *request);
+typedef int bcast_init_c_function(void *address, MPI_Count count, handle type, int root, handle comm, handle info, void *request);
+typedef int start_function(void *request);
+typedef int startall_function(int count, void *requests);
+
+bcast_init_function intercept_bcast_init INTERCEPT(MPI_Bcast_init);
+bcast_init_c_function intercept_bcast_init_c INTERCEPT(MPI_Bcast_init_c);
+start_function intercept_start INTERCEPT(MPI_Start);
+startall_function intercept_startall INTERCEPT(MPI_Startall);
+start_function intercept_request_free INTERCEPT(MPI_Request_free);
+
+/* Open MPI 4.1 has it as an extension under another name. */
+static bcast_init_function *mpi_bcast_init(void)
+{
+    void *function = mpi_symbol("PMPI_Bcast_init");
+
+    if (!function)
+        function = mpi_symbol("PMPIX_Bcast_init");
+    return (bcast_init_function *)(function ? function : mpi_required("PMPI_Bcast_init"));
+}
+
+/* Prepares a broadcast and returns its error code, or sets `is_passed_on`. */
+static int begin_init(void *address, MPI_Count count, handle type, int root, handle comm, void *request, bool *is_passed_on)
+{
+    struct buffer buffer = {.address = address, .count = count, .type = (MPI_Datatype)type};
+    int error = MPI_SUCCESS;
+
+    *is_passed_on = true;
+    if (mpi_find() && request) {
+        buffer.bytes = bytes_of(count, buffer.type);
+        error = prepare(&buffer, root, (MPI_Comm)comm, request, is_passed_on);
+        if (error != MPI_SUCCESS)
+            mpi.Comm_call_errhandler((MPI_Comm)comm, error);
+    }
+    if (*is_passed_on)
+        count_passed(PERSISTENT);
+    return error;
+}
+
+int intercept_bcast_init(void *address, int count, handle type, int root, handle comm, handle info, void *request)
+{
+    bool is_passed_on;
+    int error = begin_init(address, count, type, root, comm, request, &is_passed_on);
+
+    return is_passed_on ? mpi_bcast_init()(address, count, type, root, comm, info, request) : error;
+}
+
+int intercept_bcast_init_c(void *address, MPI_Count count, handle type, int root, handle comm, handle info, void *request)
+{
+    bool is_passed_on;
+    int error = begin_init(address, count, type, root, comm, request, &is_passed_on);
+
+    if (!is_passed_on)
+        return error;
+    return PASS_TO(bcast_init_c_function, "PMPI_Bcast_init_c")(address, count, type, root, comm, info, request);
+}
+
+#ifdef OPEN_MPI
+extern __typeof__(intercept_bcast_init) intercept_bcast_init_x __asm__("MPIX_Bcast_init")
+    __attribute__((alias("MPI_Bcast_init"), visibility("default")));
+#endif
+
+/* Starts a broadcast that is inactive. */
+static int start(struct persistent *persistent)
+{
+    struct communicator *communicator = persistent->communicator;
+    int error = MPI_ERR_REQUEST;
+
+    if (persistent->started == MPI_REQUEST_NULL)
+        error = start_request(communicator, &persistent->groups, &persistent->buffer, &persistent->started);
+    if (error != MPI_SUCCESS) {
+        mpi.Comm_call_errhandler(MPI_COMM_WORLD, error);
+        return error;
+    }
+    atomic_fetch_add(&active, 1);
+    communicator->report.persistent++;
+    communicator->report.persistent_bytes += persistent->buffer.bytes;
+    return MPI_SUCCESS;
+}
+
+int intercept_start(void *request)
+{
+    struct persistent *persistent = NULL;
+
+    if (atomic_load_explicit(&kept, memory_order_relaxed) && request)
+        persistent = find_persistent(*(MPI_Request *)request);
+    return persistent ? start(persistent) : PASS_TO(start_function, "PMPI_Start")(request);
+}
+
+int intercept_startall(int count, void *requests)
+{
+    int i, error = MPI_SUCCESS;
+
+    if (!atomic_load_explicit(&kept, memory_order_relaxed) || !requests)
+        return PASS_TO(startall_function, "PMPI_Startall")(count, requests);
+    for (i = 0; i < count && error == MPI_SUCCESS; i++)
+        error = intercept_start((MPI_Request *)requests + i);
+    return error;
+}
+
+/* The request that a persistent broadcast has made is no longer its own. */
+static void deactivate(struct persistent *persistent)
+{
+    persistent->started = MPI_REQUEST_NULL;
+    atomic_fetch_sub(&active, 1);
+}
+
+int intercept_request_free(void *request)
+{
+    start_function *pass_to = PASS_TO(start_function, "PMPI_Request_free");
+    struct persistent *persistent = NULL;
+
+    if (atomic_load_explicit(&kept, memory_order_relaxed) && request)
+        persistent = find_persistent(*(MPI_Request *)request);
+    if (persistent) {
+        /* An active one is an error of the program, which the MPI may not notice. */
+        if (persistent->started != MPI_REQUEST_NULL) {
+            pass_to(&persistent->started);
+            deactivate(persistent);
+        }
+        mpi.Type_free(&persistent->buffer.type);
+        set_request(persistent, MPI_REQUEST_NULL);
+        atomic_fetch_sub(&kept, 1);
+    }
+    return pass_to(request);
+}
+
+handle seen_by_mpi(handle request)
+{
+    const struct persistent *persistent = NULL;
+
+    if (atomic_load_explicit(&active, memory_order_relaxed))
+        persistent = find_persistent((MPI_Request)request);
+    return persistent && persistent->started != MPI_REQUEST_NULL ? (handle)persistent->started : request;
+}
+
+bool begin_view(struct view *view, int count, void *requests)
+{
+    int i;
+
+    *view = (struct view){.handles = requests, .given = requests, .count = count};
+    if (!atomic_load_explicit(&active, memory_order_relaxed) || count < 1 || !requests)
+        return true;
+    view->handles = count == 1 ? &view->one : malloc((size_t)count * sizeof *view->handles);
+    for (i = 0; i < count && view->handles; i++)
+        view->handles[i] = (MPI_Request)seen_by_mpi((handle)view->given[i]);
+    return view->handles != NULL;
+}
+
+int end_view(struct view *view, int error)
+{
+    int i;
+
+    if (view->handles == view->given)
+        return error;
+    for (i = 0; i < view->count; i++) {
+        struct persistent *persistent;
+
+        if (view->handles[i] == view->given[i])
+            continue;
+        persistent = find_persistent(view->given[i]);
+        if (!persistent)
+            view->given[i] = view->handles[i];
+        else if (view->handles[i] == MPI_REQUEST_NULL)
+            deactivate(persistent);
+    }
+    if (view->handles != &view->one)
+        free(view->handles);
+    return error;
+}
+
+void each_persistent(const struct communicator *communicator,
+                     void (*call)(const struct communicator *communicator, struct root_groups *groups))
+{
+    int i;
+
+    for (i = 0; i < PERSISTENT_MAX && communicator->persistents; i++)
+        call(communicator, &communicator->persistents->places[i].groups);
+}
+
+bool close_persistents(struct communicator *communicator)
+{
+    struct persistents *list = communicator->persistents, **place = &all;
+    int i, own = true, are_free = true;
+
+    if (!list)
+        return true;
+    for (i = 0; i < PERSISTENT_MAX; i++)
+        own &= list->places[i].request == MPI_REQUEST_NULL;
+    if (mpi.Allreduce(&own, &are_free, 1, MPI_INT, MPI_MIN, communicator->private) != MPI_SUCCESS || !are_free)
+        return false;
+    for (i = 0; i < PERSISTENT_MAX; i++)
+        close_root(communicator, &list->places[i].groups);
+    pthread_mutex_lock(&lock);
+    while (*place != list)
+        place = &(*place)->next;
+    *place = list->next;
+    pthread_mutex_unlock(&lock);
+    free(list);
+    communicator->persistents = NULL;
+    return true;
+}
