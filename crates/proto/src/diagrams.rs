@@ -411,8 +411,8 @@ impl Run {
             let Some(protocol) = &mut self.nodes[node] else { return };
             let transmit = match protocol.poll(self.now) {
                 Output::Transmit(transmit) => transmit,
-                Output::Store(_) | Output::Event(_) => continue,
                 Output::Timeout(_) => break,
+                _ => continue,
             };
             let mut bytes = transmit.header.to_vec();
             if let TransmitPayload::Bytes(payload) = transmit.payload {
