@@ -33,12 +33,6 @@ testall_function intercept_get_status_all INTERCEPT(MPI_Request_get_status_all);
 testany_function intercept_get_status_any INTERCEPT(MPI_Request_get_status_any);
 waitsome_function intercept_get_status_some INTERCEPT(MPI_Request_get_status_some);
 
-static void progress_if_any(void)
-{
-    if (are_requests_outstanding())
-        progress_requests();
-}
-
 int intercept_wait(void *request, void *status)
 {
     struct view view;

@@ -21,13 +21,14 @@ typedef uintptr_t handle;
 
 /* The MPI's own function, by its profiling name. If the MPI lacks it, the process ends: the
  * program could call it only because this library defines it. */
-#define PASS_TO(type, name)                                                    \
+#define PASS_TO(type, name) FOUND_ONCE(type, mpi_required(name))
+#define FOUND_ONCE(type, find)                                                 \
     __extension__({                                                            \
         static _Atomic(type *) found;                                          \
         type *function = atomic_load_explicit(&found, memory_order_relaxed);   \
                                                                                \
         if (!function) {                                                       \
-            function = (type *)mpi_required(name);                             \
+            function = (type *)(find);                                         \
             atomic_store_explicit(&found, function, memory_order_relaxed);     \
         }                                                                      \
         function;                                                              \

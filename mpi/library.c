@@ -39,24 +39,27 @@ static int keep_name(struct dl_phdr_info *object, size_t size, void *argument)
     return 0;
 }
 
-static void find_library(void)
+/* The loaded MPI library that has a symbol. */
+static void *find_library(const char *name)
 {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     static struct names names;
+    void *found = NULL;
     int i;
 
     pthread_mutex_lock(&lock);
     names.count = 0;
     dl_iterate_phdr(keep_name, &names);
-    for (i = 0; i < names.count && !library; i++) {
+    for (i = 0; i < names.count && !found; i++) {
         void *handle = dlopen(names.name[i], RTLD_LAZY | RTLD_NOLOAD);
 
-        if (handle && dlsym(handle, "PMPI_Bcast"))
-            library = handle;
+        if (handle && dlsym(handle, name))
+            found = handle;
         else if (handle)
             dlclose(handle);
     }
     pthread_mutex_unlock(&lock);
+    return found;
 }
 
 void *mpi_symbol(const char *name)
@@ -64,21 +67,35 @@ void *mpi_symbol(const char *name)
     void *symbol = dlsym(RTLD_DEFAULT, name);
 
     if (!symbol && !library)
-        find_library();
+        library = find_library("PMPI_Bcast");
     if (!symbol && library)
         symbol = dlsym(library, name);
     return symbol;
 }
 
-void *mpi_required(const char *name)
+static void *required(void *symbol, const char *name)
 {
-    void *symbol = mpi_symbol(name);
-
     if (!symbol) {
         fprintf(stderr, "treecast: this process calls a function of MPI, and no MPI library with %s is loaded\n", name);
         abort();
     }
     return symbol;
+}
+
+void *mpi_required(const char *name)
+{
+    return required(mpi_symbol(name), name);
+}
+
+void *mpi_next(const char *name)
+{
+    void *symbol = dlsym(RTLD_NEXT, name), *aside;
+
+    if (!symbol) {
+        aside = find_library(name);
+        symbol = aside ? dlsym(aside, name) : NULL;
+    }
+    return required(symbol, name);
 }
 
 static bool has_this_interface(void)

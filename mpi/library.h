@@ -62,7 +62,11 @@ bool mpi_find(void);
 /* A function of the process's MPI library, of whatever interface, by its name. */
 void *mpi_symbol(const char *name);
 
-/* The same, but ends the process with a message where the library has no such function. */
+/* The function of this name that this library hides from the program. */
+void *mpi_next(const char *name);
+
+/* The same as mpi_symbol(), but ends the process with a message where the library has no such
+ * function. */
 void *mpi_required(const char *name);
 
 #endif

@@ -30,6 +30,12 @@ int start_request(struct communicator *communicator, struct root_groups *groups,
 /* Carries on with all requests, and completes those that have ended. It does not wait. */
 void progress_requests(void);
 
+static inline void progress_if_any(void)
+{
+    if (are_requests_outstanding())
+        progress_requests();
+}
+
 /* Waits for some milliseconds at most if all of these requests are broadcasts of one root, and
  * otherwise lets other threads run. `wait_ms` is the time, which grows; it is WAIT_MIN_MS at first. */
 void wait_for_requests(const MPI_Request *handles, int count, int *wait_ms);

@@ -1,5 +1,5 @@
 //! `treecast mpi`: which shim it preloads, and what it says if there is none. The programs and libraries are empty ones with the right names;
-//! crates/capi/tests/mpi.rs has real ones.
+//! crates/capi/tests/mpi has real ones.
 
 use std::path::Path;
 use std::process::{Command, Output};

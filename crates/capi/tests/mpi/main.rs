@@ -2,287 +2,16 @@
 //!
 //! The hosts are those of labs, and the programs of `mpi/tests` compare what comes with what the MPI's own broadcast gives.
 
-use std::io::Write as _;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
-use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
+mod programs;
 
-use tempfile::TempDir;
-use treecast_lab::{Lab, LabSettings};
+use std::process::Command;
 
-/// An MPI of Debian.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Mpi {
-    OpenMpi,
-    Mpich,
-}
+use treecast_lab::LabSettings;
 
-const ALL: [Mpi; 2] = [Mpi::OpenMpi, Mpi::Mpich];
-
-impl Mpi {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::OpenMpi => "openmpi",
-            Self::Mpich => "mpich",
-        }
-    }
-
-    /// The launcher's command for this number of ranks on each of these hosts, as a line of a shell on the first of them. `environment` is what
-    /// the ranks have of the environment beside the preloaded libraries.
-    fn launcher(self, hosts: u32, ranks: u32, preloaded: &str, environment: &[(&str, &str)]) -> String {
-        let list: Vec<String> = (0..hosts).map(|host| format!("n{host}:{ranks}")).collect();
-        let list = list.join(",");
-        let preloaded = [("LD_PRELOAD", preloaded)];
-        let variables = preloaded.iter().chain(environment);
-        match self {
-            Self::OpenMpi => {
-                let variables: Vec<String> =
-                    variables.map(|(name, value)| format!("-x {name}={value}")).collect();
-                format!(
-                    "exec mpirun.openmpi --allow-run-as-root --mca plm_rsh_agent \"$TREECAST_LAB_AGENT\" --mca btl tcp,self \
-                     --mca btl_tcp_if_include eth0 --mca oob_tcp_if_include eth0 --mca mpi_yield_when_idle 1 --host {list} {} \"$@\"",
-                    variables.join(" ")
-                )
-            }
-            Self::Mpich => {
-                let variables: Vec<String> =
-                    variables.map(|(name, value)| format!("-genv {name} {value}")).collect();
-                format!(
-                    "exec mpirun.mpich -launcher rsh -launcher-exec \"$TREECAST_LAB_AGENT\" -iface eth0 -hosts {list} {} \"$@\"",
-                    variables.join(" ")
-                )
-            }
-        }
-    }
-}
-
-/// No program takes longer, in seconds: a hang is not to stop all tests.
-const TIMEOUT_S: &str = "180";
-
-/// The exit status of timeout(1) when the time is over.
-const TIMED_OUT: i32 = 124;
-
-/// Says directly what is skipped, because the test harness captures output.
-fn skip(what: &str) {
-    let _ = std::io::stderr().write_all(format!("skipped: {what}\n").as_bytes());
-}
-
-fn repository() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
-}
-
-fn run(command: &mut Command) -> Output {
-    let output = command.output().unwrap();
-    assert!(output.status.success(), "{command:?}: {}", text(&output));
-    output
-}
-
-fn text(output: &Output) -> String {
-    let Output { stdout, stderr, .. } = output;
-    format!("{}{}", String::from_utf8_lossy(stdout), String::from_utf8_lossy(stderr))
-}
-
-/// The shims of all MPIs that are installed, and the programs.
-struct Built {
-    directory: TempDir,
-}
-
-impl Built {
-    /// Builds them once for all tests of this process.
-    fn get() -> &'static Self {
-        static BUILT: OnceLock<Built> = OnceLock::new();
-        BUILT.get_or_init(Self::build)
-    }
-
-    fn build() -> Self {
-        let directory = tempfile::tempdir().unwrap();
-        let libraries = std::env::current_exe().unwrap().parent().unwrap().to_path_buf();
-        let library = libraries.join("libtreecast.so");
-        let library = if library.exists() { library } else { libraries.join("../libtreecast.so") };
-        std::os::unix::fs::symlink(library, directory.path().join("libtreecast.so")).unwrap();
-        let mut make = Command::new("make");
-        make.env_remove("MAKEFLAGS").env_remove("MAKELEVEL").current_dir(repository().join("mpi"));
-        run(make.arg(format!("BUILT={}", directory.path().display())));
-        for mpi in ALL {
-            let compiler = format!("mpicc.{}", mpi.name());
-            if Command::new(&compiler).arg("-v").output().is_err() {
-                continue;
-            }
-            let measuring = directory.path().join(format!("{}-overlap", mpi.name()));
-            for (program, sources) in [
-                (directory.path().join(mpi.name()), &["broadcasts.c", "nonblocking.c", "persistent.c"][..]),
-                (measuring, &["overlap.c"]),
-            ] {
-                let sources = sources.iter().map(|name| repository().join("mpi/tests").join(name));
-                let mut compile = Command::new(&compiler);
-                run(compile
-                    .args(["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-pthread", "-o"])
-                    .arg(program)
-                    .args(sources));
-            }
-        }
-        let source = repository().join("crates/capi/tests/patient.c");
-        let mut compile = Command::new("cc");
-        compile.args(["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared", "-o"]);
-        run(compile.arg(directory.path().join("patient.so")).arg(source));
-        Self { directory }
-    }
-
-    /// What programs of this MPI have in `LD_PRELOAD`.
-    fn preloaded(&self, mpi: Mpi) -> String {
-        let shim = self.shim(mpi).display().to_string();
-        match mpi {
-            Mpi::OpenMpi => shim,
-            Mpi::Mpich => format!("{shim}:{}", self.directory.path().join("patient.so").display()),
-        }
-    }
-
-    fn shim(&self, mpi: Mpi) -> PathBuf {
-        self.directory.path().join(format!("libtreecast_mpi_{}.so", mpi.name()))
-    }
-
-    fn program(&self, mpi: Mpi) -> PathBuf {
-        self.directory.path().join(mpi.name())
-    }
-}
-
-/// What a run of the program has written.
-struct Ran {
-    output: Output,
-    /// The number of broadcasts that were taken, in the report.
-    taken: u64,
-}
-
-/// Runs parts of the program in a lab; none, if that or the MPI is missing.
-fn broadcast(
-    mpi: Mpi,
-    lab: &LabSettings,
-    ranks: u32,
-    environment: &[(&str, &str)],
-    parts: &[&str],
-) -> Option<Ran> {
-    Some(broadcast_in(&start(mpi, lab)?, mpi, ranks, environment, parts))
-}
-
-/// Starts a lab for programs of an MPI; none, if one of both is missing.
-fn start(mpi: Mpi, lab: &LabSettings) -> Option<Lab> {
-    if !Built::get().program(mpi).exists() {
-        skip(&format!("no {mpi:?}, so no program of it broadcasts with the shim"));
-        return None;
-    }
-    match Lab::start(lab) {
-        Ok(lab) => Some(lab),
-        Err(error) if error.is_about_the_machine() => {
-            skip(&error.to_string());
-            None
-        }
-        Err(error) => panic!("{error}"),
-    }
-}
-
-fn broadcast_in(lab: &Lab, mpi: Mpi, ranks: u32, environment: &[(&str, &str)], parts: &[&str]) -> Ran {
-    let built = Built::get();
-    let mut all = vec![("TREECAST_MPI_REPORT", "1"), ("TREECAST_MPI_CHOICE", "always")];
-    all.retain(|(name, _)| environment.iter().all(|(given, _)| given != name));
-    all.extend(environment);
-    let line = mpi.launcher(lab.hosts().len() as u32, ranks, &built.preloaded(mpi), &all);
-    let mut command = lab.command(0, "timeout").unwrap();
-    command.args([TIMEOUT_S, "sh", "-c", &line, "sh"]).arg(built.program(mpi)).args(parts);
-    let output = {
-        let _place = Place::take();
-        command.stdin(Stdio::null()).output().unwrap()
-    };
-    let written = String::from_utf8_lossy(&output.stderr);
-    let taken = written
-        .lines()
-        .filter_map(|line| line.split_once(" taken, ")?.0.rsplit(' ').next()?.parse::<u64>().ok());
-    let taken = taken.sum();
-    Ran { output, taken }
-}
-
-/// A place to run a program: the ranks of an MPI keep all processors busy while they wait for each
-/// other, so that more programs at a time take longer than one after the other.
-struct Place;
-
-static PLACES: (Mutex<u32>, Condvar) = (Mutex::new(2), Condvar::new());
-
-impl Place {
-    fn take() -> Self {
-        let (free, change) = &PLACES;
-        let free = free.lock().unwrap_or_else(PoisonError::into_inner);
-        *change.wait_while(free, |free| *free == 0).unwrap_or_else(PoisonError::into_inner) -= 1;
-        Self
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let (free, change) = &PLACES;
-        *free.lock().unwrap_or_else(PoisonError::into_inner) += 1;
-        change.notify_one();
-    }
-}
-
-/// How often a program of Debian's MPICH 4.0 runs at most until it ends well: its launcher loses what ranks have written
-/// when one of them hangs.
-const MPICH_TRIES: u32 = 5;
-
-/// Runs parts of the program, all of which are to be right, and which is to end with status 0.
-///
-/// Debian's MPICH 4.0 over UCX and TCP hangs in `MPI_Finalize`, without the shim too, in up to nine of ten runs. There
-/// it suffices that each rank has left the shim's own part of `MPI_Finalize`.
-fn compare(mpi: Mpi, lab: &LabSettings, ranks: u32, parts: &[&str]) {
-    let Some(lab) = start(mpi, lab) else { return };
-    let has_all_parts = |output: &Output| {
-        let lines = String::from_utf8_lossy(&output.stdout);
-        parts.iter().all(|part| lines.lines().any(|line| line.starts_with(&format!("{part}: "))))
-    };
-    let has_ended = |output: &Output| {
-        let lines = String::from_utf8_lossy(&output.stdout);
-        let ended = lines.lines().filter(|line| line.ends_with(": the shim has ended")).count();
-        let hangs = mpi == Mpi::Mpich && ended as u32 == lab.hosts().len() as u32 * ranks;
-        output.status.success() || hangs
-    };
-    let mut tries = if mpi == Mpi::Mpich { MPICH_TRIES } else { 1 };
-    let Ran { output, taken } = loop {
-        let ran = broadcast_in(&lab, mpi, ranks, &[], parts);
-        tries -= 1;
-        if tries == 0 || has_ended(&ran.output) || !has_all_parts(&ran.output) {
-            break ran;
-        }
-    };
-    assert!(has_ended(&output), "{mpi:?}: {}: {}", output.status, text(&output));
-    assert!(has_all_parts(&output), "{mpi:?}, {parts:?}: {}", text(&output));
-    assert!(taken > 0, "{mpi:?}: {}", text(&output));
-    let report = String::from_utf8_lossy(&output.stderr);
-    if parts.contains(&"completions") || parts.contains(&"waits-elsewhere") {
-        assert!(report.contains(" taken, nonblocking, "), "{mpi:?}: {}", text(&output));
-    }
-    if parts.contains(&"persistent") {
-        assert!(report.contains(" taken, persistent, "), "{mpi:?}: {}", text(&output));
-    }
-    for reason in report.lines().filter_map(|line| line.split_once(" passed on to the MPI: ")) {
-        let may_pass = |part: &&str| passed_on(part).contains(&reason.1);
-        assert!(parts.iter().any(may_pass), "{mpi:?}, {parts:?}: {}", text(&output));
-    }
-}
-
-/// Why broadcasts of a part are passed on to the MPI; all its others are to be taken.
-fn passed_on(part: &str) -> &'static [&'static str] {
-    match part {
-        "basic" | "sizes" => &["no bytes"],
-        "communicators" => &["all ranks on one host", "a single rank", "an intercommunicator"],
-        "nonblocking"
-        | "completions"
-        | "shapes"
-        | "pending"
-        | "other-lengths"
-        | "waits-elsewhere"
-        | "nonblocking-threads" => &["nonblocking"],
-        "persistent-ends" => &["persistent"],
-        _ => &[],
-    }
-}
+use programs::{
+    ALL, Built, MPICH_TRIES, Mpi, Ran, TIMED_OUT, TIMEOUT_S, broadcast, broadcast_in, compare, repository,
+    run, run_in, skip, start, text,
+};
 
 const TYPES: [&str; 3] = ["basic", "derived", "mixed"];
 
@@ -346,6 +75,25 @@ fn persistent_broadcasts_are_started_in_any_order() {
         compare(mpi, &LabSettings::new(3), 1, &parts);
     }
     compare(Mpi::OpenMpi, &LabSettings::new(2), 2, &parts);
+}
+
+/// MPICH's module `mpi_f08` calls functions of C by two kinds of names.
+#[test]
+fn requests_of_fortran_are_completed_in_every_way() {
+    if !Built::get().fortran().exists() {
+        return skip("no mpif90.mpich, so no program in Fortran has requests");
+    }
+    let Some(lab) = start(Mpi::Mpich, &LabSettings::new(2)) else { return };
+    let mut written = String::new();
+    for _ in 0..MPICH_TRIES {
+        written = text(&run_in(&lab, Mpi::Mpich, 1, &[], &Built::get().fortran(), &[]).output);
+        let lines = ["fortran: 48 broadcasts", " 22 taken, nonblocking, ", " 24 taken, persistent, "];
+        if lines.iter().all(|line| written.contains(line)) {
+            return;
+        }
+        assert!(!written.contains("wrong: "), "{written}");
+    }
+    panic!("{written}");
 }
 
 #[test]

@@ -1,0 +1,306 @@
+//! The programs with the shim, and how they are started in labs.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
+
+use tempfile::TempDir;
+use treecast_lab::{Lab, LabSettings};
+
+/// An MPI of Debian.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mpi {
+    OpenMpi,
+    Mpich,
+}
+
+pub const ALL: [Mpi; 2] = [Mpi::OpenMpi, Mpi::Mpich];
+
+impl Mpi {
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::OpenMpi => "openmpi",
+            Self::Mpich => "mpich",
+        }
+    }
+
+    /// The launcher's command for this number of ranks on each of these hosts, as a line of a shell on the first of them. `environment` is what
+    /// the ranks have of the environment beside the preloaded libraries.
+    fn launcher(self, hosts: u32, ranks: u32, preloaded: &str, environment: &[(&str, &str)]) -> String {
+        let list: Vec<String> = (0..hosts).map(|host| format!("n{host}:{ranks}")).collect();
+        let list = list.join(",");
+        let preloaded = [("LD_PRELOAD", preloaded)];
+        let variables = preloaded.iter().chain(environment);
+        match self {
+            Self::OpenMpi => {
+                let variables: Vec<String> =
+                    variables.map(|(name, value)| format!("-x {name}={value}")).collect();
+                format!(
+                    "exec mpirun.openmpi --allow-run-as-root --mca plm_rsh_agent \"$TREECAST_LAB_AGENT\" --mca btl tcp,self \
+                     --mca btl_tcp_if_include eth0 --mca oob_tcp_if_include eth0 --mca mpi_yield_when_idle 1 --host {list} {} \"$@\"",
+                    variables.join(" ")
+                )
+            }
+            Self::Mpich => {
+                let variables: Vec<String> =
+                    variables.map(|(name, value)| format!("-genv {name} {value}")).collect();
+                format!(
+                    "exec mpirun.mpich -launcher rsh -launcher-exec \"$TREECAST_LAB_AGENT\" -iface eth0 -hosts {list} {} \"$@\"",
+                    variables.join(" ")
+                )
+            }
+        }
+    }
+}
+
+/// No program takes longer, in seconds: a hang is not to stop all tests.
+pub const TIMEOUT_S: &str = "180";
+
+/// The exit status of timeout(1) when the time is over.
+pub const TIMED_OUT: i32 = 124;
+
+/// Says directly what is skipped, because the test harness captures output.
+pub fn skip(what: &str) {
+    let _ = std::io::stderr().write_all(format!("skipped: {what}\n").as_bytes());
+}
+
+pub fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+pub fn run(command: &mut Command) -> Output {
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{command:?}: {}", text(&output));
+    output
+}
+
+pub fn text(output: &Output) -> String {
+    let Output { stdout, stderr, .. } = output;
+    format!("{}{}", String::from_utf8_lossy(stdout), String::from_utf8_lossy(stderr))
+}
+
+/// The shims of all MPIs that are installed, and the programs.
+pub struct Built {
+    directory: TempDir,
+}
+
+impl Built {
+    /// Builds them once for all tests of this process.
+    pub fn get() -> &'static Self {
+        static BUILT: OnceLock<Built> = OnceLock::new();
+        BUILT.get_or_init(Self::build)
+    }
+
+    fn build() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let libraries = std::env::current_exe().unwrap().parent().unwrap().to_path_buf();
+        let library = libraries.join("libtreecast.so");
+        let library = if library.exists() { library } else { libraries.join("../libtreecast.so") };
+        std::os::unix::fs::symlink(library, directory.path().join("libtreecast.so")).unwrap();
+        let mut make = Command::new("make");
+        make.env_remove("MAKEFLAGS").env_remove("MAKELEVEL").current_dir(repository().join("mpi"));
+        run(make.arg(format!("BUILT={}", directory.path().display())));
+        for mpi in ALL {
+            let compiler = format!("mpicc.{}", mpi.name());
+            if Command::new(&compiler).arg("-v").output().is_err() {
+                continue;
+            }
+            let measuring = directory.path().join(format!("{}-overlap", mpi.name()));
+            for (program, sources) in [
+                (directory.path().join(mpi.name()), &["broadcasts.c", "nonblocking.c", "persistent.c"][..]),
+                (measuring, &["overlap.c"]),
+            ] {
+                let sources = sources.iter().map(|name| repository().join("mpi/tests").join(name));
+                let mut compile = Command::new(&compiler);
+                run(compile
+                    .args(["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-pthread", "-o"])
+                    .arg(program)
+                    .args(sources));
+            }
+        }
+        let mut compile = Command::new("mpif90.mpich");
+        compile.args(["-O1", "-Wall", "-Werror", "-o"]).arg(directory.path().join("mpich-fortran"));
+        compile.arg(repository().join("mpi/tests/requests.f90")).current_dir(&directory);
+        if Command::new("mpif90.mpich").arg("-v").output().is_ok() {
+            run(&mut compile);
+        }
+        let source = repository().join("crates/capi/tests/patient.c");
+        let mut compile = Command::new("cc");
+        compile.args(["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared", "-o"]);
+        run(compile.arg(directory.path().join("patient.so")).arg(source));
+        Self { directory }
+    }
+
+    /// What programs of this MPI have in `LD_PRELOAD`.
+    fn preloaded(&self, mpi: Mpi) -> String {
+        let shim = self.shim(mpi).display().to_string();
+        match mpi {
+            Mpi::OpenMpi => shim,
+            Mpi::Mpich => format!("{shim}:{}", self.directory.path().join("patient.so").display()),
+        }
+    }
+
+    pub fn shim(&self, mpi: Mpi) -> PathBuf {
+        self.directory.path().join(format!("libtreecast_mpi_{}.so", mpi.name()))
+    }
+
+    /// The program in Fortran; missing without MPICH's compiler.
+    pub fn fortran(&self) -> PathBuf {
+        self.directory.path().join("mpich-fortran")
+    }
+
+    pub fn program(&self, mpi: Mpi) -> PathBuf {
+        self.directory.path().join(mpi.name())
+    }
+}
+
+/// What a run of the program has written.
+pub struct Ran {
+    pub output: Output,
+    /// The number of broadcasts that were taken, in the report.
+    pub taken: u64,
+}
+
+/// Runs parts of the program in a lab; none, if that or the MPI is missing.
+pub fn broadcast(
+    mpi: Mpi,
+    lab: &LabSettings,
+    ranks: u32,
+    environment: &[(&str, &str)],
+    parts: &[&str],
+) -> Option<Ran> {
+    Some(broadcast_in(&start(mpi, lab)?, mpi, ranks, environment, parts))
+}
+
+/// Starts a lab for programs of an MPI; none, if one of both is missing.
+pub fn start(mpi: Mpi, lab: &LabSettings) -> Option<Lab> {
+    if !Built::get().program(mpi).exists() {
+        skip(&format!("no {mpi:?}, so no program of it broadcasts with the shim"));
+        return None;
+    }
+    match Lab::start(lab) {
+        Ok(lab) => Some(lab),
+        Err(error) if error.is_about_the_machine() => {
+            skip(&error.to_string());
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+pub fn broadcast_in(lab: &Lab, mpi: Mpi, ranks: u32, environment: &[(&str, &str)], parts: &[&str]) -> Ran {
+    run_in(lab, mpi, ranks, environment, &Built::get().program(mpi), parts)
+}
+
+/// Runs a program with the shim.
+pub fn run_in(
+    lab: &Lab,
+    mpi: Mpi,
+    ranks: u32,
+    environment: &[(&str, &str)],
+    program: &Path,
+    parts: &[&str],
+) -> Ran {
+    let built = Built::get();
+    let mut all = vec![("TREECAST_MPI_REPORT", "1"), ("TREECAST_MPI_CHOICE", "always")];
+    all.retain(|(name, _)| environment.iter().all(|(given, _)| given != name));
+    all.extend(environment);
+    let line = mpi.launcher(lab.hosts().len() as u32, ranks, &built.preloaded(mpi), &all);
+    let mut command = lab.command(0, "timeout").unwrap();
+    command.args([TIMEOUT_S, "sh", "-c", &line, "sh"]).arg(program).args(parts);
+    let output = {
+        let _place = Place::take();
+        command.stdin(Stdio::null()).output().unwrap()
+    };
+    let written = String::from_utf8_lossy(&output.stderr);
+    let taken = written
+        .lines()
+        .filter_map(|line| line.split_once(" taken, ")?.0.rsplit(' ').next()?.parse::<u64>().ok());
+    let taken = taken.sum();
+    Ran { output, taken }
+}
+
+/// A place to run a program: the ranks of an MPI keep all processors busy while they wait for each
+/// other, so that more programs at a time take longer than one after the other.
+struct Place;
+
+static PLACES: (Mutex<u32>, Condvar) = (Mutex::new(2), Condvar::new());
+
+impl Place {
+    fn take() -> Self {
+        let (free, change) = &PLACES;
+        let free = free.lock().unwrap_or_else(PoisonError::into_inner);
+        *change.wait_while(free, |free| *free == 0).unwrap_or_else(PoisonError::into_inner) -= 1;
+        Self
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let (free, change) = &PLACES;
+        *free.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        change.notify_one();
+    }
+}
+
+/// How often a program of Debian's MPICH 4.0 runs at most until it ends well: its launcher loses what ranks have written
+/// when one of them hangs.
+pub const MPICH_TRIES: u32 = 5;
+
+/// Runs parts of the program, all of which are to be right, and which is to end with status 0.
+///
+/// Debian's MPICH 4.0 over UCX and TCP hangs in `MPI_Finalize`, without the shim too, in up to nine of ten runs. There
+/// it suffices that each rank has left the shim's own part of `MPI_Finalize`.
+pub fn compare(mpi: Mpi, lab: &LabSettings, ranks: u32, parts: &[&str]) {
+    let Some(lab) = start(mpi, lab) else { return };
+    let has_all_parts = |output: &Output| {
+        let lines = String::from_utf8_lossy(&output.stdout);
+        parts.iter().all(|part| lines.lines().any(|line| line.starts_with(&format!("{part}: "))))
+    };
+    let has_ended = |output: &Output| {
+        let lines = String::from_utf8_lossy(&output.stdout);
+        let ended = lines.lines().filter(|line| line.ends_with(": the shim has ended")).count();
+        let hangs = mpi == Mpi::Mpich && ended as u32 == lab.hosts().len() as u32 * ranks;
+        output.status.success() || hangs
+    };
+    let mut tries = if mpi == Mpi::Mpich { MPICH_TRIES } else { 1 };
+    let Ran { output, taken } = loop {
+        let ran = broadcast_in(&lab, mpi, ranks, &[], parts);
+        tries -= 1;
+        if tries == 0 || has_ended(&ran.output) || !has_all_parts(&ran.output) {
+            break ran;
+        }
+    };
+    assert!(has_ended(&output), "{mpi:?}: {}: {}", output.status, text(&output));
+    assert!(has_all_parts(&output), "{mpi:?}, {parts:?}: {}", text(&output));
+    assert!(taken > 0, "{mpi:?}: {}", text(&output));
+    let report = String::from_utf8_lossy(&output.stderr);
+    if parts.contains(&"completions") || parts.contains(&"waits-elsewhere") {
+        assert!(report.contains(" taken, nonblocking, "), "{mpi:?}: {}", text(&output));
+    }
+    if parts.contains(&"persistent") {
+        assert!(report.contains(" taken, persistent, "), "{mpi:?}: {}", text(&output));
+    }
+    for reason in report.lines().filter_map(|line| line.split_once(" passed on to the MPI: ")) {
+        let may_pass = |part: &&str| passed_on(part).contains(&reason.1);
+        assert!(parts.iter().any(may_pass), "{mpi:?}, {parts:?}: {}", text(&output));
+    }
+}
+
+/// Why broadcasts of a part are passed on to the MPI; all its others are to be taken.
+fn passed_on(part: &str) -> &'static [&'static str] {
+    match part {
+        "basic" | "sizes" => &["no bytes"],
+        "communicators" => &["all ranks on one host", "a single rank", "an intercommunicator"],
+        "nonblocking"
+        | "completions"
+        | "shapes"
+        | "pending"
+        | "other-lengths"
+        | "waits-elsewhere"
+        | "nonblocking-threads" => &["nonblocking"],
+        "persistent-ends" => &["persistent"],
+        _ => &[],
+    }
+}
