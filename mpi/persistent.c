@@ -23,6 +23,8 @@ struct persistent {
 /* The places of a communicator: the same request has the same place at all ranks. */
 struct persistents {
     struct persistent places[PERSISTENT_MAX];
+    /* Places from here on never had a request. */
+    int used;
     struct persistents *next;
 };
 
@@ -35,25 +37,35 @@ static _Atomic int kept, active;
 
 static void set_request(struct persistent *persistent, MPI_Request request)
 {
+    struct persistents *list = persistent->communicator->persistents;
+    int place = (int)(persistent - list->places);
+
     pthread_mutex_lock(&lock);
     persistent->request = request;
+    if (list->used <= place)
+        list->used = place + 1;
     pthread_mutex_unlock(&lock);
 }
 
-/* The persistent broadcast with this handle; NULL: none is taken. */
-static struct persistent *find_persistent(MPI_Request request)
+/* The persistent broadcast with this handle; NULL: none is taken. The lock is held. */
+static struct persistent *find_locked(MPI_Request request)
 {
-    struct persistent *found = NULL;
     struct persistents *list;
     int i;
 
-    if (request == MPI_REQUEST_NULL)
-        return NULL;
-    pthread_mutex_lock(&lock);
-    for (list = all; list && !found; list = list->next)
-        for (i = 0; i < PERSISTENT_MAX && !found; i++)
+    for (list = request == MPI_REQUEST_NULL ? NULL : all; list; list = list->next)
+        for (i = 0; i < list->used; i++)
             if (list->places[i].request == request)
-                found = &list->places[i];
+                return &list->places[i];
+    return NULL;
+}
+
+static struct persistent *find_persistent(MPI_Request request)
+{
+    struct persistent *found;
+
+    pthread_mutex_lock(&lock);
+    found = find_locked(request);
     pthread_mutex_unlock(&lock);
     return found;
 }
@@ -306,13 +318,22 @@ int intercept_request_free(void *request)
     return pass_to(request);
 }
 
+/* The lock is held. */
+static MPI_Request see_locked(MPI_Request request)
+{
+    const struct persistent *persistent = find_locked(request);
+
+    return persistent && persistent->started != MPI_REQUEST_NULL ? persistent->started : request;
+}
+
 handle seen_by_mpi(handle request)
 {
-    const struct persistent *persistent = NULL;
-
-    if (atomic_load_explicit(&active, memory_order_relaxed))
-        persistent = find_persistent((MPI_Request)request);
-    return persistent && persistent->started != MPI_REQUEST_NULL ? (handle)persistent->started : request;
+    if (!atomic_load_explicit(&active, memory_order_relaxed))
+        return request;
+    pthread_mutex_lock(&lock);
+    request = (handle)see_locked((MPI_Request)request);
+    pthread_mutex_unlock(&lock);
+    return request;
 }
 
 bool begin_view(struct view *view, int count, void *requests)
@@ -323,8 +344,10 @@ bool begin_view(struct view *view, int count, void *requests)
     if (!atomic_load_explicit(&active, memory_order_relaxed) || count < 1 || !requests)
         return true;
     view->handles = count == 1 ? &view->one : malloc((size_t)count * sizeof *view->handles);
+    pthread_mutex_lock(&lock);
     for (i = 0; i < count && view->handles; i++)
-        view->handles[i] = (MPI_Request)seen_by_mpi((handle)view->given[i]);
+        view->handles[i] = see_locked(view->given[i]);
+    pthread_mutex_unlock(&lock);
     return view->handles != NULL;
 }
 
