@@ -104,7 +104,7 @@ class GroupSettings(TypedDict, total=False):
     `group`: the group's number. `root`: the root's index in the list of members. `member`: the number of this
     process, where several members share a node. `token`: the secret shared by all members. `insecure`: whether
     members on several hosts do without a token. `auth`: what is authenticated of data: header, or payload (the header too); by
-    multicast payload if not given. `integrity`:
+    multicast payload if not given. `encrypt`: whether the root encrypts what it sends: on or off. `integrity`:
     when CRCs are verified: network or crc32c. `transport`: what carries data along the tree: packets or stream.
     `tcp_congestion`: the congestion control of streams, such as bbr, cubic or reno; by the system if not given. `scheme`: the scheme that builds the tree. `plan`: a plan to carry out, at the root. `fabric`: the fabric with the hosts
     of the members, at the root. `offload`: who forwards: host, assisted, nic or switch. `message_bytes`: the
@@ -119,6 +119,7 @@ class GroupSettings(TypedDict, total=False):
     token: str
     insecure: bool
     auth: str
+    encrypt: str
     integrity: str
     transport: str
     tcp_congestion: str

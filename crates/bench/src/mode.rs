@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use treecast_node::{Authentication, EngineChoice, Integrity, Offload, Scheme, Transport};
 
-/// A configuration: engine, offload, scheme, authentication, integrity, transport, and whether the racks are known.
+/// A configuration: engine, offload, scheme, authentication, encryption, integrity, transport, and whether the racks are known.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Mode {
     /// The packet engine.
@@ -18,6 +18,8 @@ pub struct Mode {
     /// What is authenticated of each packet of data.
     #[serde(with = "by_name")]
     pub authentication: Authentication,
+    /// Whether the root encrypts what it sends.
+    pub is_encrypted: bool,
     /// When members verify the CRCs of payloads.
     #[serde(with = "by_name")]
     pub integrity: Integrity,

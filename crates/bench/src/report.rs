@@ -84,7 +84,7 @@ pub struct Row {
     pub offload: String,
     /// The scheme that builds the tree.
     pub scheme: String,
-    /// What is authenticated of each packet of data.
+    /// What is authenticated of each packet of data, and whether it is encrypted.
     pub auth: String,
     /// When members verify the CRCs of payloads.
     pub integrity: String,

@@ -158,6 +158,7 @@ fn enter(node: &Node, request: GroupRequest) -> Result<(u32, Joined), NodeError>
         offload: Some(mode.offload),
         scheme: mode.scheme,
         authentication: Some(mode.authentication),
+        is_encrypted: mode.is_encrypted,
         integrity: mode.integrity,
         transport: Some(mode.transport),
         message_bytes,

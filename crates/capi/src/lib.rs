@@ -90,6 +90,7 @@ impl From<NodeError> for Failure {
             NodeError::Ended(_)
             | NodeError::GroupFailed(_)
             | NodeError::Corrupt { .. }
+            | NodeError::Altered { .. }
             | NodeError::NodeClosed => TC_ENDED,
             NodeError::Bind { .. }
             | NodeError::NoFreePort { .. }
@@ -106,6 +107,8 @@ impl From<NodeError> for Failure {
             | NodeError::Policy(_)
             | NodeError::Members(_)
             | NodeError::NoToken
+            | NodeError::NoEncryptionKey
+            | NodeError::UnencryptedValues
             | NodeError::CongestionControl { .. }
             | NodeError::Forked { .. }
             | NodeError::MessageTooLong { .. }

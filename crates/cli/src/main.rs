@@ -71,7 +71,7 @@ enum Name {
     /// Copy files to many hosts at once.
     Cp(command::cp::Arguments),
     /// Measure broadcasts between real nodes.
-    Bench(command::bench::Arguments),
+    Bench(Box<command::bench::Arguments>),
     /// Measure what broadcasts cost between some hosts, for predictions.
     Tune(command::tune::Arguments),
     /// Show the nodes of this host, their groups, and how far the members are.

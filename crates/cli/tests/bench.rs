@@ -391,7 +391,7 @@ fn invalid_arguments_are_reported_in_one_sentence() {
         (&["--kill", "2"], "--kill takes one configuration and one size, and these are 12: "),
         (
             &["--kill", "2", "--racks", "2x2", "--offload", "nic", "--sizes", "4"],
-            "and these are 2: name one engine, offload, scheme, authentication, integrity, transport and size; --racks and --fabric always measure two",
+            "and these are 2: name one engine, offload, scheme, authentication, encryption, integrity, transport and size; --racks and --fabric always measure two",
         ),
         (&["--uplink", "1mbit", "--loopback", "3"], "--uplink"),
         (&["--uplink", "1mbit", "--hosts", "a,b"], "--uplink"),

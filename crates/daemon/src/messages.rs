@@ -14,7 +14,7 @@ use treecast_shm::shared_group::HostLoss;
 use treecast_terms::{Keyed, MemberId};
 
 /// The version of these messages. A daemon rejects clients with another version.
-pub const VERSION: u32 = 13;
+pub const VERSION: u32 = 14;
 
 /// The longest message, in bytes.
 pub const MESSAGE_BYTES_MAX: usize = 256 << 10;
@@ -199,6 +199,8 @@ pub struct GroupUpdate {
 pub struct PlacementMessage {
     pub member: u32,
     pub offload: String,
+    /// The session, if what is in the slots is encrypted. The daemon does not need the key.
+    pub encrypted_session: Option<[u8; 16]>,
     pub memory: MemoryLayout,
     /// Whether the memory is that of the root, which is a process of this host.
     pub is_at_root: bool,

@@ -89,6 +89,7 @@ fn run(name: &str, parent_of: impl Fn(usize) -> usize) {
         readers: Vec::new(),
         members_max: CreateGroup::MEMBERS_MAX,
         bytes_per_s_max: None,
+        is_encrypted: false,
     };
     let settings = Settings::default();
     let mut protocol = Protocol::new(settings.clone());

@@ -266,6 +266,7 @@ impl Run {
             authentication: Authentication::Header,
             integrity: Integrity::default(),
             transport: Transport::Packets,
+            is_encrypted: false,
             root: MemberId(0),
             members: (0..MEMBERS).map(address).collect(),
             children: [&[1, 4][..], &[2, 3], &[], &[], &[]]

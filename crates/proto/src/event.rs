@@ -3,7 +3,9 @@
 use std::net::SocketAddr;
 
 use thiserror::Error;
-use treecast_wire::{AbortReason, Contribution, Eviction, GroupId, MemberId, Offload, Sequence, Transport};
+use treecast_wire::{
+    AbortReason, Contribution, Eviction, GroupId, MemberId, Offload, Sequence, SessionId, Transport,
+};
 
 use crate::Nanoseconds;
 
@@ -26,6 +28,8 @@ pub enum Event {
         offload: Offload,
         /// What carries data.
         transport: Transport,
+        /// The session, if its payloads are encrypted ([`crate::GroupKey::encryption_key`]).
+        encrypted_session: Option<SessionId>,
         /// With offload `switch`, the multicast address at which the root's data is to be received.
         multicast: Option<SocketAddr>,
     },

@@ -37,6 +37,11 @@ impl GroupKey {
         self.derive(b"session", &session.0, authentication)
     }
 
+    /// The key with which the applications of a session encrypt what they send.
+    pub fn encryption_key(&self, session: SessionId) -> [u8; 32] {
+        *blake3::Hasher::new_keyed(&self.0).update(b"encryption").update(&session.0).finalize().as_bytes()
+    }
+
     fn derive(&self, purpose: &[u8], session: &[u8], authentication: Authentication) -> Keys {
         let mut words = [[0; 8]; 6 + PayloadKey::HASH_WORDS];
         let mut hasher = blake3::Hasher::new_keyed(&self.0);

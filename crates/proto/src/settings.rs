@@ -55,6 +55,8 @@ pub struct CreateGroup {
     pub integrity: Integrity,
     /// What carries data along the tree; with offload `switch` [`Transport::Packets`].
     pub transport: Transport,
+    /// Whether the applications encrypt payloads ([`GroupKey::encryption_key`]): members learn it with their places.
+    pub is_encrypted: bool,
     /// The root's own number.
     pub root: MemberId,
     /// The address of each member's node, by the member's number.

@@ -48,6 +48,7 @@ impl Chain {
             readers: Vec::new(),
             members_max: CreateGroup::MEMBERS_MAX,
             bytes_per_s_max: None,
+            is_encrypted: false,
         };
         for (number, node) in nodes.iter_mut().enumerate().skip(1) {
             let (key, seed) = (GroupKey::new("a token", GROUP), [number as u64, 0]);

@@ -90,6 +90,7 @@ fn hand_off_with(children: u32) -> (Protocol, HandOff) {
         authentication: Authentication::Header,
         integrity: Integrity::default(),
         transport: Transport::Packets,
+        is_encrypted: false,
         part: 0,
         parts: 1,
         neighbours: [neighbour(0, Role::Parent)]

@@ -36,6 +36,7 @@ fn create(protocol: &mut Protocol, group: GroupId, members: usize) {
         readers: Vec::new(),
         members_max: CreateGroup::MEMBERS_MAX,
         bytes_per_s_max: None,
+        is_encrypted: false,
     };
     protocol.handle(NOW, Input::CreateGroup(Box::new(create))).unwrap();
 }

@@ -61,6 +61,7 @@ fn create(group: GroupId, tree: Tree, members: usize, slots: u32) -> CreateGroup
         readers: Vec::new(),
         members_max: CreateGroup::MEMBERS_MAX,
         bytes_per_s_max: None,
+        is_encrypted: false,
     }
 }
 

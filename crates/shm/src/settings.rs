@@ -1,7 +1,7 @@
 //! The dimensions of what processes share of a group.
 
 use treecast_ebpf::SlotMemory;
-use treecast_proto::{Offload, Sequence, Transport};
+use treecast_proto::{Offload, Sequence, SessionId, Transport};
 
 /// The dimensions of a group's ring.
 #[derive(Debug, Clone, Copy)]
@@ -16,6 +16,8 @@ pub struct RingSettings {
     pub offload: Offload,
     /// How packets are carried.
     pub transport: Transport,
+    /// The session, if what is in the slots is encrypted.
+    pub encrypted_session: Option<SessionId>,
 }
 
 impl RingSettings {

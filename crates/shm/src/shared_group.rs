@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use treecast_proto::{
-    Contribution, Ending, GroupId, MemberId, MemberLoss, Offload, OwnerId, Refused, Sequence,
+    Contribution, Ending, GroupId, MemberId, MemberLoss, Offload, OwnerId, Refused, Sequence, SessionId,
 };
 
 use crate::clients::{Clients, Loan};
@@ -46,6 +46,8 @@ pub struct Placement {
     pub member: u32,
     /// What the kernel's packet path does for it.
     pub offload: Offload,
+    /// The session, if what is in the slots is encrypted: applications have the key.
+    pub encrypted_session: Option<SessionId>,
 }
 
 /// A side of a ring.

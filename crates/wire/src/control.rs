@@ -124,6 +124,8 @@ pub struct Table {
     pub integrity: Integrity,
     /// The transport of data.
     pub transport: Transport,
+    /// Whether the payloads of data are encrypted, which is a matter of the applications alone.
+    pub is_encrypted: bool,
     /// This part's number, from 0.
     pub part: u16,
     /// The number of parts: 1 to [`Table::PARTS_MAX`].
@@ -310,7 +312,7 @@ impl RootLoss {
     const ALL: [Self; 2] = [Self::Silent, Self::Restarted];
 }
 
-/// Authentication, integrity and transport of data, as one byte of a table.
+/// Authentication, integrity, transport and encryption of data, as one byte of a table.
 mod guard {
     use crate::{Authentication, Integrity, Transport};
 
@@ -320,8 +322,15 @@ mod guard {
     const CODES: u8 = 4;
     /// Data goes over streams.
     const STREAMS: u8 = 8;
+    /// Payloads are encrypted.
+    const ENCRYPTED: u8 = 16;
 
-    pub const fn of(authentication: Authentication, integrity: Integrity, transport: Transport) -> u8 {
+    pub const fn of(
+        authentication: Authentication,
+        integrity: Integrity,
+        transport: Transport,
+        is_encrypted: bool,
+    ) -> u8 {
         let codes = match authentication {
             Authentication::Header => 0,
             Authentication::Payload => CODES,
@@ -334,12 +343,13 @@ mod guard {
             Transport::Packets => 0,
             Transport::Streams => STREAMS,
         };
-        codes | network | streams
+        let encrypted = if is_encrypted { ENCRYPTED } else { 0 };
+        codes | network | streams | encrypted
     }
 
     /// None if other bits are set.
     pub const fn authentication(guards: u8) -> Option<Authentication> {
-        match guards & !(NETWORK | STREAMS) {
+        match guards & !(NETWORK | STREAMS | ENCRYPTED) {
             0 => Some(Authentication::Header),
             CODES => Some(Authentication::Payload),
             _ => None,
@@ -352,6 +362,10 @@ mod guard {
 
     pub const fn transport(guards: u8) -> Transport {
         if guards & STREAMS == 0 { Transport::Packets } else { Transport::Streams }
+    }
+
+    pub const fn is_encrypted(guards: u8) -> bool {
+        guards & ENCRYPTED != 0
     }
 }
 
@@ -370,6 +384,7 @@ impl Table {
             authentication: guard::authentication(fixed.guards)?,
             integrity: guard::integrity(fixed.guards),
             transport: guard::transport(fixed.guards),
+            is_encrypted: guard::is_encrypted(fixed.guards),
             part: fixed.part.get(),
             parts: fixed.parts.get(),
             neighbours: neighbours.iter().map(Neighbour::read).collect::<Option<_>>()?,
@@ -393,7 +408,7 @@ impl Table {
             bytes: self.bytes.into(),
             payload_bytes_max: self.payload_bytes_max.into(),
             offload: self.offload as u8,
-            guards: guard::of(self.authentication, self.integrity, self.transport),
+            guards: guard::of(self.authentication, self.integrity, self.transport, self.is_encrypted),
             part: self.part.into(),
             parts: self.parts.into(),
         };

@@ -150,6 +150,7 @@ fn tables() -> impl Strategy<Value = Table> {
             authentication: Authentication::NAMES[choice % 2].1,
             integrity: Integrity::NAMES[choice / 2 % 2].1,
             transport: Transport::NAMES[choice / 3 % 2].1,
+            is_encrypted: choice % 2 == 1,
             part: parts / 2,
             parts,
             neighbours,
@@ -368,6 +369,7 @@ fn packets_of_each_type_match_the_test_vectors() {
         authentication: Authentication::Header,
         integrity: Integrity::Network,
         transport: Transport::Packets,
+        is_encrypted: false,
         part: 0,
         parts: 1,
         neighbours: vec![
@@ -471,6 +473,7 @@ fn a_table_names_no_unicast_address_as_that_of_multicast() {
             authentication: Authentication::Header,
             integrity: Integrity::Network,
             transport: Transport::Packets,
+            is_encrypted: false,
             part: 0,
             parts: 1,
             neighbours: vec![neighbour(ip)],

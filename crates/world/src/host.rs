@@ -296,6 +296,7 @@ impl Host {
                 readers: setting.shared_nodes(),
                 members_max: CreateGroup::MEMBERS_MAX,
                 bytes_per_s_max: setting.bytes_per_s_max,
+                is_encrypted: false,
             }));
             let time = self.time(now);
             self.ask(time, input, &[])?;

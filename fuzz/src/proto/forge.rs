@@ -137,6 +137,7 @@ impl Trial {
                     authentication: authentication(is_multicast),
                     integrity: Integrity::default(),
                     transport: transport(if is_multicast { 3 } else { slots }),
+                    is_encrypted: slots % 5 == 1,
                     part: u16::from(part) % parts,
                     parts,
                     neighbours: neighbours.to_vec(),

@@ -157,6 +157,7 @@ impl Trial {
                 _ => Vec::new(),
             },
             members_max: CreateGroup::MEMBERS_MAX,
+            is_encrypted: false,
             bytes_per_s_max: setting.rate.map(|rate| u64::from(rate) * 1_000),
         };
         let mut trial = Self {

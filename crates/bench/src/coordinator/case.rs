@@ -55,7 +55,11 @@ impl Subject<'_> {
                 engine: mode.engine.to_string(),
                 offload: mode.offload.to_string(),
                 scheme,
-                auth: mode.authentication.to_string(),
+                auth: format!(
+                    "{}{}",
+                    mode.authentication,
+                    if mode.is_encrypted { ", encrypted" } else { "" }
+                ),
                 integrity: mode.integrity.to_string(),
                 transport: mode.transport.to_string(),
                 on_fabric: mode.on_fabric,

@@ -70,6 +70,7 @@ fn mode(engine: EngineChoice, way: &Way, scheme: TreeScheme) -> Mode {
         offload: way.offload,
         scheme: Some(Scheme::tree(scheme)),
         authentication: if is_multicast { Authentication::Payload } else { Authentication::Header },
+        is_encrypted: false,
         integrity: Integrity::default(),
         transport: way.transport,
         on_fabric: false,

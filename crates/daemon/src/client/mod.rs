@@ -16,7 +16,9 @@ use rustix::net::{RecvFlags, Shutdown, recv, shutdown};
 use rustix::process::getuid;
 use rustix::time::Timespec;
 use treecast_ebpf::{HookTrouble, WakeNonce};
-use treecast_proto::{Contribution, Ending, GroupId, Input, MemberId, Offload, Refused, StrayCounters};
+use treecast_proto::{
+    Contribution, Ending, GroupId, Input, MemberId, Offload, Refused, SessionId, StrayCounters,
+};
 
 use super::kernel_wakeups::KernelWakeups;
 use super::listening::SocketName;
@@ -240,7 +242,9 @@ impl Client {
     fn apply(&self, update: GroupUpdate, descriptors: &[OwnedFd]) {
         let group = GroupId(update.group);
         let Some(shared_group) = lock(&self.groups).get(&group).cloned() else { return };
-        if let Some(PlacementMessage { member, offload, memory, is_at_root }) = &update.placement {
+        if let Some(PlacementMessage { member, offload, encrypted_session, memory, is_at_root }) =
+            &update.placement
+        {
             let offload = offload.parse().unwrap_or(Offload::Nic);
             match self.map(memory, descriptors, &shared_group, false) {
                 Ok(Mapped { reader, readers, .. }) => {
@@ -250,7 +254,8 @@ impl Client {
                     });
                     let reader = reader.at_place(place);
                     let side = Mutex::new(Some(RingSide::Reader(reader)));
-                    shared_group.set_placement(Placement { side, member: *member, offload });
+                    let (member, encrypted_session) = (*member, encrypted_session.map(SessionId));
+                    shared_group.set_placement(Placement { side, member, offload, encrypted_session });
                 }
                 Err(error) => shared_group.fail(&error.to_string()),
             }
@@ -440,6 +445,7 @@ impl Backend for Client {
             side: Mutex::new(Some(RingSide::Writer(writer))),
             member: config.hosts().host_of(settings.root) as u32,
             offload: config.offload().offload,
+            encrypted_session: config.encrypted_session(),
         });
         drop(exchange);
         Ok(socket)

@@ -319,6 +319,7 @@ fn hand_off_group(lab: &mut Lab, session: &Session) -> SlowPath {
         authentication: session.keys.authentication,
         integrity: Integrity::default(),
         transport: Transport::Packets,
+        is_encrypted: false,
         part: 0,
         parts: 1,
         neighbours: [neighbour(PARENT, Role::Parent)].into_iter().chain(children).collect(),

@@ -259,6 +259,7 @@ impl<'a> Stage<'a> {
             readers: Vec::new(),
             members_max: CreateGroup::MEMBERS_MAX,
             bytes_per_s_max: None,
+            is_encrypted: false,
         };
         self.request(Input::CreateGroup(Box::new(create)), &[])?;
         for child in 1..members {
@@ -298,6 +299,7 @@ impl<'a> Stage<'a> {
                 authentication: setting.authentication,
                 integrity: setting.integrity,
                 transport: Transport::Packets,
+                is_encrypted: false,
                 part: part as u16,
                 parts: parts.len() as u16,
                 neighbours: neighbours.to_vec(),

@@ -44,7 +44,10 @@ impl GroupConfig {
         let hosts = Hosts::of(&settings.members)?;
         check_token(&settings.token, settings.insecure, root.ip())?;
         check_congestion(&settings)?;
-        let key = GroupKey::new(&settings.token, settings.group);
+        if settings.is_encrypted && settings.token.is_empty() {
+            return Err(NodeError::NoEncryptionKey);
+        }
+        let key = settings.key();
         let session = SessionId(random::bytes().map_err(NodeError::no_random_number)?);
         let offload = offload::choose(&settings, &hosts, root);
         let is_by_multicast = offload.offload == Offload::Switch;
@@ -160,6 +163,11 @@ impl GroupConfig {
     /// At the root, the session of the group.
     pub const fn session(&self) -> SessionId {
         self.session
+    }
+
+    /// At the root, the session, if what is sent is encrypted.
+    pub fn encrypted_session(&self) -> Option<SessionId> {
+        self.settings.is_encrypted.then_some(self.session)
     }
 
     /// Where packets are forwarded, and why.

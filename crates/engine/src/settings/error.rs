@@ -103,6 +103,14 @@ pub enum NodeError {
         /// The packet's number.
         packet: u32,
     },
+    /// A packet of an encrypted group is not what its root has sent. The group has ended at this member.
+    #[error(
+        "packet {packet} was altered: it is not what the root encrypted, although its checksum is right; the group has ended here (somebody changes packets on the path, or another member forges them)"
+    )]
+    Altered {
+        /// The packet's number.
+        packet: u32,
+    },
     /// The scheme has no tree for these members.
     #[error(transparent)]
     Plan(#[from] PlanError),
@@ -135,6 +143,14 @@ pub enum NodeError {
         "the group has no token: set the same token at every member, or insecure=true if any host that reaches them may take part"
     )]
     NoToken,
+    /// A group that is to be encrypted has no token.
+    #[error("encrypt=on needs a token, from which the key comes: set the same one at every member")]
+    NoEncryptionKey,
+    /// An all-reduce of values in an encrypted group.
+    #[error(
+        "encrypt=on does not cover the values of an all-reduce, which would go to the root as they are: use a group with encrypt=off for them"
+    )]
+    UnencryptedValues,
     /// Not all members joined before the root's timeout.
     #[error("not all members joined in time: {0}")]
     Incomplete(Box<JoinStatus>),

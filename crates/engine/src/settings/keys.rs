@@ -194,6 +194,20 @@ const GROUP_KEYS: &[Key<GroupSettings>] = &[
         },
     },
     Key {
+        name: "encrypt",
+        expected: "on or off",
+        about: "whether the root encrypts what it sends, with a key from the token; members learn it from the root",
+        get: |settings| if settings.is_encrypted { "on" } else { "off" }.into(),
+        set: |settings, text| {
+            settings.is_encrypted = match text {
+                "on" => true,
+                "off" => false,
+                _ => return None,
+            };
+            Some(())
+        },
+    },
+    Key {
         name: "integrity",
         expected: "network or crc32c",
         about: "when members verify CRCs: when a payload is read, where the network has a checksum; or before they accept a packet",
@@ -312,14 +326,14 @@ mod tests {
         let mut settings = GroupSettings::new(Vec::new());
         settings
             .set_all(
-                "group=7 root=2 member=3 token=secret insecure=true auth=payload integrity=crc32c transport=stream tcp_congestion=cubic scheme=separate offload=host message_bytes=5 slots=64 mtu_bytes=9000 admits=true bytes_per_s_max=1000",
+                "group=7 root=2 member=3 token=secret insecure=true auth=payload encrypt=on integrity=crc32c transport=stream tcp_congestion=cubic scheme=separate offload=host message_bytes=5 slots=64 mtu_bytes=9000 admits=true bytes_per_s_max=1000",
             )
             .unwrap();
         let written: Vec<String> = settings.values().map(|(key, value)| format!("{key}={value}")).collect();
         let mut again = GroupSettings::new(Vec::new());
         again.set_all(&written.join(" ")).unwrap();
         assert!(again.values().eq(settings.values()));
-        assert_eq!(written[8..10], ["tcp_congestion=cubic", "scheme=separate"]);
+        assert_eq!(written[9..11], ["tcp_congestion=cubic", "scheme=separate"]);
     }
 
     #[test]

@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 use treecast_fabric::Fabric;
 use treecast_model::Network;
 use treecast_plan::{Plan, Scheme};
-use treecast_proto::{Authentication, GroupId, Integrity, Offload, Transport};
+use treecast_proto::{Authentication, GroupId, GroupKey, Integrity, Offload, Transport};
 
 use self::congestion::CongestionControl;
 use self::error::NodeError;
@@ -172,13 +172,15 @@ pub struct GroupSettings {
     /// This process's own number, where several members have the same address: processes of one host that share a node. The one setting
     /// that differs between members.
     pub member: Option<usize>,
-    /// A secret of the members that keeps packets of other nodes out of the group. It does not encrypt.
+    /// A secret of the members that keeps packets of other nodes out of the group, and from which the key comes with which they encrypt.
     pub token: String,
     /// Whether members on several hosts do without a token: any host that reaches them can then take part.
     pub insecure: bool,
     /// What is authenticated of each packet of data; none: its payload too where data is sent by multicast, which needs that, and else its
     /// header.
     pub authentication: Option<Authentication>,
+    /// At the root: whether what is sent is encrypted, with a key from the token. Members learn it from the root.
+    pub is_encrypted: bool,
     /// When members verify the CRCs of payloads.
     pub integrity: Integrity,
     /// What carries data along the tree; none: streams where nodes forward in user space, and else
@@ -218,6 +220,11 @@ pub struct GroupSettings {
 }
 
 impl GroupSettings {
+    /// The key that members derive from the token.
+    pub fn key(&self) -> GroupKey {
+        GroupKey::new(&self.token, self.group)
+    }
+
     /// A group of these members; the first is the root.
     pub fn new(members: Vec<SocketAddr>) -> Self {
         Self {
@@ -228,6 +235,7 @@ impl GroupSettings {
             token: String::new(),
             insecure: false,
             authentication: None,
+            is_encrypted: false,
             integrity: Integrity::default(),
             transport: None,
             tcp_congestion: None,

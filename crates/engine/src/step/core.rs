@@ -408,9 +408,18 @@ impl Core {
         let Some(entry) = self.groups.get(&group) else { return };
         match *event {
             Event::Placed {
-                member, start, slots, payload_bytes_max, offload, transport, multicast, ..
+                member,
+                start,
+                slots,
+                payload_bytes_max,
+                offload,
+                transport,
+                encrypted_session,
+                multicast,
+                ..
             } => {
-                let settings = RingSettings { slots, payload_bytes_max, start, offload, transport };
+                let settings =
+                    RingSettings { slots, payload_bytes_max, start, offload, transport, encrypted_session };
                 tracing::debug!(%group, %member, slots, ?offload, ?transport, "this host has its place in the tree");
                 if transport == Transport::Streams {
                     self.by_streams.insert(group);

@@ -38,6 +38,7 @@ pub fn create_group(
         authentication: config.authentication(),
         integrity: settings.integrity,
         transport: config.transport(),
+        is_encrypted: settings.is_encrypted,
         root: MemberId(config.hosts().host_of(settings.root) as u32),
         members: config.hosts().addresses().to_vec(),
         readers: config.hosts().shared(),
@@ -54,7 +55,8 @@ pub fn create_group(
     let state_bytes = state_bytes(create.state_size(), handle.has_kernel());
     let input = Input::CreateGroup(Box::new(create));
     let transport = config.transport();
-    let ring = RingSettings { slots: config.slots(), payload_bytes_max, start, offload, transport };
+    let (slots, encrypted_session) = (config.slots(), config.encrypted_session());
+    let ring = RingSettings { slots, payload_bytes_max, start, offload, transport, encrypted_session };
     let made = handle.rings().make(shared_group, ring, state_bytes);
     let NewRing { writer, reader, kernel } = made.map_err(NodeError::Daemon)?;
     let memory = writer.shared_memory().cloned();
@@ -70,6 +72,7 @@ pub fn create_group(
         side: Mutex::new(Some(RingSide::Writer(writer))),
         member: config.hosts().host_of(settings.root) as u32,
         offload,
+        encrypted_session,
     });
     enter(handle, config, shared_group, input, Some(Box::new(RootRing { reader, kernel })))?;
     Ok(socket)

@@ -72,7 +72,8 @@ impl Core {
             self.unpublished.insert(group);
         }
         let side = Mutex::new(Some(RingSide::Reader(reader)));
-        shared_group.set_placement(Placement { side, member: member.0, offload: settings.offload });
+        let RingSettings { offload, encrypted_session, .. } = settings;
+        shared_group.set_placement(Placement { side, member: member.0, offload, encrypted_session });
     }
 
     /// Whether a datagram is about a member that waits for its ring, and is dropped: it is sent again.

@@ -85,6 +85,7 @@ impl Group {
     /// [`NodeError::InvalidValues`], before anything is sent. [`NodeError::DifferentValues`] at all
     /// members, if they have called with different operations, types or numbers of values.
     /// [`NodeError::OtherMessage`] at a member that gets another message than the result.
+    /// [`NodeError::UnencryptedValues`] where what the root sends is encrypted.
     /// [`NodeError::TimedOut`], after which the same call can be made again. [`NodeError::Ended`],
     /// [`NodeError::Refused`].
     pub fn all_reduce<T: Number>(
@@ -141,6 +142,7 @@ impl Group {
         until: Option<Instant>,
     ) -> Result<Option<Values>, NodeError> {
         sender.check_no_partial_message()?;
+        check_encryption(sender.is_encrypting(), &values)?;
         if self.is_closing.load(Ordering::Acquire) {
             return Err(NodeError::Ended(Ending::Closed));
         }
@@ -167,6 +169,7 @@ impl Group {
             Some(receiver) => receiver,
             None => receiver.insert(self.take_receiver(until)?),
         };
+        check_encryption(receiving.cipher.is_some(), &values)?;
         let packet = receiving.reader.read();
         let room = Room::of((Contribution { packet, values: Some(values.clone()) }).write().len() as u64);
         // After a timeout the result may be there.
@@ -195,6 +198,11 @@ impl Group {
         self.shared_group.mark_progress();
         self.backend.request(Input::Contribute { group, process, contribution });
     }
+}
+
+/// Values go up the tree without encryption; the barrier has none.
+fn check_encryption(is_encrypted: bool, values: &Values) -> Result<(), NodeError> {
+    if is_encrypted && !values.bytes.is_empty() { Err(NodeError::UnencryptedValues) } else { Ok(()) }
 }
 
 fn left(until: Option<Instant>) -> Option<Duration> {

@@ -73,7 +73,9 @@ impl Group {
             (Some(RingSide::Writer(writer)), Some(sender_config)) => {
                 Role::Root(Box::new(Sender::new(writer, sender_config)))
             }
-            (Some(RingSide::Reader(reader)), _) => Role::Member(Some(Receiver::new(reader, placement))),
+            (Some(RingSide::Reader(reader)), _) => {
+                Role::Member(Some(Receiver::new(reader, placement, &settings.key())))
+            }
             _ => Role::Member(None),
         };
         Self {

@@ -1,6 +1,7 @@
 //! What an application uses: nodes and groups.
 
 pub(crate) mod all_reduce;
+mod cipher;
 pub(crate) mod group;
 pub(crate) mod measure;
 pub(crate) mod node;

@@ -20,6 +20,7 @@ use treecast_proto::{MemberId, StrayCounters};
 use treecast_shm::shared_group::SharedGroup;
 use treecast_shm::sync::lock;
 
+use super::cipher::Cipher;
 use super::measure;
 use super::open;
 use super::sender::SenderConfig;
@@ -146,6 +147,7 @@ impl Node {
             offload: config.offload().clone(),
             transport: config.transport(),
             keys: config.session_keys(),
+            cipher: config.encrypted_session().map(|session| Cipher::new(&config.key(), session)),
             socket,
         };
         Ok(Group::new(

@@ -11,7 +11,7 @@ use treecast_shm::shared_group::RingSide;
 use treecast_shm::sync::lock;
 
 use super::group::{Group, Role};
-use super::receiver::Receiver;
+use super::receiver::{Damage, Receiver};
 
 /// A part of a message that was received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -205,9 +205,12 @@ impl Group {
             self.report_read(receiver, true);
             return Ok(None);
         };
-        let Piece { message_length: message_bytes, length, .. } =
-            receiver.reader.piece(receiver.reader.read());
+        let first = receiver.reader.read();
+        let Piece { message_length, length, .. } = receiver.reader.piece(first);
         self.check_memory(&receiver.reader)?;
+        let lengths = receiver.lengths();
+        let Some(message_bytes) = lengths.received(message_length) else { return Err(self.altered(first)) };
+        let length = length - lengths.tag_bytes().min(length);
         if message_bytes > room.message_bytes {
             return Err(NodeError::TooLong { message_bytes, room_bytes: room.message_bytes });
         }
@@ -215,12 +218,12 @@ impl Group {
             return Err(NodeError::TooLong { message_bytes: length.into(), room_bytes: room.part_bytes });
         }
         let (next, is_last) = loop {
-            let reader = &receiver.reader;
-            let taken = take_message(reader, end, room.part_bytes, |bytes| take(message_bytes, bytes));
-            self.check_memory(reader)?;
+            let taken = receiver.take_message(end, room.part_bytes, |bytes| take(message_bytes, bytes));
+            self.check_memory(&receiver.reader)?;
             match taken {
                 Ok(taken) => break taken,
-                Err(packet) => self.repair(reader, packet, lead)?,
+                Err(Damage::Corrupt(packet)) => self.repair(&receiver.reader, packet, lead)?,
+                Err(Damage::NotSealed(packet)) => return Err(self.altered(packet)),
             }
         };
         receiver.stored_at = receiver.reader.shared_memory().map(|memory| memory.arrived_at(next - 1));
@@ -259,6 +262,12 @@ impl Group {
         })
     }
 
+    /// A packet does not open with the key of the session. The group ends here: to ask for it again would bring the same.
+    fn altered(&self, packet: Sequence) -> NodeError {
+        self.abort();
+        NodeError::Altered { packet: packet.0 }
+    }
+
     /// Checks that what was read of the ring is valid.
     fn check_memory(&self, reader: &RingReader) -> Result<(), NodeError> {
         if self.shared_group.is_memory_valid(reader) {
@@ -275,7 +284,7 @@ impl Group {
             let placement = self.shared_group.placement()?;
             let Some(RingSide::Reader(reader)) = lock(&placement.side).take() else { return None };
             self.drop_probes();
-            Some(Receiver::new(reader, Some(placement)))
+            Some(Receiver::new(reader, Some(placement), &self.settings.key()))
         })
     }
 
@@ -315,41 +324,4 @@ impl Group {
             self.wake_engine();
         }
     }
-}
-
-/// Passes the bytes of one message that are available before `end` to `take`, at most `bytes_max` and whole packets; returns the next
-/// packet, and whether the message is complete.
-///
-/// # Errors
-/// A packet whose payload is corrupt; then nothing is passed.
-fn take_message(
-    reader: &RingReader,
-    end: Sequence,
-    bytes_max: u64,
-    mut take: impl FnMut(&[u8]),
-) -> Result<(Sequence, bool), Sequence> {
-    let first = reader.read();
-    let mut next = first;
-    let mut rest_bytes = 0;
-    let mut is_last = false;
-    while next != end && !is_last {
-        let piece = reader.piece(next);
-        if rest_bytes + u64::from(piece.length) > bytes_max {
-            break;
-        }
-        if !reader.is_intact(next, &piece) {
-            return Err(next);
-        }
-        rest_bytes += u64::from(piece.length);
-        is_last = piece.is_last();
-        next += 1;
-    }
-    let mut packet = first;
-    while rest_bytes > 0 {
-        let part = reader.bytes(packet, rest_bytes as usize);
-        take(part);
-        rest_bytes -= part.len() as u64;
-        packet += part.len().div_ceil(reader.stride()) as u32;
-    }
-    Ok((next, is_last))
 }

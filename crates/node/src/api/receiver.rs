@@ -1,8 +1,19 @@
 //! A member's side of a group's ring.
 
-use treecast_proto::{Nanoseconds, Offload, Sequence};
+use treecast_proto::{GroupKey, Nanoseconds, Offload, Piece, Sequence};
 use treecast_shm::ring::RingReader;
 use treecast_shm::shared_group::Placement;
+
+use super::cipher::{Cipher, Lengths, Place};
+
+/// What is wrong with a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Damage {
+    /// Its payload differs from its checksum.
+    Corrupt(Sequence),
+    /// It is not what somebody with the key has encrypted, although its checksum is right.
+    NotSealed(Sequence),
+}
 
 /// A member's side of the ring.
 #[derive(Debug)]
@@ -15,21 +26,131 @@ pub(super) struct Receiver {
     pub(super) reported: Sequence,
     /// When the last received packet was stored.
     pub(super) stored_at: Option<Nanoseconds>,
+    /// Where what comes is encrypted.
+    pub(super) cipher: Option<Cipher>,
+    /// The part of a message that was opened last.
+    pub(super) opened: Vec<u8>,
 }
 
 impl Receiver {
-    pub fn new(reader: RingReader, placement: Option<&Placement>) -> Self {
+    pub fn new(reader: RingReader, placement: Option<&Placement>, key: &GroupKey) -> Self {
         let start = reader.read();
         let offload = placement.map_or(Offload::Nic, |placement| placement.offload);
-        Self { reader, offload, forwarded: start, reported: start, stored_at: None }
+        let encrypted = placement.and_then(|placement| placement.encrypted_session);
+        let cipher = encrypted.map(|session| Cipher::new(key, session));
+        let (stored_at, opened) = (None, Vec::new());
+        Self { reader, offload, forwarded: start, reported: start, stored_at, cipher, opened }
+    }
+
+    /// The lengths of packets and messages.
+    pub fn lengths(&self) -> Lengths {
+        Lengths::new(self.reader.stride(), self.cipher.is_some())
     }
 
     pub const fn stored_at(&self) -> Option<Nanoseconds> {
         self.stored_at
     }
 
+    /// Passes the bytes of one message that are available before `end` to `take`, at most `bytes_max` and whole packets; returns the next
+    /// packet, and whether the message is complete.
+    ///
+    /// # Errors
+    /// A packet that is damaged; then nothing is passed.
+    pub fn take_message(
+        &mut self,
+        end: Sequence,
+        bytes_max: u64,
+        mut take: impl FnMut(&[u8]),
+    ) -> Result<(Sequence, bool), Damage> {
+        let Self { reader, cipher, opened, .. } = self;
+        let tag_bytes = Lengths::new(reader.stride(), cipher.is_some()).tag_bytes();
+        opened.clear();
+        let first = reader.read();
+        let mut next = first;
+        let (mut taken_bytes, mut rest_bytes) = (0, 0);
+        let mut is_last = false;
+        while next != end && !is_last {
+            let piece = reader.piece(next);
+            taken_bytes += u64::from(piece.length - tag_bytes.min(piece.length));
+            if taken_bytes > bytes_max {
+                break;
+            }
+            if !reader.is_intact(next, &piece) {
+                return Err(Damage::Corrupt(next));
+            }
+            if let Some(cipher) = cipher {
+                let Piece { message, offset, message_length: message_bytes, length, .. } = piece;
+                let place = Place { message, offset, message_bytes };
+                let sealed = reader.bytes(next, length as usize);
+                cipher.open(place, sealed, opened).map_err(|_| Damage::NotSealed(next))?;
+            }
+            rest_bytes += u64::from(piece.length);
+            is_last = piece.is_last();
+            next += 1;
+        }
+        if cipher.is_some() {
+            if !opened.is_empty() {
+                take(opened);
+            }
+            return Ok((next, is_last));
+        }
+        let mut packet = first;
+        while rest_bytes > 0 {
+            let part = reader.bytes(packet, rest_bytes as usize);
+            take(part);
+            rest_bytes -= part.len() as u64;
+            packet += part.len().div_ceil(reader.stride()) as u32;
+        }
+        Ok((next, is_last))
+    }
+
     /// Releases all packets unread.
     pub fn release_all(&mut self) {
         self.reader.release(self.reader.written());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use treecast_proto::{GroupId, PayloadChecksum, SessionId};
+    use treecast_shm::ring::new_ring;
+
+    use super::*;
+
+    #[test]
+    fn a_packet_that_somebody_without_the_key_has_written_is_not_taken() {
+        let (key, session) = (GroupKey::new("secret", GroupId(1)), SessionId([1; 16]));
+        let start = Sequence(u32::MAX);
+        let (mut writer, reader) = new_ring(4, 512, start);
+        let mut receiver = Receiver::new(reader, None, &key);
+        receiver.cipher = Some(Cipher::new(&key, session));
+        let message_bytes = 512 + 20;
+        let mut write = |number: u32, bytes: &[u8]| {
+            let packet = start + number;
+            let (offset, length) = (u64::from(number) * 512, bytes.len() as u32);
+            let checksum = PayloadChecksum::crc(bytes);
+            writer.write(packet, bytes);
+            writer.describe(
+                packet,
+                Piece { message: 3, offset, length, message_length: message_bytes, checksum },
+            );
+            writer.publish(packet + 1);
+        };
+        let mut sealed = vec![7; 496];
+        Cipher::new(&key, session).seal(Place { message: 3, offset: 0, message_bytes }, &mut sealed);
+        write(0, &sealed);
+        // The second packet is the beginning of the first one.
+        write(1, &sealed[..20]);
+        let mut taken = Vec::new();
+        let mut take = |end: u32, bytes_max| {
+            taken.clear();
+            let outcome =
+                receiver.take_message(start + end, bytes_max, |bytes| taken.extend_from_slice(bytes));
+            (outcome, taken.clone())
+        };
+        assert_eq!(take(2, 10_000), (Err(Damage::NotSealed(start + 1)), Vec::new()));
+        assert_eq!(take(1, 10_000), (Ok((start + 1, false)), vec![7; 496]));
+        assert_eq!(take(2, 496), (Ok((start + 1, false)), vec![7; 496]));
+        assert_eq!(take(2, 495), (Ok((start, false)), Vec::new()));
     }
 }

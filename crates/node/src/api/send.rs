@@ -77,8 +77,8 @@ impl Group {
     /// The number of bytes of a message in each packet but the last; none, before this member has its place in the tree.
     pub fn packet_bytes(&self) -> Option<usize> {
         match &*self.role() {
-            Role::Root(sender) => Some(sender.writer.stride()),
-            Role::Member(receiver) => receiver.as_ref().map(|receiver| receiver.reader.stride()),
+            Role::Root(sender) => Some(sender.lengths().packet_bytes()),
+            Role::Member(receiver) => receiver.as_ref().map(|receiver| receiver.lengths().packet_bytes()),
         }
     }
 
@@ -91,7 +91,7 @@ impl Group {
         timeout: Option<Duration>,
         lead: &mut Lead<'a>,
     ) -> Result<Sent, NodeError> {
-        if message_bytes > MESSAGE_BYTES_MAX {
+        if message_bytes > MESSAGE_BYTES_MAX || sender.lengths().sent(message_bytes) > MESSAGE_BYTES_MAX {
             return Err(NodeError::MessageTooLong { message_bytes, bytes_max: MESSAGE_BYTES_MAX });
         }
         if self.is_closing.load(Ordering::Acquire) {

@@ -8,6 +8,8 @@ use treecast_shm::clock;
 use treecast_shm::ring::RingWriter;
 use treecast_wire::Keys;
 
+use super::cipher::{Cipher, Lengths, Place};
+
 /// A message follows another if the application needs less than this time between its calls. The
 /// node's thread needs longer to wake up.
 const BACK_TO_BACK: Nanoseconds = Nanoseconds::from_us(5);
@@ -21,6 +23,8 @@ pub(crate) struct SenderConfig {
     pub transport: Transport,
     /// The keys of the session, for the checksums of payloads.
     pub keys: Keys,
+    /// Where what is sent is encrypted.
+    pub cipher: Option<Cipher>,
     /// The way into the kernel's packet path, where that forwards.
     pub socket: Option<RootSocket>,
 }
@@ -43,13 +47,20 @@ pub(super) struct Sender {
     /// When the last call for a message of one packet ended, on streams.
     sent_at: Nanoseconds,
     keys: Keys,
+    cipher: Option<Cipher>,
+    lengths: Lengths,
+    /// The packet that is being sealed.
+    sealed: Vec<u8>,
+    /// The session has had 2^32 messages.
+    has_wrapped: bool,
     /// The way into the kernel's packet path, where that forwards.
     pub(super) socket: Option<RootSocket>,
 }
 
 impl Sender {
     pub fn new(writer: RingWriter, config: SenderConfig) -> Self {
-        let SenderConfig { offload: ChosenOffload { offload, .. }, transport, keys, socket } = config;
+        let SenderConfig { offload: ChosenOffload { offload, .. }, transport, keys, cipher, socket } = config;
+        let lengths = Lengths::new(writer.stride(), cipher.is_some());
         let forwarded = writer.written();
         let passed = forwarded;
         let sent_at = Nanoseconds::ZERO;
@@ -64,6 +75,10 @@ impl Sender {
             passed,
             sent_at,
             keys,
+            cipher,
+            lengths,
+            sealed: Vec::new(),
+            has_wrapped: false,
             socket,
         }
     }
@@ -90,11 +105,26 @@ impl Sender {
         Err(Refused::Unfinished { message: self.message, offset: self.offset }.into())
     }
 
+    /// Whether it encrypts what it sends.
+    pub const fn is_encrypting(&self) -> bool {
+        self.cipher.is_some()
+    }
+
+    /// The lengths of packets and messages.
+    pub const fn lengths(&self) -> Lengths {
+        self.lengths
+    }
+
     /// The next `bytes` bytes belong to a message of `message_bytes`.
     ///
     /// # Errors
-    /// [`NodeError::Refused`], if another message is partly sent, or lacks fewer bytes.
+    /// [`NodeError::Refused`], if another message is partly sent, or lacks fewer bytes; or for the message after 2^32 that were
+    /// encrypted, since it would be the second one with its number, and so its nonces.
     pub fn begin(&mut self, message_bytes: u64, bytes: u64) -> Result<(), NodeError> {
+        if self.has_wrapped && self.cipher.is_some() {
+            let (what, max) = ("messages of a session with encrypt=on", 1 << 32);
+            return Err(Refused::Bounds { what, value: max + 1, min: 0, max }.into());
+        }
         if self.length != message_bytes {
             self.check_no_partial_message()?;
             self.length = message_bytes;
@@ -110,29 +140,47 @@ impl Sender {
 
     /// The number of bytes in the next packet, where `available` follow; none, if they neither fill it nor complete the message.
     pub fn next_length(&self, available: usize) -> Option<usize> {
-        let stride = self.writer.stride();
-        (available >= stride || available as u64 == self.length - self.offset)
-            .then_some(available.min(stride))
+        let packet_bytes = self.lengths.packet_bytes();
+        (available >= packet_bytes || available as u64 == self.length - self.offset)
+            .then_some(available.min(packet_bytes))
     }
 
     /// Writes the next packet of the message; says whether it is the last.
     pub fn write_packet(&mut self, bytes: &[u8]) -> bool {
         let packet = self.writer.written();
-        self.writer.write(packet, bytes);
+        let message = self.message;
+        let (offset, message_length) = if let Some(cipher) = &self.cipher {
+            // All packets before it are full.
+            let packets = self.offset / self.lengths.packet_bytes() as u64;
+            let (offset, message_bytes) =
+                (packets * self.writer.stride() as u64, self.lengths.sent(self.length));
+            self.sealed.clear();
+            self.sealed.extend_from_slice(bytes);
+            cipher.seal(Place { message, offset, message_bytes }, &mut self.sealed);
+            self.writer.write(packet, &self.sealed);
+            (offset, message_bytes)
+        } else {
+            self.writer.write(packet, bytes);
+            (self.offset, self.length)
+        };
+        let length = if self.cipher.is_some() { self.sealed.len() } else { bytes.len() };
         let piece = Piece {
-            message: self.message,
-            offset: self.offset,
-            length: bytes.len() as u32,
-            message_length: self.length,
+            message,
+            offset,
+            length: length as u32,
+            message_length,
             // Of the copy: another thread of the application may write the message meanwhile.
-            checksum: self.keys.data_checksum(packet, self.writer.bytes(packet, bytes.len())),
+            checksum: self.keys.data_checksum(packet, self.writer.bytes(packet, length)),
         };
         self.writer.describe(packet, piece);
         self.writer.publish(packet + 1);
         self.offset += bytes.len() as u64;
         let is_last = self.offset == self.length;
         if is_last {
-            self.message = self.message.wrapping_add(1);
+            (self.message, self.has_wrapped) = match self.message.checked_add(1) {
+                Some(next) => (next, self.has_wrapped),
+                None => (0, true),
+            };
             self.offset = 0;
         }
         is_last

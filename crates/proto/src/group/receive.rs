@@ -359,6 +359,7 @@ impl Group {
                 payload_bytes_max: table.payload_bytes_max,
                 offload: table.offload,
                 transport: table.transport,
+                encrypted_session: self.header.session().filter(|_| table.is_encrypted),
                 multicast,
             });
             Flow::new(FlowConfig {

@@ -213,6 +213,7 @@ impl Tabletop {
             admits: setting.admits,
             members_max: setting.members_max,
             bytes_per_s_max: setting.bytes_per_s_max,
+            is_encrypted: false,
         };
         for &member in members.iter().filter(|&&member| member != root && setting.joins) {
             self.join(member, setting.group, root)?;

@@ -430,6 +430,7 @@ fn table(member: char, parent: char, children: &str) -> Table {
         authentication: Authentication::Header,
         integrity: Integrity::default(),
         transport: Transport::Packets,
+        is_encrypted: false,
         part: 0,
         parts: 1,
         neighbours: neighbours.chain(children.chars().map(|name| neighbour(Role::Child, name))).collect(),

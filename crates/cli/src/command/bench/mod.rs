@@ -130,6 +130,10 @@ pub struct Arguments {
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = authentication)]
     auth: Vec<Authentication>,
 
+    /// Whether the root encrypts what it sends: off, on, or off,on
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "off", value_parser = switch)]
+    encrypt: Vec<bool>,
+
     /// Other software to measure as well, on the same hosts of the lab: openmpi; a tree or a chain of blocking TCP connections, as a user would
     /// write it (tcp-tree, tcp-chain); or several of them
     #[arg(long, value_name = "LIST", value_delimiter = ',', requires = "of_lab", conflicts_with_all = ["loopback", "hosts"])]
@@ -297,6 +301,14 @@ fn operation(name: &str) -> Result<Operation, &'static str> {
     name.parse()
 }
 
+fn switch(name: &str) -> Result<bool, &'static str> {
+    match name {
+        "off" => Ok(false),
+        "on" => Ok(true),
+        _ => Err("on or off"),
+    }
+}
+
 fn authentication(name: &str) -> Result<Authentication, &'static str> {
     name.parse().map_err(|_| "header or payload")
 }
@@ -434,7 +446,7 @@ fn bench(arguments: &Arguments, log: &LogArguments) -> anyhow::Result<Bench> {
     let cases = modes(arguments).len() * sizes.len();
     if arguments.kill.is_some() && cases != 1 {
         bail!(
-            "--kill takes one configuration and one size, and these are {cases}: name one engine, offload, scheme, authentication, integrity, transport and size; --racks and --fabric always measure two"
+            "--kill takes one configuration and one size, and these are {cases}: name one engine, offload, scheme, authentication, encryption, integrity, transport and size; --racks and --fabric always measure two"
         );
     }
     Ok(Bench {

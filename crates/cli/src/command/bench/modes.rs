@@ -5,7 +5,7 @@ use treecast_node::{Authentication, EngineChoice, Integrity, Offload, Scheme, Tr
 
 use super::Arguments;
 
-/// Every distinct configuration of engine, offload, scheme, authentication, integrity, transport
+/// Every distinct configuration of engine, offload, scheme, authentication, encryption, integrity, transport
 /// and knowledge of the fabric. Host-based (software) multicast uses a binomial tree by default, as
 /// MPI libraries do.
 pub fn modes(arguments: &Arguments) -> Vec<Mode> {
@@ -54,7 +54,9 @@ pub fn modes(arguments: &Arguments) -> Vec<Mode> {
                     [] => &[Transport::Streams],
                     given => given,
                 };
-                for (authentication, integrity) in guards {
+                let guards =
+                    guards.flat_map(|guard| arguments.encrypt.iter().map(move |&encrypt| (guard, encrypt)));
+                for ((authentication, integrity), is_encrypted) in guards {
                     let transports = transports
                         .iter()
                         .flat_map(|&transport| fabrics.iter().map(move |&on_fabric| (transport, on_fabric)));
@@ -63,6 +65,7 @@ pub fn modes(arguments: &Arguments) -> Vec<Mode> {
                         offload,
                         scheme,
                         authentication,
+                        is_encrypted,
                         integrity,
                         transport,
                         on_fabric,

@@ -341,6 +341,7 @@ impl Session {
             Some(PlacementMessage {
                 member: placement.member,
                 offload: placement.offload.to_string(),
+                encrypted_session: placement.encrypted_session.map(|session| session.0),
                 memory: self.leases.add(&share),
                 is_at_root: link.is_root(),
             })

@@ -147,6 +147,7 @@ impl MemberTable {
             authentication: create.authentication,
             integrity: create.integrity,
             transport: create.transport,
+            is_encrypted: create.is_encrypted,
             part: 0,
             parts: 1,
             neighbours: Vec::new(),

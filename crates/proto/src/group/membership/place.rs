@@ -68,9 +68,9 @@ impl Membership {
     fn contradicts(&self, epoch: u32, table: &Table) -> bool {
         let Some(known) = &self.table else { return false };
         let settings = |table: &Table| {
-            let &Table { slots, payload_bytes_max, offload, authentication, integrity, transport, .. } =
-                table;
-            (slots, payload_bytes_max, offload, authentication, integrity, transport)
+            let &Table { slots, payload_bytes_max, offload, authentication, integrity, .. } = table;
+            let &Table { transport, is_encrypted, .. } = table;
+            (slots, payload_bytes_max, offload, authentication, integrity, transport, is_encrypted)
         };
         let part = known.neighbours.chunks(Table::PART_NEIGHBOURS_MAX).nth(table.part.into());
         let is_equal = known.member == table.member && part == Some(&table.neighbours);
@@ -143,6 +143,7 @@ mod tests {
             authentication: Authentication::Header,
             integrity: Integrity::Crc32c,
             transport: Transport::Packets,
+            is_encrypted: false,
             part: number as u16,
             parts: count,
             neighbours: neighbours.to_vec(),

@@ -1,6 +1,8 @@
 //! Groups of nodes on loopback, as applications use them.
 
+#[path = "../common/mod.rs"]
 mod common;
+mod encryption;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
