@@ -186,7 +186,7 @@ pub struct GroupSettings {
     /// What carries data along the tree; none: streams where nodes forward in user space, and else
     /// packets.
     pub transport: Option<Transport>,
-    /// The congestion control of streams; none: that of the system, but another one than BBR for much data to hosts
+    /// The congestion control of streams; none: that of the system, but another one than BBR to hosts
     /// that are near.
     pub tcp_congestion: Option<CongestionControl>,
     /// The scheme of the tree; none: one for the length of messages, unless a plan is given.

@@ -179,8 +179,7 @@ impl Engine {
             match output {
                 Output::Event(Event::Attached { stream, child: Some((group, child)) }) => {
                     let Self { core, streams, .. } = self;
-                    let (slot_bytes, congestion) = (core.slot_bytes(group), core.tcp_congestion(group));
-                    streams.attach(stream, group, child, slot_bytes, congestion);
+                    streams.attach(stream, group, child, core.tcp_congestion(group));
                 }
                 Output::Event(Event::Attached { stream, child: None }) => self.streams.close(stream),
                 Output::Event(event) => self.core.handle_event(&event),
@@ -256,15 +255,6 @@ impl Core {
     /// The congestion control that the settings of a group name.
     fn tcp_congestion(&self, group: GroupId) -> Option<&CongestionControl> {
         self.groups.get(&group)?.tcp_congestion.as_ref()
-    }
-
-    /// The length of all slots of a group together, in bytes.
-    fn slot_bytes(&self, group: GroupId) -> usize {
-        match self.groups.get(&group).and_then(|entry| entry.side.as_ref()) {
-            Some(RingSide::Writer(writer)) => writer.slots() as usize * writer.stride(),
-            Some(RingSide::Reader(reader)) => reader.slots() as usize * reader.stride(),
-            None => 0,
-        }
     }
 
     /// Whether a host has a child of this node, in a group with streams.

@@ -106,9 +106,6 @@ const RETRY_INTERVAL: Nanoseconds = Nanoseconds::from_ms(20);
 /// that looks for a free port may listen at a reserved one for a moment.
 const LISTEN_FAILURES_TOLD: u32 = 10;
 
-/// A group with slots of this length together is for much data at once, such as copies of files.
-const MUCH_BYTES: usize = 4 << 20;
-
 /// The most connections that are accepted at a time.
 const ACCEPTED_MAX: usize = 16;
 
@@ -409,14 +406,12 @@ impl Streams {
         }
     }
 
-    /// A host is a child of a group. `slot_bytes` is the length of all slots of the group together,
-    /// `congestion` what its settings name.
+    /// A host is a child of a group, whose settings may name a congestion control.
     pub fn attach(
         &mut self,
         stream: u64,
         group: GroupId,
         child: MemberId,
-        slot_bytes: usize,
         congestion: Option<&CongestionControl>,
     ) {
         if let Some(earlier) = self.children.insert((group, child), stream) {
@@ -426,8 +421,7 @@ impl Streams {
         if let Some(connection) = self.connections.get_mut(&stream) {
             self.guests.remove(&stream);
             options::tune_sender(&connection.socket);
-            let (has_left_bbr, is_for_much) = (self.has_left_bbr, slot_bytes >= MUCH_BYTES);
-            options::set_accepted_congestion(&connection.socket, congestion, has_left_bbr, is_for_much);
+            options::set_accepted_congestion(&connection.socket, congestion, self.has_left_bbr);
             connection.role = Role::Child(Box::new(Outgoing::new(group, child)));
         }
     }

@@ -50,25 +50,19 @@ pub fn set_congestion(socket: &impl AsFd, algorithm: &CongestionControl) {
 
 /// Gives an accepted socket the congestion control of its group, or the system's where the group's
 /// settings name none and the listening socket `has_left_bbr`.
-pub fn set_accepted_congestion(
-    socket: &impl AsFd,
-    named: Option<&CongestionControl>,
-    has_left_bbr: bool,
-    is_for_much: bool,
-) {
+pub fn set_accepted_congestion(socket: &impl AsFd, named: Option<&CongestionControl>, has_left_bbr: bool) {
     match named {
         Some(algorithm) => set_congestion(socket, algorithm),
-        None if has_left_bbr => return_to_bbr(socket, is_for_much),
+        None if has_left_bbr => return_to_bbr(socket),
         None => {}
     }
 }
 
-/// Gives an accepted socket BBR again, unless it is for much data and its host is near. Over long
-/// paths BBR is better where packets are lost, and for short messages it does not begin anew after
-/// each pause.
-fn return_to_bbr(socket: &impl AsFd, is_for_much: bool) {
-    let is_near = || info(socket).is_some_and(|info| info.tcpi_rtt < NEAR_RTT_US);
-    if !is_for_much || !is_near() {
+/// Gives an accepted socket BBR again, unless its host is near. Over long paths BBR is better where
+/// packets are lost.
+fn return_to_bbr(socket: &impl AsFd) {
+    let is_near = info(socket).is_some_and(|info| info.tcpi_rtt < NEAR_RTT_US);
+    if !is_near {
         let _ = sockopt::set_tcp_congestion(socket, BBR);
     }
 }
@@ -160,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn streams_for_much_data_leave_bbr() {
+    fn streams_to_near_hosts_leave_bbr() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let name = |socket: &TcpStream| sockopt::tcp_congestion(socket).unwrap();
         if sockopt::set_tcp_congestion(&listener, BBR).is_err() || !leave_bbr(&listener) {
@@ -170,10 +164,8 @@ mod tests {
         assert!(!leave_bbr(&listener), "it has left BBR before");
         let (parent, _child) = connection(&listener);
         assert_ne!(name(&parent), BBR);
-        set_accepted_congestion(&parent, None, true, true);
-        assert_ne!(name(&parent), BBR, "it is for much data, and near");
-        set_accepted_congestion(&parent, None, true, false);
-        assert_eq!(name(&parent), BBR);
+        set_accepted_congestion(&parent, None, true);
+        assert_ne!(name(&parent), BBR);
     }
 
     #[test]
@@ -182,7 +174,7 @@ mod tests {
         let (parent, _child) = connection(&listener);
         let name = || sockopt::tcp_congestion(&parent).unwrap();
         let before = name();
-        set_accepted_congestion(&parent, None, false, true);
+        set_accepted_congestion(&parent, None, false);
         assert_eq!(name(), before, "that of the system is not BBR");
         for named in ["reno", "cubic", BBR] {
             let algorithm = CongestionControl::new(named).unwrap();
@@ -190,8 +182,8 @@ mod tests {
                 println!("skipped: {named}, which this system does not let its users choose");
                 continue;
             }
-            for (has_left_bbr, is_for_much) in [(false, false), (false, true), (true, false), (true, true)] {
-                set_accepted_congestion(&parent, Some(&algorithm), has_left_bbr, is_for_much);
+            for has_left_bbr in [false, true] {
+                set_accepted_congestion(&parent, Some(&algorithm), has_left_bbr);
                 assert_eq!(name(), named);
             }
         }
