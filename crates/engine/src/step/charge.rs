@@ -26,7 +26,7 @@ impl Core {
     /// The present memory of a group of the protocol, in bytes.
     pub(super) fn state_bytes(&self, group: GroupId) -> u64 {
         let size = self.protocol.state_size(group).unwrap_or_default();
-        state_bytes(size, self.kernel.is_some()) + self.multicast.buffer_bytes(group)
+        state_bytes(size, self.fast_path.is_there()) + self.multicast.buffer_bytes(group)
     }
 
     /// Charges those of these groups that clients have, and whose trees have changed.

@@ -16,9 +16,9 @@ use treecast_shm::waker::Waker;
 
 use super::audit::Audit;
 use super::background::Background;
+use super::fast_path::FastPath;
 use super::group_entry::{GroupEntry, end};
 use super::group_set::GroupSet;
-use super::kernel::KernelPath;
 use super::multicast::MulticastAddresses;
 use super::owners::Owners;
 use super::query::{Answer, Query};
@@ -31,7 +31,7 @@ use crate::settings::congestion::CongestionControl;
 #[derive(Debug)]
 pub(super) struct Core {
     pub protocol: Protocol,
-    pub kernel: Option<KernelPath>,
+    pub fast_path: FastPath,
     pub groups: BTreeMap<GroupId, GroupEntry>,
     /// Where applications say that they have written or read.
     progress: Arc<ProgressList>,
@@ -73,15 +73,15 @@ const PIECES_PER_OWNER_MAX: u32 = 512;
 impl Core {
     pub fn new(
         settings: &Settings,
-        kernel: Option<KernelPath>,
+        fast_path: FastPath,
         waker: Arc<Waker>,
         progress: Arc<ProgressList>,
         lanes: usize,
     ) -> Self {
-        let rings = RingMaker::new(kernel.as_ref().map(|kernel| kernel.maker().clone()));
+        let rings = RingMaker::new(fast_path.kernel().map(|kernel| kernel.maker().clone()));
         Self {
             protocol: Protocol::new(settings.clone()),
-            kernel,
+            fast_path,
             groups: BTreeMap::new(),
             progress,
             written_or_read: GroupSet::default(),
@@ -116,12 +116,12 @@ impl Core {
             Query::AwaitedReaders { group } => Answer::readers(self.protocol.awaited_readers(GroupId(group))),
             Query::Counters { group } => {
                 let group = GroupId(group);
-                let handed_off = self.kernel.as_ref().and_then(|kernel| kernel.group_counters(group));
+                let handed_off = self.fast_path.group_counters(group);
                 let counters = handed_off.or_else(|| self.protocol.counters(group).copied());
                 Answer::Numbers(counters.map(|counters| counters.values().map(|(_, count)| count).collect()))
             }
             Query::KernelCounters { group } => {
-                let counters = self.kernel.as_ref().and_then(|kernel| kernel.counters(GroupId(group)));
+                let counters = self.fast_path.counters(GroupId(group));
                 Answer::Numbers(counters.map(|counters| counters.values()))
             }
             Query::Strays => {
@@ -252,7 +252,7 @@ impl Core {
                 self.written_or_read.insert(group);
                 continue;
             };
-            if self.kernel.as_ref().is_some_and(|kernel| kernel.runs(group)) {
+            if self.fast_path.runs(group) {
                 self.written_or_read.insert(group);
                 continue;
             }
@@ -302,7 +302,7 @@ impl Core {
                 self.untended.insert(group);
             }
             // The kernel's packet path does this for its groups.
-            if self.kernel.as_ref().is_none_or(|kernel| !kernel.runs(group)) {
+            if !self.fast_path.runs(group) {
                 entry.publish(&self.protocol);
             }
         }
@@ -317,7 +317,7 @@ impl Core {
                 continue;
             };
             // The kernel's packet path does this for its groups.
-            if self.kernel.as_ref().is_some_and(|kernel| kernel.runs(group)) {
+            if self.fast_path.runs(group) {
                 continue;
             }
             match side {

@@ -7,7 +7,7 @@ use treecast_shm::shared_group::SharedGroup;
 
 use super::core::Core;
 use super::group_entry::GroupEntry;
-use super::kernel::{HookCheck, KernelPath, SendOutcome};
+use super::kernel::{HookCheck, SendOutcome};
 use super::root_socket::RootSocket;
 use crate::datagrams::Datagrams;
 
@@ -15,21 +15,21 @@ impl Core {
     /// Problems of the hooks of the kernel's packet path; empty without one.
     pub fn troubles(&mut self) -> Vec<HookTrouble> {
         self.check_hooks(HookCheck::Now);
-        self.kernel.as_ref().map_or_else(Vec::new, |kernel| kernel.troubles().to_vec())
+        self.fast_path.troubles().to_vec()
     }
 
     /// Reclaims all groups if packets do not pass the program any more.
     pub fn check_hooks(&mut self, check: HookCheck) {
-        if self.kernel.as_mut().is_some_and(|kernel| kernel.check_hooks(check)) {
+        if self.fast_path.check_hooks(check) {
             self.reclaim_all();
-            self.kernel.iter_mut().for_each(KernelPath::forget_paths);
+            self.fast_path.forget_paths();
         }
     }
 
     /// Finds out which groups are alone at their multicast addresses, and reclaims those that are
     /// not any more.
     pub fn check_multicast(&mut self, now: Nanoseconds, datagrams: &Datagrams) {
-        if self.kernel.is_some() && self.multicast.is_check_due(now) {
+        if self.fast_path.is_there() && self.multicast.is_check_due(now) {
             for group in self.multicast.set_alone_at(&datagrams.alone_at()) {
                 self.reclaim(group);
             }
@@ -42,7 +42,7 @@ impl Core {
         shared_group: &SharedGroup,
         socket: Option<(u64, RootSocket)>,
     ) {
-        let Some(kernel) = &mut self.kernel else { return };
+        let Some(kernel) = self.fast_path.kernel_mut() else { return };
         let wake_socket = shared_group.clients.as_ref().and_then(|clients| clients.wake_socket());
         if let Err((added, error)) = kernel.add(added, wake_socket, socket) {
             tracing::warn!(%error, "group {} runs in user space only", shared_group.group);
@@ -52,15 +52,14 @@ impl Core {
 
     /// Removes a group from the kernel's packet path.
     pub fn remove_from_kernel(&mut self, group: GroupId) {
-        if let Some(removed) = self.kernel.as_mut().and_then(|kernel| kernel.remove(group)) {
+        if let Some(removed) = self.fast_path.remove(group) {
             self.background.unmake(removed);
         }
     }
 
     /// Reclaims a group from the kernel's packet path, if that runs it.
     pub fn reclaim(&mut self, group: GroupId) {
-        let Some(kernel) = &mut self.kernel else { return };
-        let Some(reclaimed) = kernel.reclaim(group, &mut self.protocol) else { return };
+        let Some(reclaimed) = self.fast_path.reclaim(group, &mut self.protocol) else { return };
         if let Some(entry) = self.groups.get_mut(&group) {
             entry.resume(&reclaimed);
             // The program may not have been able to wake the application.
@@ -78,7 +77,7 @@ impl Core {
 
     /// Reclaims the groups for which the program has woken the engine.
     pub fn reclaim_woken(&mut self) {
-        while let Some(group) = self.kernel.as_mut().and_then(KernelPath::next_woken) {
+        while let Some(group) = self.fast_path.next_woken() {
             self.reclaim(group);
         }
     }
@@ -86,7 +85,7 @@ impl Core {
     /// A group that the kernel's packet path runs, and whose application needs user space to run
     /// it.
     pub(super) fn find_group_for_user_space(&self) -> Option<GroupId> {
-        let kernel = self.kernel.as_ref()?;
+        let kernel = self.fast_path.kernel()?;
         let needs_user_space = |group: GroupId, entry: &GroupEntry| {
             let owes_window_update = |read| kernel.owes_window_update(group, read);
             entry.shared_group.has_progress()
@@ -99,16 +98,16 @@ impl Core {
 
     /// Hands off all groups to the kernel's packet path that it can run.
     pub fn hand_off(&mut self) {
-        let Self { kernel: Some(kernel), protocol, multicast, .. } = self else { return };
-        kernel.hand_off(protocol, |group| multicast.may_be_taken(group));
+        let Self { fast_path, protocol, multicast, .. } = self;
+        fast_path.hand_off(protocol, |group| multicast.may_be_taken(group));
     }
 
     /// Hands off those of these groups that the kernel's packet path can run, before their data is
     /// sent.
     pub fn hand_off_senders(&mut self, senders: &[GroupId]) {
-        if let Some(kernel) = self.kernel.as_mut().filter(|_| !senders.is_empty()) {
-            kernel.post_neighbours(&self.protocol);
-            kernel.hand_off(&mut self.protocol, |group| senders.contains(&group));
+        if !senders.is_empty() {
+            self.fast_path.post_neighbours(&self.protocol);
+            self.fast_path.hand_off(&mut self.protocol, |group| senders.contains(&group));
         }
     }
 
@@ -123,7 +122,7 @@ impl Core {
     /// refuses is for the protocol. While the protocol runs the group because of packets in flight,
     /// the rest waits.
     pub fn send_delegated(&mut self) {
-        let Some(kernel) = &mut self.kernel else { return };
+        let Some(kernel) = self.fast_path.kernel_mut() else { return };
         for (&group, entry) in &self.groups {
             let Some(delegation) = entry.delegation().filter(|_| !kernel.is_room_wanted(group)) else {
                 continue;
@@ -141,7 +140,7 @@ impl Core {
 
     /// Whether delegated packets can be sent now, by the kernel's packet path or by the protocol.
     pub fn can_send_delegated(&self) -> bool {
-        let Some(kernel) = &self.kernel else { return false };
+        let Some(kernel) = self.fast_path.kernel() else { return false };
         let can_send = |group| {
             if kernel.runs(group) { !kernel.is_room_wanted(group) } else { is_idle(&self.protocol, group) }
         };

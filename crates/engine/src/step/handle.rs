@@ -17,11 +17,13 @@ use treecast_shm::sync::{FairMutex, lock};
 use treecast_shm::waker::Waker;
 
 use super::backend::{Backend, RunningEngine};
+use super::fast_path::FastPath;
+use super::kernel::KernelPath;
 use super::query::{Answer, Query};
 use super::rings::RingMaker;
 use super::root_socket::RootSocket;
 use super::stop::{self, Stop};
-use super::{Engine, KernelPath, Progress, Request, enter};
+use super::{Engine, Progress, Request, enter};
 use crate::datagrams::Datagrams;
 use crate::settings::config::GroupConfig;
 use crate::settings::error::NodeError;
@@ -147,13 +149,14 @@ impl EngineHandle {
         let timer = Arc::new(timer);
         let waker = Waker::new().map(Arc::new).map_err(system("cannot make an event descriptor"))?;
         let socket = datagrams.as_fd().try_clone_to_owned().map_err(system("cannot share the socket"))?;
-        let kernel = match settings.engine {
+        let fast_path = match settings.engine {
             EngineChoice::Ebpf => {
-                Some(KernelPath::open(&mut datagrams, settings.protocol.groups_max as u32)?)
+                let groups_max = settings.protocol.groups_max as u32;
+                FastPath::Kernel(Box::new(KernelPath::open(&mut datagrams, groups_max)?))
             }
-            EngineChoice::Auto | EngineChoice::User => None,
+            EngineChoice::Auto | EngineChoice::User => FastPath::Absent,
         };
-        let has_kernel = kernel.is_some();
+        let has_kernel = fast_path.is_there();
         let multicast = datagrams.multicast_descriptor().try_clone_to_owned();
         let multicast = multicast.map_err(system("cannot share the multicast sockets"))?;
         let has_streams = streams.has_port() && !has_kernel;
@@ -172,13 +175,15 @@ impl EngineHandle {
             for lane in datagrams.descriptors().skip(1) {
                 leader_followers.watch(&lane, SOCKET)?;
             }
-            kernel.as_ref().map_or(Ok(()), |kernel| leader_followers.watch(&kernel.event_fd(), KERNEL))?;
+            if let Some(kernel) = fast_path.kernel() {
+                leader_followers.watch(&kernel.event_fd(), KERNEL)?;
+            }
             Ok(leader_followers)
         };
         let leader_followers = watch().map_err(system("cannot watch descriptors"))?;
         let progress = Arc::new(ProgressList::default());
         let wakers = (Arc::clone(&timer), Arc::clone(&waker));
-        let engine = Engine::new(settings, datagrams, streams, kernel, wakers, Arc::clone(&progress));
+        let engine = Engine::new(settings, datagrams, streams, fast_path, wakers, Arc::clone(&progress));
         let rings = engine.rings().clone();
         Ok(Self {
             engine: FairMutex::new(engine),

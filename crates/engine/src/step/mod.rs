@@ -12,6 +12,7 @@ mod background;
 pub(crate) mod charge;
 mod core;
 pub mod enter;
+mod fast_path;
 mod group_entry;
 mod group_set;
 mod hand_off;
@@ -48,9 +49,10 @@ use crate::settings::congestion::CongestionControl;
 use crate::status::GroupDocument;
 use crate::streams::Streams;
 
+use fast_path::FastPath;
 use handle::Look;
 pub use handle::{EngineHandle, Happened};
-use kernel::{HookCheck, KernelPath};
+use kernel::HookCheck;
 use multicast::BatchData;
 use query::{Answer, Query};
 use rings::RingMaker;
@@ -154,11 +156,11 @@ impl Engine {
         settings: &NodeSettings,
         datagrams: Datagrams,
         streams: Streams,
-        kernel: Option<KernelPath>,
+        fast_path: FastPath,
         (timer, waker): (Arc<OwnedFd>, Arc<Waker>),
         progress: Arc<ProgressList>,
     ) -> Self {
-        let core = Core::new(&settings.protocol, kernel, waker, progress, datagrams.lanes());
+        let core = Core::new(&settings.protocol, fast_path, waker, progress, datagrams.lanes());
         Self { core, datagrams, timer, timer_at: None, batch_data: BatchData::default(), streams }
     }
 
@@ -303,7 +305,7 @@ impl Engine {
         for message in 0..count {
             let Some((from, segments)) = datagrams.message(message) else { continue };
             for bytes in segments {
-                if let Some(kernel) = &core.kernel {
+                if let Some(kernel) = core.fast_path.kernel() {
                     // The protocol counts a forged one: no packet has its version.
                     if let Some(group) = kernel.read_wake_datagram(bytes) {
                         if let Some(entry) = core.groups.get(&group) {
@@ -435,9 +437,7 @@ impl Engine {
         let takes_more = self.write_streams();
         // Acknowledgments are datagrams, and follow.
         self.core.publish();
-        if let Some(kernel) = &mut self.core.kernel {
-            kernel.post_neighbours(&self.core.protocol);
-        }
+        self.core.fast_path.post_neighbours(&self.core.protocol);
         self.batch_data.clear();
         if let Err(error) = self.datagrams.send() {
             for group in self.datagrams.too_long() {

@@ -19,11 +19,8 @@ impl Core {
 
     fn group_status(&self, group: GroupId, owner: Option<u32>) -> Option<GroupDocument> {
         let mut status = self.protocol.status(group)?;
-        let in_kernel = match (&self.kernel, &mut status.place) {
-            (Some(kernel), Some(place)) => kernel.update(group, place),
-            _ => false,
-        };
-        let counters = self.kernel.as_ref().and_then(|kernel| kernel.counters(group));
+        let in_kernel = status.place.as_mut().is_some_and(|place| self.fast_path.update(group, place));
+        let counters = self.fast_path.counters(group);
         Some(GroupDocument::new(clock::now(), group, owner, &status, in_kernel, counters))
     }
 }
