@@ -7,12 +7,13 @@
 //!
 //! # Bounds
 //! Only hosts that have children of this node may connect, so that others cannot take the places of
-//! members. At most [`GUESTS_MAX`] connections wait for the first packet of their host, each for
-//! [`GUEST_TIMEOUT`] and [`HEADER_BYTES`] bytes. What a parent could not write stays in the slots, and
+//! members. At most [`guests::GUESTS_MAX`] connections wait for the first packet of their host, each
+//! for [`guests::GUEST_TIMEOUT`] and [`HEADER_BYTES`] bytes. What a parent could not write stays in the slots, and
 //! takes only a [`Queued`] for each packet, of which there are fewer than slots.
 
 #![expect(unsafe_code, reason = "the kernel reads and writes slots in place")]
 
+mod guests;
 mod incoming;
 mod options;
 mod outgoing;
@@ -20,7 +21,7 @@ mod port;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
-use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::epoll;
@@ -30,8 +31,8 @@ use rustix::time::Timespec;
 use treecast_proto::{Challenge, GroupId, MemberId, Nanoseconds, Sequence};
 use treecast_wire::HEADER_BYTES;
 
-use crate::random;
 use crate::settings::congestion::CongestionControl;
+use guests::Guest;
 use options::DelayedAcks;
 use port::Port;
 
@@ -85,29 +86,12 @@ enum Role {
     Parent(Box<Incoming>, DelayedAcks),
 }
 
-#[derive(Debug)]
-struct Guest {
-    challenge: Challenge,
-    until: Nanoseconds,
-    packet: [u8; HEADER_BYTES],
-    received: usize,
-}
-
-/// The most connections that wait for the first packet of their host.
-pub const GUESTS_MAX: usize = 64;
-
-/// How long a connection waits for the first packet of its host.
-pub const GUEST_TIMEOUT: Nanoseconds = Nanoseconds::from_ms(2_000);
-
 /// How long a child waits before it connects again, and a parent before it tries its port again.
 const RETRY_INTERVAL: Nanoseconds = Nanoseconds::from_ms(20);
 
 /// The number of failed attempts after which the node warns that it cannot listen: 0.2 s. A program
 /// that looks for a free port may listen at a reserved one for a moment.
 const LISTEN_FAILURES_TOLD: u32 = 10;
-
-/// The most connections that are accepted at a time.
-const ACCEPTED_MAX: usize = 16;
 
 /// The most events of one call.
 const EVENTS_MAX: usize = 32;
@@ -286,13 +270,6 @@ impl Streams {
         guests.chain(undialed).chain(listening).min()
     }
 
-    fn guest(&self, stream: u64) -> Option<&Guest> {
-        match &self.connections.get(&stream)?.role {
-            Role::Guest(guest) => Some(guest),
-            _ => None,
-        }
-    }
-
     /// The stream to a parent, if it is the only one: data usually arrives there.
     pub fn lone_parent(&self) -> Option<(u64, GroupId)> {
         let mut parents = self.parents.iter();
@@ -325,21 +302,7 @@ impl Streams {
     fn look_at(&mut self, stream: u64, flags: epoll::EventFlags) -> Option<Ready> {
         let Connection { socket, peer, role } = self.connections.get_mut(&stream)?;
         match role {
-            Role::Guest(guest) => {
-                let room = &mut guest.packet[guest.received..];
-                match recv(&*socket, room, RecvFlags::empty()) {
-                    Ok((received @ 1.., _)) => guest.received += received,
-                    Err(Errno::AGAIN | Errno::INTR) => {}
-                    _ => self.close(stream),
-                }
-                let Some(Connection { peer, role: Role::Guest(guest), .. }) = self.connections.get(&stream)
-                else {
-                    return None;
-                };
-                let &Guest { challenge, packet, received, .. } = guest;
-                let from = peer.ip().to_canonical();
-                (received == HEADER_BYTES).then_some(Ready::FirstPacket { stream, from, challenge, packet })
-            }
+            Role::Guest(_) => self.hear_guest(stream),
             Role::Child(child) => {
                 let (group, child) = (child.group, child.child);
                 // A child sends nothing after its first packet: this is the end of its stream.
@@ -366,43 +329,6 @@ impl Streams {
                 }
             }
             Role::Parent(parent, _) => Some(Ready::Parent { stream, group: parent.group }),
-        }
-    }
-
-    fn accept(&mut self, now: Nanoseconds, is_awaited: impl Fn(IpAddr) -> bool) {
-        for _ in 0..ACCEPTED_MAX {
-            let Some((socket, peer)) = self.port.as_ref().and_then(Port::accept) else { return };
-            if !is_awaited(peer.ip().to_canonical()) {
-                tracing::debug!(%peer, "no stream is awaited from this host");
-                continue;
-            }
-            if let Err(error) = self.welcome(now, socket, peer) {
-                tracing::debug!(%peer, %error, "cannot take a stream");
-            }
-        }
-    }
-
-    /// Sends the challenge to a host that has connected.
-    fn welcome(&mut self, now: Nanoseconds, socket: TcpStream, peer: SocketAddr) -> io::Result<()> {
-        if self.guests.len() >= GUESTS_MAX {
-            return Err(io::Error::other("too many hosts have not said who they are"));
-        }
-        socket.set_nonblocking(true)?;
-        socket.set_nodelay(true)?;
-        let challenge = Challenge(random::bytes()?);
-        // An empty socket takes so few bytes.
-        send(&socket, &challenge.0, SendFlags::NOSIGNAL)?;
-        let guest = Guest { challenge, until: now + GUEST_TIMEOUT, packet: [0; HEADER_BYTES], received: 0 };
-        let stream = self.add(socket.into(), peer, Role::Guest(guest), epoll::EventFlags::IN)?;
-        self.guests.insert(stream);
-        Ok(())
-    }
-
-    fn expire_guests(&mut self, now: Nanoseconds) {
-        let is_late = |stream: &&u64| self.guest(**stream).is_some_and(|guest| guest.until <= now);
-        let late: Vec<u64> = self.guests.iter().filter(is_late).copied().collect();
-        for stream in late {
-            self.close(stream);
         }
     }
 

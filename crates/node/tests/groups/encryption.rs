@@ -3,9 +3,10 @@
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, eth, recv, socket_with};
+use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, eth, recv, socket_with, sockopt};
 use treecast_node::{
-    GroupSettings, Node, NodeError, Offload, Operation, Part, Room, Scheme, Sent, Transport, TreeScheme,
+    GroupId, GroupSettings, Node, NodeError, Offload, Operation, Part, Room, Scheme, Sent, Transport,
+    TreeScheme,
 };
 
 use crate::common::{TIMEOUT, check_all, groups, message, settings, skip};
@@ -45,7 +46,8 @@ fn members_learn_from_the_root_that_it_encrypts() {
 fn parts_of_encrypted_messages_are_whole_packets() {
     let nodes = nodes(2);
     let transport = Some(Transport::Packets);
-    let plain = groups(&nodes, &GroupSettings { transport, ..settings(&nodes) });
+    let plain = GroupSettings { group: GroupId(9), transport, ..settings(&nodes) };
+    let plain = groups(&nodes, &plain);
     plain[1].wait_until_ready(TIMEOUT).unwrap();
     let packet_bytes = plain[0].packet_bytes().unwrap() - 16;
     drop(plain);
@@ -100,7 +102,10 @@ fn encryption_needs_a_token_and_covers_no_values_of_an_all_reduce() {
 /// A socket that gets each frame of the loopback interface, in both directions; none without the right to have one.
 fn sniffer() -> Option<OwnedFd> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-    socket_with(AddressFamily::PACKET, SocketType::RAW, flags, Some(eth::ALL)).ok()
+    let sniffer = socket_with(AddressFamily::PACKET, SocketType::RAW, flags, Some(eth::ALL)).ok()?;
+    // Other tests send much meanwhile.
+    sockopt::set_socket_recv_buffer_size_force(&sniffer, 64 << 20).ok()?;
+    Some(sniffer)
 }
 
 /// Whether a frame that has come has these bytes. Waits for it, for this time at most.
