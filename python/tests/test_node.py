@@ -553,7 +553,7 @@ def test_invalid_arguments_are_rejected_in_one_sentence(pair):
 
 def test_settings_are_those_of_the_library(pair):
     settings = {"scheme": "binomial", "offload": "host", "message_bytes": 5, "slots": 64, "mtu_bytes": 1_000}
-    streams = {"transport": "stream", "tcp_congestion": "reno"}
+    streams = {"transport": "stream", "tcp_congestion": "reno", "encrypt": "on"}
     root, member = pair(token="secret", admits=True, bytes_per_s_max=None, group=7, **settings, **streams)
     root.send(b"hello")
     assert member.receive(PATIENCE) == b"hello"
