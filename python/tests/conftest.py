@@ -1,12 +1,16 @@
 """Fixtures that several tests use."""
 
 import os
+import signal
 import subprocess
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
+
+# A shell starts what runs in the background with SIGINT ignored, which the processes of tests would inherit.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
