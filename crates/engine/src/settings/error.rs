@@ -80,7 +80,8 @@ pub enum NodeError {
         /// The group's setting.
         mtu_bytes: u16,
     },
-    /// An algorithm for congestion control that the kernel does not have, or that this process may not use.
+    /// An algorithm for congestion control that the kernel does not have, or that this process may
+    /// not use.
     #[error(
         "tcp_congestion={name} is not {}: the kernel of this host has {available}, and processes without CAP_NET_ADMIN may use {allowed} (net.ipv4.tcp_allowed_congestion_control)", if *.is_available { "allowed" } else { "available" }
     )]
@@ -103,9 +104,10 @@ pub enum NodeError {
         /// The packet's number.
         packet: u32,
     },
-    /// A packet of an encrypted group is not what its root has sent. The group has ended at this member.
+    /// A packet of an encrypted group is not what its root has sent. The group has ended at this
+    /// member.
     #[error(
-        "packet {packet} was altered: it is not what the root encrypted, although its checksum is right; the group has ended here (somebody changes packets on the path, or another member forges them)"
+        "packet {packet} was altered: it does not decrypt with the key of the group, although its checksum is right; the group has ended here (a host on the path, or another member, forges packets)"
     )]
     Altered {
         /// The packet's number.

@@ -1,9 +1,10 @@
 //! The encryption of payloads, from the root's application to those of the members.
 //!
-//! Each packet of a message is sealed by itself: AES-256 in GCM (NIST SP 800-38D), whose tag follows the encrypted bytes. The key is
-//! that of the session, which comes from the group's token; the nonce is the place of the packet, the number of its message and where it
-//! begins in that, so that no two packets of a session have the same. What forwards packets (nodes, the kernel's program, switches)
-//! sees sealed payloads of some length, and has no part in this.
+//! Each packet of a message is sealed by itself: AES-256 in GCM (NIST SP 800-38D), whose tag
+//! follows the encrypted bytes. The key is that of the session, which comes from the group's token;
+//! the nonce is the place of the packet, the number of its message and where it begins in that, so
+//! that no two packets of a session have the same. What forwards packets (nodes, the kernel's
+//! program, switches) sees sealed payloads of some length, and has no part in this.
 
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use treecast_proto::{GroupKey, SessionId};
@@ -29,11 +30,11 @@ pub(super) struct Place {
     pub message_bytes: u64,
 }
 
-/// Sealed bytes that nobody has sealed who has the key, or not for this place.
+/// The bytes were not sealed with this key for this place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct NotSealed;
 
-/// By so many bytes a packet is longer when it is sealed.
+/// The length of the tag that sealing adds to each packet, in bytes.
 pub(super) const TAG_BYTES: usize = 16;
 
 impl Cipher {
@@ -48,15 +49,14 @@ impl Cipher {
         sealed.expect("a packet is shorter than the 64 GB that AES-GCM allows");
     }
 
-    /// Appends the bytes of a sealed packet to others, which stay as they are if it is not valid.
+    /// Replaces `opened` by the bytes that are in a sealed packet; by none, if that is not valid.
     pub(super) fn open(&self, place: Place, sealed: &[u8], opened: &mut Vec<u8>) -> Result<(), NotSealed> {
-        let begin = opened.len();
+        opened.clear();
         opened.extend_from_slice(sealed);
-        let outcome = self.0.open_in_place(place.nonce(), place.length(), &mut opened[begin..]);
-        let bytes = outcome.as_ref().map_or(0, |bytes| bytes.len());
-        let is_valid = outcome.is_ok();
-        opened.truncate(begin + bytes);
-        if is_valid { Ok(()) } else { Err(NotSealed) }
+        let outcome = self.0.open_in_place(place.nonce(), place.length(), opened);
+        let length = outcome.map(|bytes| bytes.len());
+        opened.truncate(length.unwrap_or(0));
+        length.map(drop).map_err(|_| NotSealed)
     }
 }
 
@@ -79,7 +79,7 @@ impl Place {
 pub(super) struct Lengths {
     /// The length of a slot, in bytes.
     stride: usize,
-    /// By so many bytes each packet is longer on the network.
+    /// The length of the tag in each packet, in bytes; 0 without encryption.
     tag_bytes: usize,
 }
 
@@ -93,7 +93,7 @@ impl Lengths {
         self.stride - self.tag_bytes
     }
 
-    /// By so many bytes each packet is longer on the network.
+    /// The length of the tag in each packet, in bytes; 0 without encryption.
     pub const fn tag_bytes(self) -> u32 {
         self.tag_bytes as u32
     }
@@ -105,7 +105,13 @@ impl Lengths {
         message_bytes + packets * self.tag_bytes as u64
     }
 
-    /// The length of the application's message of which this is the length on the network. None if no message has that length there.
+    /// The longest message of the application, where `bytes_max` is that on the network.
+    pub fn longest(self, bytes_max: u64) -> u64 {
+        bytes_max - bytes_max.div_ceil(self.stride as u64) * self.tag_bytes as u64
+    }
+
+    /// The length of the application's message that has this length on the network. None if no
+    /// message has that length there.
     pub fn received(self, message_bytes: u64) -> Option<u64> {
         let packets = message_bytes.div_ceil(self.stride as u64).max(1);
         let received = message_bytes.checked_sub(packets * self.tag_bytes as u64);
@@ -132,12 +138,12 @@ mod tests {
         assert_eq!(sealed.len(), 10 + TAG_BYTES);
         assert_ne!(sealed[..10], *b"some bytes");
         let open = |cipher: &Cipher, place, sealed: &[u8]| {
-            let mut opened = b"before ".to_vec();
+            let mut opened = b"the packet before".to_vec();
             let outcome = cipher.open(place, sealed, &mut opened);
-            assert_eq!(opened == b"before ", outcome.is_err());
+            assert_eq!(opened.is_empty(), outcome.is_err());
             outcome.map(|()| opened)
         };
-        assert_eq!(open(&cipher("secret", 1), PLACE, &sealed), Ok(b"before some bytes".to_vec()));
+        assert_eq!(open(&cipher("secret", 1), PLACE, &sealed), Ok(b"some bytes".to_vec()));
         for other in [
             Place { message: 8, ..PLACE },
             Place { offset: 0, ..PLACE },
@@ -166,6 +172,10 @@ mod tests {
             }
         }
         let lengths = Lengths::new(512, true);
+        for bytes_max in [512 * 10, 512 * 10 + 17, 1 << 32] {
+            let longest = lengths.longest(bytes_max);
+            assert!(lengths.sent(longest) <= bytes_max && lengths.sent(longest + 1) > bytes_max);
+        }
         assert_eq!((lengths.packet_bytes(), lengths.sent(0), lengths.sent(497)), (496, 16, 529));
         assert_eq!((lengths.received(0), lengths.received(15), lengths.received(520)), (None, None, None));
     }

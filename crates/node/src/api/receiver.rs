@@ -4,14 +4,14 @@ use treecast_proto::{GroupKey, Nanoseconds, Offload, Piece, Sequence};
 use treecast_shm::ring::RingReader;
 use treecast_shm::shared_group::Placement;
 
-use super::cipher::{Cipher, Lengths, Place};
+use super::cipher::{Cipher, Lengths, NotSealed, Place};
 
 /// What is wrong with a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Damage {
     /// Its payload differs from its checksum.
     Corrupt(Sequence),
-    /// It is not what somebody with the key has encrypted, although its checksum is right.
+    /// It does not decrypt with the key of the session, although its checksum is right.
     NotSealed(Sequence),
 }
 
@@ -28,8 +28,8 @@ pub(super) struct Receiver {
     pub(super) stored_at: Option<Nanoseconds>,
     /// Where what comes is encrypted.
     pub(super) cipher: Option<Cipher>,
-    /// The part of a message that was opened last.
-    pub(super) opened: Vec<u8>,
+    /// The packet that was decrypted last.
+    opened: Vec<u8>,
 }
 
 impl Receiver {
@@ -51,11 +51,12 @@ impl Receiver {
         self.stored_at
     }
 
-    /// Passes the bytes of one message that are available before `end` to `take`, at most `bytes_max` and whole packets; returns the next
-    /// packet, and whether the message is complete.
+    /// Passes the bytes of one message that are available before `end` to `take`, at most
+    /// `bytes_max` and whole packets; returns the next packet, and whether the message is complete.
     ///
     /// # Errors
-    /// A packet that is damaged; then nothing is passed.
+    /// A packet that is corrupt, and may be had again: then nothing is passed. A packet that does
+    /// not decrypt, which ends the group: those before it have been passed.
     pub fn take_message(
         &mut self,
         end: Sequence,
@@ -64,7 +65,6 @@ impl Receiver {
     ) -> Result<(Sequence, bool), Damage> {
         let Self { reader, cipher, opened, .. } = self;
         let tag_bytes = Lengths::new(reader.stride(), cipher.is_some()).tag_bytes();
-        opened.clear();
         let first = reader.read();
         let mut next = first;
         let (mut taken_bytes, mut rest_bytes) = (0, 0);
@@ -78,19 +78,20 @@ impl Receiver {
             if !reader.is_intact(next, &piece) {
                 return Err(Damage::Corrupt(next));
             }
-            if let Some(cipher) = cipher {
-                let Piece { message, offset, message_length: message_bytes, length, .. } = piece;
-                let place = Place { message, offset, message_bytes };
-                let sealed = reader.bytes(next, length as usize);
-                cipher.open(place, sealed, opened).map_err(|_| Damage::NotSealed(next))?;
-            }
             rest_bytes += u64::from(piece.length);
             is_last = piece.is_last();
             next += 1;
         }
-        if cipher.is_some() {
-            if !opened.is_empty() {
-                take(opened);
+        if let Some(cipher) = cipher {
+            for packet in first.until(next) {
+                let Piece { message, offset, message_length: message_bytes, length, .. } =
+                    reader.piece(packet);
+                let place = Place { message, offset, message_bytes };
+                let sealed = reader.bytes(packet, length as usize);
+                cipher.open(place, sealed, opened).map_err(|NotSealed| Damage::NotSealed(packet))?;
+                if !opened.is_empty() {
+                    take(opened);
+                }
             }
             return Ok((next, is_last));
         }
@@ -148,7 +149,7 @@ mod tests {
                 receiver.take_message(start + end, bytes_max, |bytes| taken.extend_from_slice(bytes));
             (outcome, taken.clone())
         };
-        assert_eq!(take(2, 10_000), (Err(Damage::NotSealed(start + 1)), Vec::new()));
+        assert_eq!(take(2, 10_000), (Err(Damage::NotSealed(start + 1)), vec![7; 496]));
         assert_eq!(take(1, 10_000), (Ok((start + 1, false)), vec![7; 496]));
         assert_eq!(take(2, 496), (Ok((start + 1, false)), vec![7; 496]));
         assert_eq!(take(2, 495), (Ok((start, false)), Vec::new()));

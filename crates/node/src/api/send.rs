@@ -91,8 +91,9 @@ impl Group {
         timeout: Option<Duration>,
         lead: &mut Lead<'a>,
     ) -> Result<Sent, NodeError> {
-        if message_bytes > MESSAGE_BYTES_MAX || sender.lengths().sent(message_bytes) > MESSAGE_BYTES_MAX {
-            return Err(NodeError::MessageTooLong { message_bytes, bytes_max: MESSAGE_BYTES_MAX });
+        let bytes_max = sender.lengths().longest(MESSAGE_BYTES_MAX);
+        if message_bytes > bytes_max {
+            return Err(NodeError::MessageTooLong { message_bytes, bytes_max });
         }
         if self.is_closing.load(Ordering::Acquire) {
             return Err(NodeError::Ended(Ending::Closed));

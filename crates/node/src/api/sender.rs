@@ -186,3 +186,36 @@ impl Sender {
         is_last
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use treecast_proto::{Authentication, GroupId, GroupKey, SessionId};
+    use treecast_shm::ring::new_ring;
+
+    use super::*;
+
+    #[test]
+    fn no_two_encrypted_messages_of_a_session_have_one_number() {
+        let (key, session) = (GroupKey::new("secret", GroupId(1)), SessionId([1; 16]));
+        for is_encrypted in [false, true] {
+            let (writer, _reader) = new_ring(4, 512, Sequence(0));
+            let config = SenderConfig {
+                offload: ChosenOffload { offload: Offload::Nic, reason: None },
+                transport: Transport::Packets,
+                keys: key.session_keys(session, Authentication::Header),
+                cipher: is_encrypted.then(|| Cipher::new(&key, session)),
+                socket: None,
+            };
+            let mut sender = Sender::new(writer, config);
+            sender.message = u32::MAX;
+            sender.begin(1, 1).unwrap();
+            assert!(sender.write_packet(b"x"), "the last number is used");
+            match sender.begin(1, 1) {
+                Err(NodeError::Refused(Refused::Bounds { value, .. })) => {
+                    assert_eq!((is_encrypted, value), (true, (1 << 32) + 1));
+                }
+                other => assert!(other.is_ok() && !is_encrypted, "{other:?}"),
+            }
+        }
+    }
+}
