@@ -6,8 +6,8 @@ use std::thread;
 use std::time::Duration;
 
 use treecast_node::{
-    Ending, Group, GroupId, GroupSettings, JoinOptions, Listener, MemberLoss, Nanoseconds, Node, NodeError,
-    NodeSettings, Operation,
+    Ending, Group, GroupId, GroupSettings, JoinOptions, Keyed, Listener, MemberLoss, Nanoseconds, Node,
+    NodeError, NodeSettings, Operation,
 };
 
 const TIMEOUT: Option<Duration> = Some(Duration::from_secs(20));
@@ -100,11 +100,13 @@ fn broadcast_to(groups: Vec<(usize, Group)>, root: usize, messages: usize) {
 fn every_member_of_every_host_gets_every_message() {
     let (nodes, members) = hosts("all", &[3, 3]);
     assert_eq!(members[0], members[2]);
-    for (number, (root, offload)) in [(0, "nic"), (4, "nic"), (0, "switch")].into_iter().enumerate() {
+    let cases =
+        [(0, "nic", "off"), (4, "nic", "off"), (0, "switch", "off"), (1, "nic", "on"), (0, "switch", "on")];
+    for (number, (root, offload, encrypt)) in cases.into_iter().enumerate() {
         let group = GroupId(number as u32);
-        let offload = Some(offload.parse().unwrap());
-        let settings =
-            GroupSettings { group, root, offload, slots: Some(64), ..GroupSettings::new(members.clone()) };
+        let mut settings =
+            GroupSettings { group, root, slots: Some(64), ..GroupSettings::new(members.clone()) };
+        settings.set_all(&format!("token=secret offload={offload} encrypt={encrypt}")).unwrap();
         broadcast(groups(&nodes, &settings), root, 100);
     }
 }

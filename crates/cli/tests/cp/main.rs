@@ -56,6 +56,16 @@ fn a_tree_is_the_same_on_all_hosts() {
 }
 
 #[test]
+fn an_encrypted_copy_is_right() {
+    let hosts = Hosts::new(&["a", "b"]);
+    fs::write(hosts.path("file"), noise(3_000_000, 5)).unwrap();
+    hosts.cp_right(&["--set", "encrypt=on", "file", "a,b:"]);
+    for copy in ["a/file", "b/file"] {
+        assert!(fs::read(hosts.path(copy)).unwrap() == noise(3_000_000, 5), "{copy}");
+    }
+}
+
+#[test]
 fn names_at_the_destination_are_as_of_cp() {
     let hosts = Hosts::new(&["a", "b"]);
     make_tree(&hosts.path("data"));
