@@ -214,13 +214,15 @@ impl Node {
 
     /// Creates a group from a list of members, as its root if the root's address is this node's, and otherwise as another member.
     ///
-    /// `members` are the addresses of all members, for example from `read_members`; every member passes the same list and the same
-    /// settings, except for `member`, the number of this process where several share a node. These are `plan` (a `Plan` to carry out, at
-    /// the root, whose root is that of the group), `fabric` (a `Fabric` with the hosts that `members` names, on which the root makes the
-    /// plan), `group`, `root`, `token`,
-    /// `insecure`, `auth`, `encrypt`, `integrity`, `transport`, `tcp_congestion`, `scheme`, `offload`, `message_bytes`, `slots`, `mtu_bytes`, `admits` and `bytes_per_s_max`; docs/library.md
-    /// has a table of them. The call does not wait for the other members, except that the root waits for up to three seconds if it
-    /// measures the network for the scheme `postal`.
+    /// `members` are the addresses of all members, for example from `read_members`; every member
+    /// passes the same list and the same settings, except for `member`, the number of this process
+    /// where several share a node. These are `plan` (a `Plan` to carry out, at the root, whose root
+    /// is that of the group), `fabric` (a `Fabric` with the hosts that `members` names, on which
+    /// the root makes the plan), `group`, `root`, `token`, `insecure`, `auth`, `encrypt`,
+    /// `integrity`, `transport`, `tcp_congestion`, `scheme`, `offload`, `message_bytes`, `slots`,
+    /// `mtu_bytes`, `admits` and `bytes_per_s_max`; docs/library.md has a table of them. The call
+    /// does not wait for the other members, except that the root waits for up to three seconds if
+    /// it measures the network for the scheme `postal`.
     ///
     /// Raises TreecastError if this node is not among the members, and for invalid members and settings.
     ///

@@ -45,14 +45,16 @@ pub enum Input<'a> {
         /// 128 random bits, from which the nonces of handshakes are drawn. Not to be used twice.
         seed: [u64; 2],
     },
-    /// A group belongs to this owner. Owners take turns in [`crate::Protocol::poll`]; without this input all groups have one owner.
+    /// A group belongs to this owner. Owners take turns in [`crate::Protocol::poll`]; without this
+    /// input all groups have one owner.
     SetOwner {
         /// The group.
         group: GroupId,
         /// The owner.
         owner: OwnerId,
     },
-    /// A group sends nothing from now on, and handles no timeouts. For a user that prepares the memory of a member's slots after
+    /// A group sends nothing from now on, and handles no timeouts. For a user that prepares the
+    /// memory of a member's slots after
     /// [`Event::Placed`], and drops the group's datagrams until then: neither root nor parent hears that the member has its place.
     Hold {
         /// The group.

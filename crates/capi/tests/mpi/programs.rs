@@ -25,8 +25,9 @@ impl Mpi {
         }
     }
 
-    /// The launcher's command for this number of ranks on each of these hosts, as a line of a shell on the first of them. `environment` is what
-    /// the ranks have of the environment beside the preloaded libraries.
+    /// The launcher's command for this number of ranks on each of these hosts, as a line of a shell
+    /// on the first of them. `environment` is what the ranks have of the environment beside the
+    /// preloaded libraries.
     fn launcher(self, hosts: u32, ranks: u32, preloaded: &str, environment: &[(&str, &str)]) -> String {
         let list: Vec<String> = (0..hosts).map(|host| format!("n{host}:{ranks}")).collect();
         let list = list.join(",");
@@ -244,14 +245,14 @@ impl Drop for Place {
     }
 }
 
-/// How often a program of Debian's MPICH 4.0 runs at most until it ends well: its launcher loses what ranks have written
-/// when one of them hangs.
+/// How often a program of Debian's MPICH 4.0 runs at most until it ends well: its launcher loses
+/// what ranks have written when one of them hangs.
 pub const MPICH_TRIES: u32 = 5;
 
 /// Runs parts of the program, all of which are to be right, and which is to end with status 0.
 ///
-/// Debian's MPICH 4.0 over UCX and TCP hangs in `MPI_Finalize`, without the shim too, in up to nine of ten runs. There
-/// it suffices that each rank has left the shim's own part of `MPI_Finalize`.
+/// Debian's MPICH 4.0 over UCX and TCP hangs in `MPI_Finalize`, without the shim too, in up to nine
+/// of ten runs. There it suffices that each rank has left the shim's own part of `MPI_Finalize`.
 pub fn compare(mpi: Mpi, lab: &LabSettings, ranks: u32, parts: &[&str]) {
     let Some(lab) = start(mpi, lab) else { return };
     let has_all_parts = |output: &Output| {

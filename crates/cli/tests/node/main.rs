@@ -27,8 +27,9 @@ fn node(arguments: &[&str]) -> Command {
     command
 }
 
-/// A loopback address with a port that is free, for TCP and for UDP, and that no other test of this program gets. It is below those
-/// that the kernel gives to sockets and connections, so that none of these takes it before the node does.
+/// A loopback address with a port that is free, for TCP and for UDP, and that no other test of this
+/// program gets. It is below those that the kernel gives to sockets and connections, so that none
+/// of these takes it before the node does.
 fn address() -> String {
     static TRIED: AtomicU32 = AtomicU32::new(0);
     loop {

@@ -26,8 +26,8 @@
 //! A user is `OwnerId` to the engine and the protocol, which know owners of groups and nothing of
 //! users.
 //!
-//! Not bounded: the time of the kernel's packet path, which works for whoever sends or receives;
-//! the capacity of the network; a user with many user ids (subuid(5)), who counts as many users.
+//! Not bounded for each user: the time of the kernel's packet path, and the capacity of the network.
+//! A user with many user ids (subuid(5)) counts as many users.
 
 mod connections;
 mod credentials;

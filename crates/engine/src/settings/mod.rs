@@ -172,22 +172,24 @@ pub struct GroupSettings {
     /// This process's own number, where several members have the same address: processes of one host that share a node. The one setting
     /// that differs between members.
     pub member: Option<usize>,
-    /// A secret of the members that keeps packets of other nodes out of the group, and from which the key comes with which they encrypt.
+    /// A secret of the members, which keeps packets of other nodes out of the group. The key of
+    /// encryption comes from it.
     pub token: String,
     /// Whether members on several hosts do without a token: any host that reaches them can then take part.
     pub insecure: bool,
     /// What is authenticated of each packet of data; none: its payload too where data is sent by multicast, which needs that, and else its
     /// header.
     pub authentication: Option<Authentication>,
-    /// At the root: whether what is sent is encrypted, with a key from the token. Members learn it from the root.
+    /// At the root: whether what is sent is encrypted, with a key from the token. Members learn it
+    /// from the root.
     pub is_encrypted: bool,
     /// When members verify the CRCs of payloads.
     pub integrity: Integrity,
     /// What carries data along the tree; none: streams where nodes forward in user space, and else
     /// packets.
     pub transport: Option<Transport>,
-    /// The congestion control of streams; none: that of the system, but another one than BBR to hosts
-    /// that are near.
+    /// The congestion control of streams; none: that of the system, but another one than BBR to
+    /// hosts that are near.
     pub tcp_congestion: Option<CongestionControl>,
     /// The scheme of the tree; none: one for the length of messages, unless a plan is given.
     pub scheme: Option<Scheme>,

@@ -7,9 +7,10 @@
 //!
 //! # Bounds
 //! Only hosts that have children of this node may connect, so that others cannot take the places of
-//! members. At most [`guests::GUESTS_MAX`] connections wait for the first packet of their host, each
-//! for [`guests::GUEST_TIMEOUT`] and [`HEADER_BYTES`] bytes. What a parent could not write stays in the slots, and
-//! takes only a [`Queued`] for each packet, of which there are fewer than slots.
+//! members. At most [`guests::GUESTS_MAX`] connections wait for the first packet of their host,
+//! each for [`guests::GUEST_TIMEOUT`] and [`HEADER_BYTES`] bytes. What a parent could not write
+//! stays in the slots, and takes only a [`Queued`] for each packet, of which there are fewer than
+//! slots.
 
 #![expect(unsafe_code, reason = "the kernel reads and writes slots in place")]
 

@@ -7,11 +7,11 @@
 //!
 //! # Who wakes whom
 //!
-//! A thread that waits without a deadline has somebody who will wake it: every condition below
-//! becomes true by a neighbour's packet, a timer of the protocol, or another thread's call, and
-//! whoever handles that event wakes the waiting thread. User space runs a group unless it is handed
-//! off to the kernel's packet path (the program). Only groups with a neighbour are handed off:
-//! without one no packet arrives and no timer runs, so that nobody would wake an application.
+//! A thread never waits without a deadline unless another one will wake it: every condition below
+//! becomes true by a neighbour's packet, a timer of the protocol, or another thread's call, and the
+//! thread that handles that event wakes the waiting one. User space runs a group unless it is
+//! handed off to the kernel's packet path (the program). Only groups with a neighbour are handed
+//! off: without one no packet arrives and no timer runs, so that nobody would wake an application.
 //! `tests/waits.rs` has a test of each wait of an application, for engines of its own process, of
 //! another process that shares its node, and of a daemon.
 //!
