@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use arbitrary::{Arbitrary, Unstructured};
 use treecast_copy::stream::{self as records, Hash, Question, Record};
-use treecast_copy::{Attribute, Chunk, Entry, Existing, Kind, SentHash, Writer, Writing};
+use treecast_copy::{Attribute, Chunk, Entry, Existing, Kind, Writer, Writing};
 
 /// The content of the file outside of the destination, which stays as it is.
 const OUTSIDE: &str = "what is not to be changed";
@@ -41,11 +41,13 @@ enum AnyRecord {
         offset: Number,
         bytes: Vec<u8>,
     },
-    /// The end of a file, with the right length and hash or with other ones.
+    /// The end of a file, with the right length or another one, and the hash of the file in the
+    /// destination or none.
     End {
         entry: u8,
         length: Number,
         is_right: bool,
+        has_hash: bool,
     },
     Unreadable {
         entry: u8,
@@ -129,7 +131,7 @@ pub fn writer(bytes: &[u8]) {
         ..Writing::default()
     };
     let mut writer = Writer::new(inside, true, writing).expect("the destination is there");
-    let mut sender = Sender { outside: &outside, entries: 0, sent: SentHash::default(), end: 0 };
+    let mut sender = Sender { outside: &outside, entries: 0, end: 0 };
     while let Some(message) = sender.next_message(&mut script) {
         let taken = writer.take(&message);
         if let Some(ranges) = writer.lacking.take() {
@@ -156,12 +158,11 @@ fn prepare(inside: &Path, outside: &Path) -> std::io::Result<()> {
     symlink(outside, inside.join("there"))
 }
 
-/// Sends what a script says, with the numbers and hashes that a receiver expects where the script does not change them.
+/// Sends what a script says, with the numbers that a receiver expects where the script does not change them.
 struct Sender<'a> {
     outside: &'a Path,
     entries: u32,
-    /// The hash of the last file's data, and where that ends.
-    sent: SentHash,
+    /// The end of the last file's data.
     end: u64,
 }
 
@@ -204,7 +205,7 @@ impl Sender<'_> {
             }
             AnyRecord::Entry(entry) => {
                 self.entries += 1;
-                (self.sent, self.end) = (SentHash::default(), 0);
+                self.end = 0;
                 Record::Entry(self.entry(entry))
             }
             AnyRecord::Data { entry, offset, bytes } => {
@@ -213,17 +214,13 @@ impl Sender<'_> {
                     Number::Any(offset) => offset,
                 };
                 self.end = offset.saturating_add(bytes.len() as u64);
-                self.sent.add(offset, bytes);
                 Record::Data { entry: number(*entry), offset, bytes }
             }
-            AnyRecord::End { entry, length, is_right } => {
-                let (length, hash) = if *is_right {
-                    // Half of the files end with a hole.
-                    let length = self.end.saturating_add((self.end % 2) * 512);
-                    (length, std::mem::take(&mut self.sent).finish(length))
-                } else {
-                    (value(*length), Hash::default())
-                };
+            AnyRecord::End { entry, length, is_right, has_hash } => {
+                // Half of the files end with a hole.
+                let right = self.end.saturating_add((self.end % 2) * 512);
+                let length = if *is_right { right } else { value(*length) };
+                let hash = has_hash.then(|| hash(INSIDE.as_bytes()));
                 Record::End { entry: number(*entry), length, hash }
             }
             AnyRecord::Unreadable { entry } => Record::Unreadable { entry: number(*entry) },

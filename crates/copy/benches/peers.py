@@ -104,13 +104,12 @@ def chain(copy: Copy) -> Commands:
     commands = []
     for host, following in zip(copy.hosts, [*copy.hosts[1:], None], strict=True):
         if following is None:
-            commands.append(copy.on(host, f"{read} | {copy.extracts}"))
+            commands.append([str(SHELL), host, f"{read} | {copy.extracts}"])
             continue
         pipe = f"{TARGET}.pipe"
         send = f"socat -u -b 131072 - {connection(following)}"
-        commands.append(
-            copy.on(host, f"rm -f {pipe}; mkfifo {pipe}; {copy.extracts} < {pipe} & {read} | tee {pipe} | {send}; wait")
-        )
+        command = f"rm -f {pipe}; mkfifo {pipe}; {copy.extracts} < {pipe} & {read} | tee {pipe} | {send}; wait"
+        commands.append([str(SHELL), host, command])
     first = f"{copy.archives} | socat -u -b 131072 - {connection(copy.hosts[0])}"
     return Commands([*reversed(commands), ["sh", "-c", first]])
 
@@ -128,7 +127,7 @@ def udpcast(copy: Copy) -> Commands:
     if copy.rate_kbit:
         send += ["--max-bitrate", f"{int(copy.rate_kbit * RATE_SHARE)}k"]
     source = f"{copy.archives} | {shlex.join(send)}"
-    return Commands([["sh", "-c", source], *(copy.on(host, receive) for host in copy.hosts)])
+    return Commands([["sh", "-c", source], *([str(SHELL), host, receive] for host in copy.hosts)])
 
 
 def uftp(copy: Copy) -> Commands:

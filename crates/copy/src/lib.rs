@@ -2,7 +2,7 @@
 //!
 //! [`copy`] runs at the host that has the files. It starts a receiver on each other host, forms a group of all of them with a fresh token,
 //! sends what [`Sources`] has found as a stream of [records](stream), and collects what each receiver has to say. [`receive`] is a
-//! receiver: it writes files under other names, verifies each by BLAKE3, and renames it when it is complete.
+//! receiver: it verifies what comes by BLAKE3, writes files under other names, and renames each when it is complete.
 
 mod chunks;
 mod compression;
@@ -34,7 +34,6 @@ pub use coordinator::copy;
 pub use destination::Destination;
 pub use entry::{Attribute, Entry, Kind};
 pub use error::CopyError;
-pub use file_hash::SentHash;
 pub use progress::{Progress, Slow, Upload};
 pub use receiver::receive;
 pub use report::{CopiedFile, HostReport, Outcome, Planned, Relieved, Report};

@@ -8,7 +8,7 @@ use rustix::fs::{Advice, SeekFrom, fadvise, seek};
 
 use crate::chunks::{COMPARED_BYTES_MIN, Chunks, Compared, Lacking, Placed, hash_of};
 use crate::compression::Compressor;
-use crate::file_hash::{ContentHash, SentHash};
+use crate::file_hash::ContentHash;
 use crate::sources::{Source, changed, described};
 use crate::stopper::Stopper;
 use crate::stream::{DATA_BYTES_MAX, Hash, MESSAGE_BYTES_MAX, Question, Record, append};
@@ -155,7 +155,7 @@ impl<'a> Sender<'a> {
     /// Sends a file until its end, which is not where its length says for files of /proc and /sys.
     fn send_file(&mut self, number: u32, source: &Source, is_sparse: bool) -> Result<(), Stopped> {
         self.add(&Record::Entry(source.entry.clone()))?;
-        let (mut hash, mut sent) = (ContentHash::default(), SentHash::default());
+        let mut hash = ContentHash::default();
         let read = source.open().and_then(|file| {
             let _ = fadvise(&file, 0, None, Advice::Sequential);
             let mut position = 0;
@@ -166,9 +166,6 @@ impl<'a> Sender<'a> {
                         Ok(0) => break 'file,
                         Ok(read) => {
                             hash.add(position, &self.read[..read]);
-                            if is_sparse {
-                                sent.add(position, &self.read[..read]);
-                            }
                             position += read as u64;
                         }
                         Err(Stopped) => return Ok(Err(Stopped)),
@@ -178,12 +175,8 @@ impl<'a> Sender<'a> {
             source.check_unchanged(&file)?;
             Ok(Ok(if is_sparse { source.entry.length() } else { position }))
         });
-        let with_hashes = |length: u64| {
-            let content = hash.finish(length);
-            // Without holes they are the same.
-            (length, content, if is_sparse { sent.finish(length) } else { content })
-        };
-        self.end_file(number, source, read.map(|length| length.map(with_hashes)))
+        let read = read.map(|length| length.map(|length| (length, hash.finish(length))));
+        self.end_file(number, source, read, false)
     }
 
     /// Sends the chunks of a file that hosts lack. What is read has to be what was hashed before.
@@ -217,22 +210,23 @@ impl<'a> Sender<'a> {
             Ok(Ok(()))
         });
         let &Chunks { length, hash, .. } = chunks;
-        self.end_file(number, source, read.map(|sent| sent.map(|()| (length, hash, hash))))
+        self.end_file(number, source, read.map(|sent| sent.map(|()| (length, hash))), true)
     }
 
-    /// Adds the record that ends a file: its length, and the hash of what was sent of it, or that
-    /// it could not be read as it was found. The hash between them is of the file's content.
+    /// Adds the record that ends a file: its length, with the hash of its contents if that is to be
+    /// compared, or that it could not be read as it was found.
     fn end_file(
         &mut self,
         number: u32,
         source: &Source,
-        read: io::Result<Result<(u64, Hash, Hash), Stopped>>,
+        read: io::Result<Result<(u64, Hash), Stopped>>,
+        is_compared: bool,
     ) -> Result<(), Stopped> {
         let record = match read {
             Ok(sent) => {
-                let (length, hash, sent_hash) = sent?;
+                let (length, hash) = sent?;
                 self.files.push(CopiedFile { source: source.path.clone(), length, hash });
-                Record::End { entry: number, length, hash: sent_hash }
+                Record::End { entry: number, length, hash: is_compared.then_some(hash) }
             }
             Err(error) => {
                 let why = format!("could not be copied: {}", described(&error));

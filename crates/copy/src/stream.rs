@@ -87,8 +87,9 @@ pub enum Record<'a> {
         entry: u32,
         /// The bytes that the file has.
         length: u64,
-        /// The hash of its data, and of where its holes are ([`crate::SentHash`]).
-        hash: Hash,
+        /// The hash of its contents, if its chunks were asked about: a receiver that has some of
+        /// them reads them from its own disk.
+        hash: Option<Hash>,
     },
     /// A file could not be read to its end, and is not to be kept.
     Unreadable {
@@ -169,7 +170,7 @@ mod tests {
             Record::Passed { entries: 2 },
             Record::Entry(entry()),
             Record::Data { entry: 0, offset: 1 << 40, bytes: b"abc" },
-            Record::End { entry: 0, length: 3, hash: [7; 32] },
+            Record::End { entry: 0, length: 3, hash: Some([7; 32]) },
             Record::Unreadable { entry: 1 },
             Record::Compressed { length: 4, bytes: b"abcd" },
             Record::Complete { entries: 2 },

@@ -289,14 +289,19 @@ mod tests {
         costs
     }
 
-    /// Checks that the costs predict what they were computed from, and larger groups.
+    /// Checks that the costs predict what they were computed from, and larger groups, in which threads
+    /// that become ready at nearly the same time may have the processors in another order.
     fn check(found: &Parameters, truth: &Parameters, offload: Offload, schemes: &[&str]) {
         for bytes in [64, 4_000, 60_000] {
             for (hosts, scheme) in schemes.iter().flat_map(|scheme| [(2, scheme), (4, scheme), (12, scheme)])
             {
                 let [found, truth] = [found, truth].map(|costs| times(costs, offload, hosts, scheme, bytes));
                 let error = found.last_delivery_us / truth.last_delivery_us - 1.0;
-                assert!(error.abs() < 0.02, "{scheme} to {hosts} hosts, {bytes} bytes: {found:?}, {truth:?}");
+                let error_max = if hosts > 4 { 0.06 } else { 0.02 };
+                assert!(
+                    error.abs() < error_max,
+                    "{scheme} to {hosts} hosts, {bytes} bytes: {found:?}, {truth:?}"
+                );
             }
         }
     }

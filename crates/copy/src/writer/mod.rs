@@ -268,7 +268,7 @@ impl Writer {
                 self.check(entry)?;
                 let Some(file) = self.file.take() else { return Ok(()) };
                 let path = file.place.path.clone();
-                let completed = file.complete(length, &hash, &self.attributes);
+                let completed = file.complete(length, hash, &self.attributes);
                 self.files += u64::from(completed.is_ok());
                 self.allow(&path, completed.and_then(|extended| extended))
             }

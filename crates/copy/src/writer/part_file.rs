@@ -13,7 +13,7 @@ use super::comparison::{COPIED_BYTES, FoundChunks};
 use super::parts;
 use super::place::Place;
 use super::write_behind::{WINDOW_BYTES, WriteBehind};
-use crate::file_hash::SentHash;
+use crate::file_hash::ContentHash;
 use crate::stream::Hash;
 use crate::{Entry, Kind};
 
@@ -21,16 +21,20 @@ use crate::{Entry, Kind};
 const ALLOCATED_BYTES_MIN: u64 = 256 << 10;
 
 /// A file under another name; removed unless it is completed.
+///
+/// What comes is authentic, and complete if no part is missing. What was here already is as old as
+/// the file that it was in, so that a file with chunks of another one is hashed.
 pub(super) struct PartFile {
     file: File,
     part: OsString,
     pub place: Place,
     entry: Entry,
-    hash: SentHash,
+    /// The end of what was written, and of the chunks and holes before it.
+    position: u64,
+    /// The hash of that, if chunks were copied into the file that were here already.
+    hash: Option<ContentHash>,
     /// For a file that is longer than a window.
     behind: Option<WriteBehind>,
-    /// Whether chunks were copied into it that were here already.
-    has_chunks: bool,
     /// Whether it stays if it is not completed.
     is_kept: bool,
     is_complete: bool,
@@ -58,10 +62,10 @@ impl PartFile {
             file,
             part,
             place,
-            hash: SentHash::default(),
-            behind: None,
+            position: 0,
             // A file with holes is not compared: its holes would be read.
-            has_chunks: !found.is_empty() && !matches!(entry.kind, Kind::File { is_sparse: true, .. }),
+            hash: (!found.is_empty() && !is_sparse(&entry)).then(ContentHash::default),
+            behind: None,
             is_kept,
             is_complete: false,
             entry,
@@ -97,30 +101,42 @@ impl PartFile {
 
     /// The end of what was written, and of the chunks and holes before it.
     pub const fn position(&self) -> u64 {
-        self.hash.position()
+        self.position
     }
 
     /// Writes the next part.
     pub fn write(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        self.hash_until(offset)?;
-        // The first, as the system refuses offsets that no file has.
-        self.file.write_all_at(bytes, offset)?;
-        self.hash.add(offset, bytes);
-        match &mut self.behind {
-            // What is read again is not to be dropped yet.
-            Some(behind) if !self.has_chunks => behind.note(bytes.len() as u64),
-            _ => Ok(()),
+        if bytes.is_empty() {
+            return Ok(());
         }
+        self.fill(offset)?;
+        // Before the end is computed: the system refuses offsets that no file has.
+        self.file.write_all_at(bytes, offset)?;
+        self.position = offset + bytes.len() as u64;
+        match (&mut self.hash, &mut self.behind) {
+            (Some(hash), _) => hash.add(offset, bytes),
+            (None, Some(behind)) => behind.note(bytes.len() as u64)?,
+            (None, None) => {}
+        }
+        Ok(())
     }
 
-    /// Hashes chunks that do not come, since they were here already.
-    fn hash_until(&mut self, end: u64) -> io::Result<()> {
-        let mut bytes = vec![0; if self.has_chunks { COPIED_BYTES } else { 0 }];
-        while self.has_chunks && self.hash.position() < end {
-            let offset = self.hash.position();
-            let length = (end - offset).min(COPIED_BYTES as u64) as usize;
-            self.file.read_exact_at(&mut bytes[..length], offset)?;
-            self.hash.add(offset, &bytes[..length]);
+    /// Passes over what does not come before `end`: a hole, or chunks that were here already, which
+    /// are hashed.
+    fn fill(&mut self, end: u64) -> io::Result<()> {
+        let Some(hash) = &mut self.hash else {
+            if self.position < end && !is_sparse(&self.entry) {
+                return Err(io::Error::other("a part of it has not come"));
+            }
+            self.position = self.position.max(end);
+            return Ok(());
+        };
+        let mut bytes = vec![0; end.saturating_sub(self.position).min(COPIED_BYTES as u64) as usize];
+        while self.position < end {
+            let length = (end - self.position).min(COPIED_BYTES as u64) as usize;
+            self.file.read_exact_at(&mut bytes[..length], self.position)?;
+            hash.add(self.position, &bytes[..length]);
+            self.position += length as u64;
         }
         Ok(())
     }
@@ -130,18 +146,22 @@ impl PartFile {
     pub fn complete(
         mut self,
         length: u64,
-        hash: &Hash,
+        hash: Option<Hash>,
         attributes: &Attributes,
     ) -> io::Result<io::Result<()>> {
-        self.hash_until(length)?;
-        let received = std::mem::take(&mut self.hash);
+        let written = self.position;
+        self.fill(length)?;
+        if self.position != length {
+            return Err(io::Error::other("more of it has come than it is long"));
+        }
+        if let Some(contents) = self.hash.take()
+            && Some(contents.finish(length)) != hash
+        {
+            return Err(io::Error::other("it differs from what was sent: the hashes differ"));
+        }
         // The file has another length if it was allocated and has become shorter since, or if a
         // hole is at its end.
-        let has_length = received.position() == length && self.entry.length() <= ALLOCATED_BYTES_MIN;
-        if received.finish(length) != *hash {
-            return Err(io::Error::other("what has come differs from what was sent: the hashes differ"));
-        }
-        if !has_length {
+        if written != length || self.entry.length() > ALLOCATED_BYTES_MIN {
             self.file.set_len(length)?;
         }
         attributes.set_of_file(&self.file, &self.entry)?;
@@ -153,4 +173,8 @@ impl PartFile {
         self.is_complete = true;
         Ok(extended)
     }
+}
+
+const fn is_sparse(entry: &Entry) -> bool {
+    matches!(entry.kind, Kind::File { is_sparse: true, .. })
 }

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 use super::*;
+use crate::Chunk;
 use crate::entry::Attribute;
 
 fn entry(path: &str) -> Entry {
@@ -39,7 +40,7 @@ fn is_part(name: &OsStr) -> bool {
 }
 
 fn end(entry: u32) -> Record<'static> {
-    Record::End { entry, length: 3, hash: blake3::hash(b"abc").into() }
+    Record::End { entry, length: 3, hash: None }
 }
 
 const DATA: Record<'static> = Record::Data { entry: 0, offset: 0, bytes: b"abc" };
@@ -58,12 +59,60 @@ fn a_file_has_its_name_when_it_is_complete() {
 }
 
 #[test]
-fn a_file_with_another_hash_does_not_get_its_name() {
-    let other = Record::Data { entry: 0, offset: 0, bytes: b"abd" };
-    let (directory, writer, taken) = written(&[Record::Entry(entry("file")), other, end(0)]);
-    taken.unwrap();
-    assert!(writer.failures[0].ends_with("the hashes differ"), "{:?}", writer.failures);
-    assert!(names(&directory).is_empty());
+fn a_file_of_which_a_part_is_missing_does_not_get_its_name() {
+    let data = |offset| Record::Data { entry: 0, offset, bytes: b"c" };
+    let end = |length| Record::End { entry: 0, length, hash: None };
+    let cases: [(&str, Vec<Record<'_>>); 4] = [
+        ("a part of it has not come", vec![data(2)]),
+        ("a part of it has not come", vec![data(0), data(2)]),
+        ("a part of it has not come", vec![data(0), end(3)]),
+        ("more of it has come than it is long", vec![data(0), data(1), data(2), end(2)]),
+    ];
+    for (why, records) in cases {
+        let records: Vec<_> = std::iter::once(Record::Entry(entry("file"))).chain(records).collect();
+        let (directory, writer, taken) = written(&records);
+        taken.unwrap();
+        assert!(writer.failures[0].ends_with(why), "{:?}", writer.failures);
+        assert!(names(&directory).is_empty());
+    }
+}
+
+/// The file that is there has the first of two chunks.
+#[test]
+fn a_file_with_a_chunk_of_another_one_is_compared_with_the_hash() {
+    let whole = [[7; 5_000], [8; 5_000]].concat();
+    let chunk = |bytes: &[u8]| Chunk { length: bytes.len() as u32, hash: blake3::hash(bytes).into() };
+    let of = Entry { kind: Kind::File { length: 10_000, is_sparse: false }, ..entry("file") };
+    for hash in [Some(blake3::hash(&whole).into()), Some([0; 32]), None] {
+        let directory = tempfile::tempdir().unwrap();
+        fs::write(directory.path().join("file"), &whole[..5_000]).unwrap();
+        let mut writer = Writer::new(directory.path().into(), true, Writing::default()).unwrap();
+        let mut take = |records: Vec<Record<'_>>| {
+            let mut message = Vec::new();
+            for record in &records {
+                stream::append(&mut message, record);
+            }
+            writer.take(&message).unwrap();
+        };
+        let chunks = whole.chunks(5_000).map(chunk).collect();
+        take(vec![
+            Record::Chunks { entry: 0, of: of.clone(), chunks },
+            Record::Asked { question: Question::Chunks, count: 2 },
+        ]);
+        take(vec![
+            Record::Entry(of.clone()),
+            Record::Data { entry: 0, offset: 5_000, bytes: &whole[5_000..] },
+            Record::End { entry: 0, length: 10_000, hash },
+        ]);
+        assert_eq!(writer.lacking, Some(vec![(1, 2)]));
+        let there = fs::read(directory.path().join("file")).unwrap();
+        if hash == Some(blake3::hash(&whole).into()) {
+            assert!(there == whole && writer.failure_count == 0, "{:?}", writer.failures);
+        } else {
+            assert!(writer.failures[0].ends_with("the hashes differ"), "{:?}", writer.failures);
+            assert_eq!(there.len(), 5_000);
+        }
+    }
 }
 
 #[test]
@@ -248,7 +297,7 @@ fn holes_of_any_length_take_no_time() {
     let since = std::time::Instant::now();
     let sparse = |length| Entry { kind: Kind::File { length, is_sparse: true }, ..entry("file") };
     let data = |offset| Record::Data { entry: 0, offset, bytes: b"abc" };
-    let end = |length| Record::End { entry: 0, length, hash: [0; 32] };
+    let end = |length| Record::End { entry: 0, length, hash: None };
     for (claimed, offset, length) in [
         (1 << 60, 0, 1 << 60),
         (3, 0, 1 << 60),
@@ -260,9 +309,13 @@ fn holes_of_any_length_take_no_time() {
         let (directory, writer, taken) =
             written(&[Record::Entry(sparse(claimed)), data(offset), end(length)]);
         taken.unwrap();
-        assert_eq!((writer.files, writer.failure_count), (0, 1), "{claimed}, {offset}, {length}");
+        // File systems differ in how long files can be.
+        assert_eq!(writer.files + writer.failure_count, 1, "{claimed}, {offset}, {length}");
         drop(writer);
-        assert!(names(&directory).is_empty());
+        match fs::metadata(directory.path().join("file")) {
+            Ok(there) => assert!(there.len() == length && there.blocks() < 100),
+            Err(_) => assert!(names(&directory).is_empty()),
+        }
     }
     assert!(since.elapsed().as_secs() < 5, "{:?}", since.elapsed());
 }

@@ -52,7 +52,7 @@ PATH is as for cp: in a directory files keep their names; another path is the ne
 a single source. With a slash at its end it is a directory, which is created if it is
 missing. A relative path begins where the remote shell does, in the home directory; ~ and
 ~user are home directories on the host.
-A file has another name until it is complete and its BLAKE3 hash is right:
+A file has another name until it is complete, verified by BLAKE3:
 .NAME.ID.treecast-part in the same directory, with an ID that no other copy has.
 
 With -v progress shows how far each host is, with -q only failures are printed.
