@@ -236,7 +236,7 @@ impl Setup {
 ///
 /// >>> result = load(Fabric("icpp98"), "tree-worm", load=0.02, degree=3, cycles=100_000)
 /// >>> result
-/// <LoadResult complete: tree-worm, offload host, degree 3, applied load 0.02, mean latency 8530.6 cycles>
+/// <LoadResult complete: tree-worm, offload host, degree 3, offered load 0.02, mean latency 8530.6 cycles>
 /// >>> result.status, result.multicasts_measured, round(result.accepted_load, 3)
 /// ('complete', 271, 0.065)
 #[pyclass(frozen, eq, extends = Setup, module = "treecast")]
@@ -251,19 +251,19 @@ impl LoadResult {
         self.0.status.name()
     }
 
-    /// The applied load, in message flits/host/cycle that hosts inject; each multicast counts once, whatever the degree.
+    /// The offered load, in message flits/host/cycle that hosts inject; each multicast counts once, whatever the degree.
     #[getter]
-    fn applied_load(&self) -> f64 {
-        self.0.applied_load
+    fn offered_load(&self) -> f64 {
+        self.0.offered_load
     }
 
-    /// The effective load: the degree times the applied load.
+    /// The ejection load: the degree times the offered load.
     #[getter]
-    fn effective_load(&self) -> f64 {
-        self.0.effective_load
+    fn ejection_load(&self) -> f64 {
+        self.0.ejection_load
     }
 
-    /// The accepted load (accepted throughput) in flits/host/cycle: the effective load if that is sustained. None if the run
+    /// The accepted load (accepted throughput) in flits/host/cycle: the ejection load if that is sustained. None if the run
     /// ended before the measurement window started.
     #[getter]
     fn accepted_load(&self) -> Option<f64> {
@@ -353,13 +353,13 @@ impl LoadResult {
     }
 
     fn __repr__(&self) -> String {
-        let LoadDocument { setup, applied_load, figures, .. } = &self.0;
+        let LoadDocument { setup, offered_load, figures, .. } = &self.0;
         let LoadSetup { scheme, offload, degree, .. } = setup;
         let latency = figures.latency_mean_cycles.map(|mean| format!(", mean latency {mean:.1} cycles"));
         let latency = latency.unwrap_or_default();
         let status = self.status();
         format!(
-            "<LoadResult {status}: {scheme}, offload {offload}, degree {degree}, applied load {applied_load}{latency}>"
+            "<LoadResult {status}: {scheme}, offload {offload}, degree {degree}, offered load {offered_load}{latency}>"
         )
     }
 
@@ -379,7 +379,7 @@ impl LoadResult {
 ///
 /// >>> found = find_saturation(Fabric("icpp98"), "tree-worm", degree=3, cycles=100_000, precision=0.2)
 /// >>> found
-/// <SaturationResult tree-worm, offload host, degree 3: sustains an applied load of 0.03125 after 7 runs>
+/// <SaturationResult tree-worm, offload host, degree 3: sustains an offered load of 0.03125 after 7 runs>
 /// >>> found.points.column("status")
 /// ['saturated', 'saturated', 'saturated', 'saturated', 'complete', 'complete', 'saturated']
 #[pyclass(frozen, eq, extends = Setup, module = "treecast")]
@@ -388,16 +388,16 @@ pub struct SaturationResult(SaturationDocument);
 
 #[pymethods]
 impl SaturationResult {
-    /// The highest applied load that was sustained, in flits/host/cycle; None if none of those tried was.
+    /// The highest offered load that was sustained, in flits/host/cycle; None if none of those tried was.
     #[getter]
-    fn saturation_applied_load(&self) -> Option<f64> {
-        self.0.saturation_applied_load
+    fn saturation_offered_load(&self) -> Option<f64> {
+        self.0.saturation_offered_load
     }
 
-    /// The corresponding effective load: the degree times the applied load.
+    /// The corresponding ejection load: the degree times the offered load.
     #[getter]
-    fn saturation_effective_load(&self) -> Option<f64> {
-        self.0.saturation_effective_load
+    fn saturation_ejection_load(&self) -> Option<f64> {
+        self.0.saturation_ejection_load
     }
 
     /// The requested relative precision.
@@ -406,14 +406,14 @@ impl SaturationResult {
         self.0.precision
     }
 
-    /// One row per load that was tried, in order: `applied_load`, `effective_load`, the `status`, and `latency_mean_cycles`,
+    /// One row per load that was tried, in order: `offered_load`, `ejection_load`, the `status`, and `latency_mean_cycles`,
     /// null if nothing was measured.
     #[getter]
     fn points(&self) -> Table {
         let points = || self.0.points.iter();
         Table::new([
-            ("applied_load", reals(points().map(|point| point.applied_load))),
-            ("effective_load", reals(points().map(|point| point.effective_load))),
+            ("offered_load", reals(points().map(|point| point.offered_load))),
+            ("ejection_load", reals(points().map(|point| point.ejection_load))),
             ("status", texts(points().map(|point| Some(point.status.name().into())))),
             ("latency_mean_cycles", optional_reals(points().map(|point| point.latency_mean_cycles))),
         ])
@@ -440,8 +440,8 @@ impl SaturationResult {
 
     fn __repr__(&self) -> String {
         let LoadSetup { scheme, offload, degree, .. } = &self.0.setup;
-        let found = match self.0.saturation_applied_load {
-            Some(load) => format!("sustains an applied load of {load}"),
+        let found = match self.0.saturation_offered_load {
+            Some(load) => format!("sustains an offered load of {load}"),
             None => "sustains no load tried".into(),
         };
         let runs = treecast_plan::render::counted(self.0.points.len(), "run");

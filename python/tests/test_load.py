@@ -49,8 +49,8 @@ def test_omitted_arguments_have_defaults(result):
 
 def test_a_sustained_load_is_accepted(result):
     assert result.status == "complete" and result.deadlock is None
-    assert result.effective_load == 3 * result.applied_load
-    assert result.accepted_load == pytest.approx(result.effective_load, rel=0.3)
+    assert result.ejection_load == 3 * result.offered_load
+    assert result.accepted_load == pytest.approx(result.ejection_load, rel=0.3)
     assert 0 < result.link_utilization["mean"] < result.link_utilization["max"] < 1
     assert result.latency_p50_cycles <= result.latency_p99_cycles <= result.latency_max_cycles
 
@@ -77,10 +77,10 @@ def test_a_deadlock_is_a_cycle_of_links_by_name():
 def test_the_search_ends_between_a_load_that_is_sustained_and_one_that_is_not(fabric):
     found = find_saturation(fabric, "tree-worm", degree=3, precision=0.1, cycles=100_000)
     points = found.points.to_pylist()
-    sustained = [point["applied_load"] for point in points if point["status"] == "complete"]
-    others = [point["applied_load"] for point in points if point["status"] != "complete"]
-    assert found.saturation_applied_load == max(sustained)
-    assert found.saturation_effective_load == 3 * max(sustained)
+    sustained = [point["offered_load"] for point in points if point["status"] == "complete"]
+    others = [point["offered_load"] for point in points if point["status"] != "complete"]
+    assert found.saturation_offered_load == max(sustained)
+    assert found.saturation_ejection_load == 3 * max(sustained)
     assert min(others) <= max(sustained) * 1.1
     assert SaturationResult.from_json(found.to_json()) == found
     assert (found.precision, found.degree, found.scheme) == (0.1, 3, "tree-worm")

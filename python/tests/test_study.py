@@ -115,7 +115,7 @@ def test_rows_of_a_testbed_are_in_bytes_and_microseconds(command, tmp_path):
     assert set(rows["testbed"].to_pylist()) == {"lanai9"}
     assert set(rows["message_bytes"].to_pylist()) == {4, 128, 1024, 8192}
     assert all(latency > 0 for latency in rows["latency_us"].to_pylist())
-    for simulated in ("message_flits", "latency_cycles", "latency_ns", "saturation_effective_load", "precision"):
+    for simulated in ("message_flits", "latency_cycles", "latency_ns", "saturation_ejection_load", "precision"):
         assert rows[simulated].null_count == len(rows), simulated
     for row in rows.select(["destinations", "destination_count", "nic_busy_us", "flow"]).to_pylist():
         assert len(row["destinations"].split(",")) == row["destination_count"]

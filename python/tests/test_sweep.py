@@ -35,7 +35,7 @@ def test_a_row_has_the_results_of_its_run(serial):
     assert len(rows) == len(POINTS)
     assert [row["scheme"] for row in rows[:4]] == ["binomial", "binomial", "tree-worm", "tree-worm"]
     result = load(Fabric("icpp98"), "binomial", load=0.05, degree=3, cycles=30_000)
-    for name in ("status", "applied_load", "accepted_load", "latency_mean_cycles", "end_cycle", "fabric", "seed"):
+    for name in ("status", "offered_load", "accepted_load", "latency_mean_cycles", "end_cycle", "fabric", "seed"):
         assert rows[1][name] == getattr(result, name)
     assert rows[1]["link_utilization_max"] == result.link_utilization["max"]
     assert rows[1]["worms"] is None

@@ -38,7 +38,7 @@ def load(
 ) -> LoadResult:
     """Simulates a fabric on which every host multicasts repeatedly.
 
-    `load` is the applied load in flits/host/cycle, each multicast counted once: above 0 and at most 1, the capacity of a
+    `load` is the offered load in flits/host/cycle, each multicast counted once: above 0 and at most 1, the capacity of a
     link. `degree` is the number of destinations of each multicast; 1 is unicast. `scheme`, `order` and `offload`
     are as for `plan` and `simulate`. `message` is the length of each message in flits; None means one packet. `arrivals`
     is the arrival process: `exponential`, `fixed`, `bernoulli`, `burst:size=8`; `destination_sets` the choice of destinations:
@@ -110,7 +110,7 @@ def find_saturation(
     >>> fabric = Fabric("icpp98")
     >>> for scheme in ["binomial", "tree-worm"]:
     ...     found = find_saturation(fabric, scheme, degree=3, offload="nic", cycles=100_000, precision=0.2)
-    ...     print(scheme, found.saturation_applied_load)
+    ...     print(scheme, found.saturation_offered_load)
     binomial 0.015625
     tree-worm 0.03125
     """

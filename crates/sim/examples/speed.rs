@@ -145,10 +145,10 @@ fn load_case(case: &LoadCase) -> Result<(), Box<dyn Error>> {
         seed: 1,
         simulator: Simulator::Event,
     };
-    run.load = run.find_saturation(0.05)?.applied_load.ok_or("nothing is sustained")? / 2.0;
+    run.load = run.find_saturation(0.05)?.offered_load.ok_or("nothing is sustained")? / 2.0;
     run.simulator = case.simulator;
     let (seconds, outcome) = timed(|| Ok(run.simulate()?))?;
-    let (load, cycles, events) = (run.effective_load(), case.cycles as f64, outcome.events as f64);
+    let (load, cycles, events) = (run.ejection_load(), case.cycles as f64, outcome.events as f64);
     let name = case.name;
     println!("{name:<42} {load:>8.4} {seconds:>9.4} {:>14.0} {:>12.0}", cycles / seconds, events / seconds);
     Ok(())

@@ -42,7 +42,7 @@ pub enum SimError {
     Gap {
         /// The length of each message.
         message: Flits,
-        /// The applied load.
+        /// The offered load.
         load: f64,
     },
     /// Bursts larger than the bound of multicasts in flight.

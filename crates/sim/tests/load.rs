@@ -62,7 +62,7 @@ fn the_mean_wait_agrees_with_the_pollaczek_khinchine_formula() {
         assert!((mean / expected - 1.0).abs() < 0.03, "{mean} at {utilization}, not {expected}");
         let accepted = figures.iter().map(|figures| figures.accepted_load.unwrap()).sum::<f64>() / 40.0;
         let ratio = accepted * SERVICE / 128.0 / utilization;
-        assert!((ratio - 1.0).abs() < 0.015, "what is applied is accepted: {ratio}");
+        assert!((ratio - 1.0).abs() < 0.015, "the offered load is accepted: {ratio}");
         let link = figures.iter().map(|figures| figures.link_utilization.mean).sum::<f64>() / 40.0;
         assert!((link / accepted - 1.0).abs() < 0.01, "every flit goes over two links");
     }
@@ -135,7 +135,7 @@ fn the_search_finds_the_capacity_of_a_queue() {
     let (fabric, scheme) = (fabric("star:2", "auto"), Scheme::tree(TreeScheme::Separate));
     let parameters: Parameters = ONE_QUEUE.parse().unwrap();
     let saturation = run(&fabric, &scheme, &parameters).find_saturation(0.02).unwrap();
-    let utilization = saturation.applied_load.unwrap() * SERVICE / 128.0;
+    let utilization = saturation.offered_load.unwrap() * SERVICE / 128.0;
     assert!((0.95..1.06).contains(&utilization), "found {utilization} of what is served");
     assert!(saturation.points.len() < 15);
 }
@@ -385,7 +385,7 @@ fn a_hyperx_carries_bit_complement_by_random_switches() {
     assert!(ugal > 0.3, "{ugal}");
 }
 
-/// The load of the busiest link, as a multiple of the applied load.
+/// The load of the busiest link, as a multiple of the offered load.
 fn busiest_link(spec: &str, sets: &str) -> f64 {
     let fabric = fabric(spec, "auto");
     let parameters =

@@ -96,7 +96,7 @@ impl FigureSpec {
     /// Adds the point of the runs at one x, or the reason why there is none.
     fn add(&self, curve: &mut Curve, rows: &[&Row]) {
         let x = rows[0].spec.x();
-        let over_load = matches!(self.x.varies.as_str(), "load" | "effective_load");
+        let over_load = matches!(self.x.varies.as_str(), "load" | "ejection_load");
         let over_load = over_load && self.measure == Measure::Latency;
         // A run that was too short to measure a multicast does not end the curve.
         let end = curve.missing.iter().find(|missing| over_load && missing.why != Status::Incomplete.name());
@@ -138,7 +138,7 @@ impl FigureSpec {
             Measure::AcceptedLoad => row.measured.load().and_then(|load| load.accepted_load),
             Measure::Saturation => row
                 .measured
-                .saturation_applied_load()
+                .saturation_offered_load()
                 .map(|load| load * f64::from(row.spec.setup().destinations)),
         }
     }
@@ -166,7 +166,7 @@ impl FigureSpec {
         match self.measure {
             Measure::Of(measure) => return measure.label.into(),
             Measure::AcceptedLoad => return "accepted load (flits/host/cycle)".into(),
-            Measure::Saturation => return "effective load at saturation (flits/host/cycle)".into(),
+            Measure::Saturation => return "ejection load at saturation (flits/host/cycle)".into(),
             Measure::Latency | Measure::Winner => {}
         }
         let is_load = rows.iter().any(|row| is_under_load(row.spec.kind()));

@@ -24,9 +24,9 @@ pub enum Measure {
     /// saturates.
     #[default]
     Latency,
-    /// The load that hosts receive under the applied load.
+    /// The load that hosts receive under the offered load.
     AcceptedLoad,
-    /// The highest sustained effective load, found by a search.
+    /// The highest sustained ejection load, found by a search.
     Saturation,
     /// The latency of every series, in a map over x and y whose cells are shown in the colour of the
     /// series with the lowest one. A series that saturates in more than one run in ten has none.
@@ -63,8 +63,8 @@ impl Measure {
     pub(crate) fn describe(self) -> Option<String> {
         let what = match self {
             Self::Latency => return None,
-            Self::AcceptedLoad => "the accepted load, which compares with the effective load".into(),
-            Self::Saturation => "the highest effective load that is sustained, by bisection".into(),
+            Self::AcceptedLoad => "the accepted load, which compares with the ejection load".into(),
+            Self::Saturation => "the highest ejection load that is sustained, by bisection".into(),
             Self::Winner => "which series has the lowest latency".into(),
             Self::Of(measure) => format!("{}, {}", measure.name, measure.about),
         };

@@ -33,8 +33,8 @@ pub enum Quantities {
     Load(LoadFigures),
     /// Of a search for saturation.
     Saturation {
-        /// The highest applied load that was sustained, in flits/host/cycle; `None` if none was.
-        applied_load: Option<f64>,
+        /// The highest offered load that was sustained, in flits/host/cycle; `None` if none was.
+        offered_load: Option<f64>,
         /// How many of the loads tried ended in a deadlock.
         deadlocks: u32,
         /// How many loads were tried.
@@ -114,10 +114,10 @@ impl Measured {
         }
     }
 
-    /// The highest applied load that was sustained; `None` also for a run of another kind.
-    pub fn saturation_applied_load(&self) -> Option<f64> {
+    /// The highest offered load that was sustained; `None` also for a run of another kind.
+    pub fn saturation_offered_load(&self) -> Option<f64> {
         match self.quantities {
-            Quantities::Saturation { applied_load, .. } => applied_load,
+            Quantities::Saturation { offered_load, .. } => offered_load,
             _ => None,
         }
     }

@@ -52,8 +52,8 @@ impl Row<'_> {
         matches!(self.spec.kind(), Kind::Load { .. } | Kind::Saturation).then_some(&self.spec.setup().traffic)
     }
 
-    fn effective(&self, applied_load: f64) -> f64 {
-        f64::from(self.spec.setup().destinations) * applied_load
+    fn ejection_load(&self, offered_load: f64) -> f64 {
+        f64::from(self.spec.setup().destinations) * offered_load
     }
 }
 
@@ -141,8 +141,8 @@ const INPUTS: [(&str, Cells); 31] = [
     ("destination_count", Whole(|row| Some(row.spec.setup().destinations.into()))),
     ("destinations", Text(|row| row.destinations().map(listed))),
     ("message_flits", Whole(|row| row.spec.setup().parameters().map(|_| row.spec.setup().message.0))),
-    ("applied_load", Real(applied_load)),
-    ("effective_load", Real(|row| applied_load(row).map(|load| row.effective(load)))),
+    ("offered_load", Real(offered_load)),
+    ("ejection_load", Real(|row| offered_load(row).map(|load| row.ejection_load(load)))),
     ("arrivals", Text(|row| row.traffic().map(|traffic| traffic.arrivals.to_string()))),
     ("destination_sets", Text(|row| row.traffic().map(|traffic| traffic.sets.to_string()))),
     ("cycles", Whole(|row| row.traffic().map(|traffic| traffic.cycles.0))),
@@ -170,13 +170,16 @@ const OUTPUTS: [(&str, Cells); 19] = [
     ("link_utilization_mean", Real(|row| Some(row.load()?.link_utilization.mean))),
     ("link_utilization_max", Real(|row| Some(row.load()?.link_utilization.max))),
     ("link_utilization_link", Text(|row| row.load()?.link_utilization.link.clone())),
-    ("saturation_applied_load", Real(|row| row.measured.saturation_applied_load())),
-    ("saturation_effective_load", Real(|row| Some(row.effective(row.measured.saturation_applied_load()?)))),
+    ("saturation_offered_load", Real(|row| row.measured.saturation_offered_load())),
+    (
+        "saturation_ejection_load",
+        Real(|row| Some(row.ejection_load(row.measured.saturation_offered_load()?))),
+    ),
 ];
 
-fn applied_load(row: &Row) -> Option<f64> {
+fn offered_load(row: &Row) -> Option<f64> {
     match row.spec.kind() {
-        Kind::Load { applied_load } => Some(applied_load),
+        Kind::Load { offered_load } => Some(offered_load),
         _ => None,
     }
 }

@@ -23,7 +23,7 @@ use crate::spec::{FigureSpec, PanelSpec, Point, SeriesSpec};
 /// The stream of a seed that draws groups.
 const GROUP_STREAM: u128 = 0x6772_6f75;
 
-/// The approximate number of loads that a search for saturation tries, and the effective load that it finds: for estimates of the
+/// The approximate number of loads that a search for saturation tries, and the ejection load that it finds: for estimates of the
 /// cost of runs.
 const PROBES: u64 = 10;
 const SATURATION_GUESS: f64 = 0.05;
@@ -37,8 +37,8 @@ pub enum Kind {
     Multicast,
     /// A run under load.
     Load {
-        /// The applied load in flits/host/cycle.
-        applied_load: f64,
+        /// The offered load in flits/host/cycle.
+        offered_load: f64,
     },
     /// A search for the highest sustained load.
     Saturation,
@@ -121,10 +121,10 @@ impl<'a> RunSpec<'a> {
 
     /// The kind of the run.
     pub fn kind(&self) -> Kind {
-        match (self.figure.measure, self.setup().applied_load) {
+        match (self.figure.measure, self.setup().offered_load) {
             _ if self.setup().model().is_some() => Kind::Model,
             (Measure::Saturation, _) => Kind::Saturation,
-            (_, Some(applied_load)) => Kind::Load { applied_load },
+            (_, Some(offered_load)) => Kind::Load { offered_load },
             (_, None) => Kind::Multicast,
         }
     }
@@ -139,7 +139,7 @@ impl<'a> RunSpec<'a> {
         };
         match self.kind() {
             Kind::Multicast | Kind::Model => message.0.div_ceil(packet.0) * u64::from(*destinations),
-            Kind::Load { applied_load } => packets(applied_load).max(1),
+            Kind::Load { offered_load } => packets(offered_load).max(1),
             Kind::Saturation => PROBES * packets(SATURATION_GUESS / f64::from(*destinations)).max(1),
         }
     }
@@ -177,7 +177,7 @@ impl<'a> RunSpec<'a> {
                 .map_err(|error| self.error(&error))?,
             (Hardware::Cycles(parameters), kind) => {
                 let ran = match kind {
-                    Kind::Load { applied_load } => self.load(parameters, fabric, seed, applied_load, stop),
+                    Kind::Load { offered_load } => self.load(parameters, fabric, seed, offered_load, stop),
                     Kind::Saturation => self.saturation(parameters, fabric, seed, stop),
                     _ => self.multicast(parameters, fabric, placement, seed, root, stop),
                 };
@@ -283,9 +283,9 @@ impl<'a> RunSpec<'a> {
         let run = self.load_run(parameters, fabric, seed);
         let precision = self.setup().traffic.precision;
         let found = run.find_saturation_watched(precision, |_| (), &mut |_| unless_stopped(stop))?;
-        let status = if found.applied_load.is_some() { Status::Complete } else { Status::Saturated };
+        let status = if found.offered_load.is_some() { Status::Complete } else { Status::Saturated };
         let quantities = Quantities::Saturation {
-            applied_load: found.applied_load,
+            offered_load: found.offered_load,
             deadlocks: found.points.iter().filter(|point| point.status == Status::Deadlocked).count() as u32,
             points: found.points.len() as u32,
         };

@@ -34,7 +34,7 @@ const KEYS: [&str; 17] = [
     "placement",
     "testbed",
     "load",
-    "effective_load",
+    "ejection_load",
     "arrivals",
     "sets",
     "cycles",
@@ -65,9 +65,9 @@ pub struct Setup {
     pub arrangement: Arrangement,
     /// The hardware with its parameters.
     pub hardware: Hardware,
-    /// The load that every host applies, in message flits per cycle; `None`: one multicast on an
+    /// The load that every host offers, in message flits per cycle; `None`: one multicast on an
     /// otherwise idle fabric.
-    pub applied_load: Option<f64>,
+    pub offered_load: Option<f64>,
     /// Further inputs of a run under load.
     pub traffic: Traffic,
 }
@@ -222,11 +222,11 @@ impl Default for Traffic {
     }
 }
 
-/// A load as it was set: the effective one is the degree times the applied one.
+/// A load as it was set: the ejection load is the degree times the offered load.
 #[derive(Debug, Clone, Copy)]
 enum Load {
-    Applied(f64),
-    Effective(f64),
+    Offered(f64),
+    Ejection(f64),
 }
 
 /// A setup in the making: later settings replace earlier ones.
@@ -314,8 +314,8 @@ impl Draft {
                 })?;
                 self.hardware = Hardware::Testbed(Box::new(testbed.clone()));
             }
-            "load" => self.load = Some(Load::Applied(read(key, value, LOAD, positive)?)),
-            "effective_load" => self.load = Some(Load::Effective(read(key, value, LOAD, positive)?)),
+            "load" => self.load = Some(Load::Offered(read(key, value, LOAD, positive)?)),
+            "ejection_load" => self.load = Some(Load::Ejection(read(key, value, LOAD, positive)?)),
             "arrivals" => self.traffic.arrivals = value.parse()?,
             "sets" => self.traffic.sets = value.parse()?,
             "cycles" => self.traffic.cycles = Cycles(read(key, value, CYCLES, |_| true)?),
@@ -377,9 +377,9 @@ impl Draft {
             processes: self.processes,
             arrangement: self.arrangement,
             hardware: self.hardware.clone(),
-            applied_load: self.load.map(|load| match load {
-                Load::Applied(load) => load,
-                Load::Effective(load) => load / f64::from(destinations),
+            offered_load: self.load.map(|load| match load {
+                Load::Offered(load) => load,
+                Load::Ejection(load) => load / f64::from(destinations),
             }),
             traffic: self.traffic,
         })

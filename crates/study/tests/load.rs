@@ -32,8 +32,8 @@ title = "Load"
 question = "How much?"
 
 [x]
-vary = "effective_load"
-label = "effective load"
+vary = "ejection_load"
+label = "ejection load"
 values = [0.01, 0.03, 0.3, 0.5]
 
 [[panels]]
@@ -97,7 +97,7 @@ fn a_figure_with_a_load_is_made_of_runs_under_load() {
     let runs = spec(&study).runs(false);
     assert_eq!(runs.len(), 2 * 2 * 4 * 2);
     for run in &runs {
-        assert_eq!(run.kind(), Kind::Load { applied_load: run.x() / 3.0 });
+        assert_eq!(run.kind(), Kind::Load { offered_load: run.x() / 3.0 });
         assert_eq!(
             (run.setup().traffic.cycles, run.setup().traffic.warmup),
             (Cycles(60_000), Cycles(20_000))
@@ -107,16 +107,16 @@ fn a_figure_with_a_load_is_made_of_runs_under_load() {
     assert_eq!(quick.len(), 4);
     assert_eq!(quick[0].setup().traffic.cycles, Cycles(30_000));
     // The load itself, and settings over which a fixed load is laid.
-    let study = changed(&[("\"effective_load\"", "\"load\""), ("[0.01, 0.03, 0.3, 0.5]", "[0.01]")]);
-    assert_eq!(spec(&study).runs(false)[0].kind(), Kind::Load { applied_load: 0.01 });
+    let study = changed(&[("\"ejection_load\"", "\"load\""), ("[0.01, 0.03, 0.3, 0.5]", "[0.01]")]);
+    assert_eq!(spec(&study).runs(false)[0].kind(), Kind::Load { offered_load: 0.01 });
     let study = changed(&[
-        ("\"effective_load\"", "\"destinations\""),
+        ("\"ejection_load\"", "\"destinations\""),
         ("[0.01, 0.03, 0.3, 0.5]", "[2, 4]"),
         ("[0.02]", "[2]"),
-        ("[x]", "[set]\neffective_load = 0.04\n[x]"),
+        ("[x]", "[set]\nejection_load = 0.04\n[x]"),
     ]);
     let loads: Vec<Kind> = spec(&study).runs(false).iter().step_by(2).take(2).map(RunSpec::kind).collect();
-    assert_eq!(loads, [Kind::Load { applied_load: 0.02 }, Kind::Load { applied_load: 0.01 }]);
+    assert_eq!(loads, [Kind::Load { offered_load: 0.02 }, Kind::Load { offered_load: 0.01 }]);
 }
 
 /// Makes the run of each row again from nothing but its cells in CSV.
@@ -142,7 +142,7 @@ fn again(rows: &[Row], mut check: impl FnMut(&Row, &BTreeMap<String, String>, &L
             message: Flits(cell("message_flits").parse().unwrap()),
             degree: cell("destination_count").parse().unwrap(),
             // A search has none.
-            load: cell("applied_load").parse().unwrap_or(1.0),
+            load: cell("offered_load").parse().unwrap_or(1.0),
             arrivals: cell("arrivals").parse().unwrap(),
             sets: cell("destination_sets").parse().unwrap(),
             cycles: Cycles(cell("cycles").parse().unwrap()),
@@ -170,7 +170,7 @@ fn a_row_under_load_holds_all_that_is_needed_to_run_it_again() {
         assert_eq!(row.measured.latency(), mean.filter(|_| outcome.status == Status::Complete));
         assert_eq!(cell("multicasts_measured"), outcome.figures.multicasts_measured.to_string());
         assert!(
-            ["root", "destinations", "latency_cycles", "saturation_applied_load", "precision"]
+            ["root", "destinations", "latency_cycles", "saturation_offered_load", "precision"]
                 .map(cell)
                 .concat()
                 .is_empty()
@@ -249,7 +249,7 @@ fn one_run_in_ten_may_be_taken_for_saturated() {
 }
 
 #[test]
-fn an_accepted_load_is_shown_also_where_more_is_applied() {
+fn an_accepted_load_is_shown_also_where_more_is_offered() {
     let study = changed(&[("question", "measure = \"accepted_load\"\nquestion")]);
     let figure = figure(&study);
     let points = &figure.panels[0].curves[1].points;
@@ -264,7 +264,7 @@ fn an_accepted_load_is_shown_also_where_more_is_applied() {
 fn saturation_is_searched_for() {
     let study = changed(&[
         ("question", "measure = \"saturation\"\nquestion"),
-        ("\"effective_load\"", "\"destinations\""),
+        ("\"ejection_load\"", "\"destinations\""),
         ("[0.01, 0.03, 0.3, 0.5]", "[2]"),
         ("[0.02]", "[2]"),
         ("[x]", "[set]\nprecision = 0.2\n[x]"),
@@ -273,11 +273,11 @@ fn saturation_is_searched_for() {
     again(&rows, |row, cells, run| {
         assert_eq!(cells["precision"], "0.2");
         let found = run.find_saturation(cells["precision"].parse().unwrap()).unwrap();
-        assert!(found.applied_load.is_some());
-        assert_eq!(row.measured.saturation_applied_load(), found.applied_load);
+        assert!(found.offered_load.is_some());
+        assert_eq!(row.measured.saturation_offered_load(), found.offered_load);
     });
     let loads: Vec<f64> =
-        rows[..2].iter().map(|row| 2.0 * row.measured.saturation_applied_load().unwrap()).collect();
+        rows[..2].iter().map(|row| 2.0 * row.measured.saturation_offered_load().unwrap()).collect();
     let figure = spec(&study).figure(&rows);
     let point = figure.panels[0].curves[0].points[0];
     assert_eq!(point.mean.to_bits(), f64::midpoint(loads[0], loads[1]).to_bits());
@@ -308,7 +308,7 @@ fn a_map_says_who_wins_each_cell() {
     // Beyond the saturation of all curves there is no winner.
     assert!(first.trim_end().ends_with('-'), "{text}");
     let drawn = chart::terminal(&figure, 100, 18, chart::Ink::Plain);
-    assert!(drawn.contains("■■■") && drawn.contains("NIC overhead \\ effective load"), "{drawn}");
+    assert!(drawn.contains("■■■") && drawn.contains("NIC overhead \\ ejection load"), "{drawn}");
     let svg = chart::svg(&figure).unwrap();
     let document = roxmltree::Document::parse(&svg).unwrap();
     let texts: Vec<&str> = document.descendants().filter_map(|node| node.text()).map(str::trim).collect();
@@ -328,30 +328,30 @@ fn what_does_not_fit_is_named() {
     );
     assert_eq!(
         measure("saturation"),
-        "load.toml:9: where saturation is searched for, load and effective_load are not set"
+        "load.toml:9: where saturation is searched for, load and ejection_load are not set"
     );
     assert_eq!(
         error("0.01, 0.03", "0, 0.03"),
-        "load.toml:8: invalid value effective_load=0: expected flits/host/cycle, above 0"
+        "load.toml:8: invalid value ejection_load=0: expected flits/host/cycle, above 0"
     );
     assert_eq!(
         error("nic_overhead = 200", "sets = \"randm\""),
         "load.toml:15: unknown destination sets 'randm': did you mean random?"
     );
     let idle = FIGURE
-        .replace("\"effective_load\"", "\"message\"")
+        .replace("\"ejection_load\"", "\"message\"")
         .replace("question", "measure = \"accepted_load\"\nquestion");
     let idle = idle.replace("[0.01, 0.03, 0.3, 0.5]", "[128]");
     assert_eq!(
         parse(&idle).unwrap_err().to_string(),
-        "load.toml:9: an accepted load needs load or effective_load"
+        "load.toml:9: an accepted load needs load or ejection_load"
     );
 }
 
 #[test]
 fn settings_go_with_x() {
     let study = changed(&[
-        ("\"effective_load\"", "\"hosts\"\nwith = { switches = 0.25 }"),
+        ("\"ejection_load\"", "\"hosts\"\nwith = { switches = 0.25 }"),
         ("[0.01, 0.03, 0.3, 0.5]", "[8, 64]"),
         ("[0.02]", "[16]"),
         ("label = \"R = 1\"", "label = \"half\"\nwith = { destinations = 0.5 }"),

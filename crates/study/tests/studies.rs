@@ -422,7 +422,7 @@ fn rows_read_back_from_parquet() {
         assert_eq!(read["cycle_ns"], Field::Double(5.0));
         assert_eq!(read["adaptive"], Field::Str("first-free".into()));
         assert_eq!(read["packet_flits"], Field::ULong(128));
-        assert_eq!(read["applied_load"], Field::Null);
+        assert_eq!(read["offered_load"], Field::Null);
     }
 }
 

@@ -58,10 +58,10 @@ pub struct LoadDocument {
     pub format: String,
     /// How the run ended.
     pub status: Status,
-    /// The applied (offered) load in flits/host/cycle.
-    pub applied_load: f64,
-    /// The effective load: the degree times the applied load.
-    pub effective_load: f64,
+    /// The offered load in flits/host/cycle.
+    pub offered_load: f64,
+    /// The ejection load: the degree times the offered load.
+    pub ejection_load: f64,
     /// The measured figures.
     #[serde(flatten)]
     pub figures: LoadFigures,
@@ -78,10 +78,10 @@ pub struct LoadDocument {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SaturationPointDocument {
-    /// The applied (offered) load in flits/host/cycle.
-    pub applied_load: f64,
-    /// The effective load: the degree times the applied load.
-    pub effective_load: f64,
+    /// The offered load in flits/host/cycle.
+    pub offered_load: f64,
+    /// The ejection load: the degree times the offered load.
+    pub ejection_load: f64,
     /// How the run ended.
     pub status: Status,
     /// The mean latency; null if no multicast was measured.
@@ -93,10 +93,10 @@ pub struct SaturationPointDocument {
 pub struct SaturationDocument {
     /// The format of this document: `treecast-saturation/1`.
     pub format: String,
-    /// The highest applied load that was sustained; null if no load tried was.
-    pub saturation_applied_load: Option<f64>,
+    /// The highest offered load that was sustained; null if no load tried was.
+    pub saturation_offered_load: Option<f64>,
     /// The degree times that load.
-    pub saturation_effective_load: Option<f64>,
+    pub saturation_ejection_load: Option<f64>,
     /// The relative precision as given.
     pub precision: f64,
     /// The loads tried, in order.
@@ -143,8 +143,8 @@ impl LoadDocument {
         Self {
             format: LOAD_FORMAT.into(),
             status: outcome.status,
-            applied_load: run.load,
-            effective_load: run.effective_load(),
+            offered_load: run.load,
+            ejection_load: run.ejection_load(),
             figures: outcome.figures.clone(),
             end_cycle: outcome.end.0,
             deadlock: outcome.deadlock.as_ref().map(|deadlock| DeadlockDocument::new(run.fabric, deadlock)),
@@ -169,25 +169,25 @@ impl SaturationDocument {
     /// The warning that the window is too short for the latencies at the load found.
     pub fn warning(&self) -> Option<ShortWindow> {
         let LoadSetup { cycles, warmup_cycles, .. } = self.setup;
-        let found = self.points.iter().find(|point| Some(point.applied_load) == self.saturation_applied_load);
+        let found = self.points.iter().find(|point| Some(point.offered_load) == self.saturation_offered_load);
         let latency = found.and_then(|point| point.latency_mean_cycles);
         ShortWindow::check(Cycles(cycles), Cycles(warmup_cycles), latency, true)
     }
 
     /// The document of a search. The load of `run` is ignored.
     pub fn new(run: &LoadRun, precision: f64, saturation: &Saturation, context: LoadContext) -> Self {
-        let effective = |load: f64| f64::from(run.degree) * load;
+        let ejection = |load: f64| f64::from(run.degree) * load;
         Self {
             format: SATURATION_FORMAT.into(),
-            saturation_applied_load: saturation.applied_load,
-            saturation_effective_load: saturation.applied_load.map(effective),
+            saturation_offered_load: saturation.offered_load,
+            saturation_ejection_load: saturation.offered_load.map(ejection),
             precision,
             points: saturation
                 .points
                 .iter()
                 .map(|point| SaturationPointDocument {
-                    applied_load: point.applied_load,
-                    effective_load: effective(point.applied_load),
+                    offered_load: point.offered_load,
+                    ejection_load: ejection(point.offered_load),
                     status: point.status,
                     latency_mean_cycles: point.latency_mean_cycles,
                 })

@@ -17,7 +17,7 @@ use crate::observer::{Observer, Slice, Track};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LoadFigures {
     /// The accepted load (accepted throughput) in flits/host/cycle: message flits delivered per host and cycle of the window. It
-    /// compares with the effective load. Null if the run ended before the window started.
+    /// compares with the ejection load. Null if the run ended before the window started.
     pub accepted_load: Option<f64>,
     /// The number of multicasts completed in the window.
     pub multicasts_measured: u64,

@@ -35,7 +35,7 @@ pub struct LoadRun<'a> {
     pub message: Flits,
     /// The number of destinations of each multicast.
     pub degree: u32,
-    /// The applied load in flits/host/cycle: message flits offered by a host per cycle, each counted once whatever the degree.
+    /// The offered load in flits/host/cycle: message flits offered by a host per cycle, each counted once whatever the degree.
     pub load: f64,
     /// The arrival process of each host.
     pub arrivals: Arrivals,
@@ -72,9 +72,9 @@ pub struct LoadOutcome {
 }
 
 impl LoadRun<'_> {
-    /// The effective load, which all destinations of a host's multicasts receive together: the
-    /// degree times the applied load.
-    pub fn effective_load(&self) -> f64 {
+    /// The ejection load, which all destinations of a host's multicasts receive together: the
+    /// degree times the offered load.
+    pub fn ejection_load(&self) -> f64 {
         f64::from(self.degree) * self.load
     }
 
@@ -144,7 +144,7 @@ impl LoadRun<'_> {
         Ok(LoadOutcome { status, figures, deadlock, end, events })
     }
 
-    /// Searches for the highest applied load that is sustained, up to the bandwidth of ejection links. `self.load` is ignored;
+    /// Searches for the highest offered load that is sustained, up to the bandwidth of ejection links. `self.load` is ignored;
     /// `precision` is relative, one of [`LoadRun::PRECISIONS`].
     ///
     /// # Errors
@@ -172,7 +172,7 @@ impl LoadRun<'_> {
         search(load_max, precision, |load| {
             let outcome = Self { load, ..*self }.simulate_watched(None, watch)?;
             let point = SaturationPoint {
-                applied_load: load,
+                offered_load: load,
                 status: outcome.status,
                 latency_mean_cycles: outcome.figures.latency_mean_cycles,
             };

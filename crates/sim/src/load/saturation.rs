@@ -5,8 +5,8 @@ use crate::outcome::Status;
 /// A load that was tried.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SaturationPoint {
-    /// The applied load in flits/host/cycle.
-    pub applied_load: f64,
+    /// The offered load in flits/host/cycle.
+    pub offered_load: f64,
     /// How the run ended.
     pub status: Status,
     /// The mean latency in cycles, if a multicast was measured.
@@ -16,9 +16,9 @@ pub struct SaturationPoint {
 /// The load at which a scheme saturates.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Saturation {
-    /// The highest applied load that was sustained, in flits/host/cycle; `None` if no load tried was sustained, or if a run
+    /// The highest offered load that was sustained, in flits/host/cycle; `None` if no load tried was sustained, or if a run
     /// was so light that no multicast was measured.
-    pub applied_load: Option<f64>,
+    pub offered_load: Option<f64>,
     /// All loads tried, in order.
     pub points: Vec<SaturationPoint>,
 }
@@ -26,7 +26,7 @@ pub struct Saturation {
 impl Saturation {
     /// The run at the highest load that was sustained.
     pub fn found(&self) -> Option<&SaturationPoint> {
-        self.points.iter().find(|point| Some(point.applied_load) == self.applied_load)
+        self.points.iter().find(|point| Some(point.offered_load) == self.offered_load)
     }
 }
 
@@ -52,7 +52,7 @@ pub(super) fn search<E>(
     };
     let mut high = load_max;
     if status(high)? == Status::Complete {
-        return Ok(Saturation { applied_load: Some(high), points });
+        return Ok(Saturation { offered_load: Some(high), points });
     }
     let mut low = None;
     for _ in 0..HALVINGS_MAX {
@@ -77,7 +77,7 @@ pub(super) fn search<E>(
             }
         }
     }
-    Ok(Saturation { applied_load: low, points })
+    Ok(Saturation { offered_load: low, points })
 }
 
 #[cfg(test)]
@@ -89,7 +89,7 @@ mod tests {
     fn found(threshold: f64, load_max: f64, precision: f64) -> Saturation {
         search(load_max, precision, |load| {
             let status = if load <= threshold { Status::Complete } else { Status::Saturated };
-            Ok::<_, ()>(SaturationPoint { applied_load: load, status, latency_mean_cycles: None })
+            Ok::<_, ()>(SaturationPoint { offered_load: load, status, latency_mean_cycles: None })
         })
         .unwrap()
     }
@@ -104,7 +104,7 @@ mod tests {
             precision in 0.001..0.2_f64,
         ) {
             let saturation = found(threshold, load_max, precision);
-            let load = saturation.applied_load.unwrap();
+            let load = saturation.offered_load.unwrap();
             let most = threshold.min(load_max);
             prop_assert!(load <= most && most <= load * (1.0 + precision));
             let bisections = (1.0 / precision).log2().ceil() as usize;
@@ -115,6 +115,6 @@ mod tests {
     #[test]
     fn the_search_ends_where_no_load_is_sustained() {
         let saturation = found(0.0, 1.0, 0.02);
-        assert_eq!((saturation.applied_load, saturation.points.len()), (None, 25));
+        assert_eq!((saturation.offered_load, saturation.points.len()), (None, 25));
     }
 }

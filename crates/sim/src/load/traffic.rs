@@ -12,7 +12,7 @@ use treecast_terms::{Cycles, NameAndOptions, SpecError};
 
 use super::permutation::Permutation;
 
-/// The arrival process of each host. The mean interarrival time of all of them is the message length over the applied load.
+/// The arrival process of each host. The mean interarrival time of all of them is the message length over the offered load.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Arrivals {
     /// Exponentially distributed interarrival times: one Poisson process per host.

@@ -111,9 +111,9 @@ impl Cross<'_> {
             draft.set(key, &value.to_string())?;
         }
         let setup = draft.finish(topologies)?;
-        match (self.measure, setup.applied_load) {
-            (Measure::AcceptedLoad, None) => Err("an accepted load needs load or effective_load".into()),
-            _ if setup.applied_load.is_some() && (setup.processes > 1 || setup.model().is_some()) => {
+        match (self.measure, setup.offered_load) {
+            (Measure::AcceptedLoad, None) => Err("an accepted load needs load or ejection_load".into()),
+            _ if setup.offered_load.is_some() && (setup.processes > 1 || setup.model().is_some()) => {
                 Err("runs under load have one process a host, and no testbed".into())
             }
             (Measure::Saturation, _) if setup.model().is_some() => {
@@ -126,7 +126,7 @@ impl Cross<'_> {
                     .into())
             }
             (Measure::Saturation, Some(_)) => {
-                Err("where saturation is searched for, load and effective_load are not set".into())
+                Err("where saturation is searched for, load and ejection_load are not set".into())
             }
             _ => Ok(setup),
         }

@@ -155,7 +155,7 @@ fn search(arguments: &Arguments, run: &LoadRun, context: LoadContext) -> anyhow:
     let bar = progress_bar(None, "{spinner} {pos} loads tried, the last {msg}; {elapsed}");
     let tried = |point: &SaturationPoint| {
         bar.inc(1);
-        bar.set_message(format!("{:.5} {}", point.applied_load, point.status.name()));
+        bar.set_message(format!("{:.5} {}", point.offered_load, point.status.name()));
     };
     let saturation = run.find_saturation_watched(precision, tried, &mut unwatched)?;
     bar.finish_and_clear();
@@ -166,7 +166,7 @@ fn search(arguments: &Arguments, run: &LoadRun, context: LoadContext) -> anyhow:
     emit(arguments.out.file.as_deref(), &text)?;
     // Saturated probes are part of every search. The search fails only where no load is sustained.
     let last = saturation.points.last().map_or(Status::Incomplete, |point| point.status);
-    Ok(if saturation.applied_load.is_some() { 0 } else { last.exit_status() })
+    Ok(if saturation.offered_load.is_some() { 0 } else { last.exit_status() })
 }
 
 fn heading(run: &LoadRun) -> String {
@@ -204,8 +204,8 @@ fn table(run: &LoadRun, outcome: &LoadOutcome) -> String {
     let interval = figures.latency_ci95_cycles.map(|half| format!(" +- {half:.1}")).unwrap_or_default();
     let percent = |share: f64| format!("{:.1} %", share * 100.0);
     let rows: &[(&str, String)] = &[
-        ("applied load, flits/host/cycle", load(run.load)),
-        ("effective load, flits/host/cycle", load(run.effective_load())),
+        ("offered load, flits/host/cycle", load(run.load)),
+        ("ejection load, flits/host/cycle", load(run.ejection_load())),
         ("accepted load, flits/host/cycle", figures.accepted_load.map_or("-".into(), load)),
         ("mean latency, cycles (95 % interval)", cycles(figures.latency_mean_cycles) + &interval),
         ("median latency, cycles", whole(figures.latency_p50)),
@@ -229,20 +229,20 @@ fn note(warning: Option<ShortWindow>) -> String {
 
 fn points(run: &LoadRun, saturation: &Saturation) -> String {
     let degree = f64::from(run.degree);
-    let mut text = match saturation.applied_load {
+    let mut text = match saturation.offered_load {
         Some(load) => format!(
-            "sustained up to an applied load of {load:.5}, an effective load of {:.5} flits/host/cycle\n",
+            "sustained up to an offered load of {load:.5}, an ejection load of {:.5} flits/host/cycle\n",
             degree * load
         ),
         None => "no load tried is sustained\n".to_string(),
     };
     text += &note(run.saturation_warning(saturation));
     let mut table = comfy_table::Table::new();
-    table.set_header(["applied load", "effective load", "mean latency, cycles", "status"]);
+    table.set_header(["offered load", "ejection load", "mean latency, cycles", "status"]);
     for point in &saturation.points {
         table.add_row([
-            format!("{:.5}", point.applied_load),
-            format!("{:.5}", degree * point.applied_load),
+            format!("{:.5}", point.offered_load),
+            format!("{:.5}", degree * point.offered_load),
             point.latency_mean_cycles.map_or("-".into(), |cycles| format!("{cycles:.1}")),
             point.status.name().into(),
         ]);
