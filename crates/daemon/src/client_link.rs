@@ -41,7 +41,7 @@ pub(crate) struct ClientLink {
     clients: Mutex<Vec<LinkedClient>>,
     account: Arc<Account>,
     kernel_memory: Arc<KernelMemory>,
-    /// The daemon's memory of a group that one client has, in bytes: the link, and the entry in the client's session.
+    /// The daemon's memory of a group that one client has, in bytes: the link, and the entry in the client's connection.
     state_bytes: u64,
     /// The daemon's part of the group.
     state: Mutex<Charge>,
@@ -121,7 +121,7 @@ pub(crate) struct Share {
 
 impl ClientLink {
     /// The link to the first client that has the group, at its place; with the memory of the places, where there are several, and its charge.
-    /// `entry_bytes` is the memory of the group in the client's session.
+    /// `entry_bytes` is the memory of the group in the client's connection.
     pub fn new(
         waker: &Arc<ClientWaker>,
         is_root: bool,

@@ -28,8 +28,8 @@ use super::client_link::ClientWaker;
 use super::listening::ListeningSocket;
 use super::messages::{DaemonMessage, VERSION};
 use super::seqpacket;
-use super::users::session::Session;
-use super::users::{Connections, PeerCredentials, Policy, Shared, User, peer_credentials};
+use super::users::connection::Connection;
+use super::users::{ConnectionBounds, PeerCredentials, Policy, Shared, User, peer_credentials};
 
 /// The most descriptors that the daemon has for a group: its memory, its maps, and its multicast.
 const DESCRIPTORS_PER_GROUP: u64 = 8;
@@ -54,7 +54,7 @@ pub struct Daemon {
     shared: Arc<Shared>,
     /// The users of which the daemon has anything ([`User::is_known`]).
     users: BTreeMap<u32, Arc<User>>,
-    connections: Connections,
+    connection_bounds: ConnectionBounds,
     listener: ListeningSocket,
     watch: OwnedFd,
     clients: u64,
@@ -147,7 +147,7 @@ impl Daemon {
                 settings.protocol.join_timeout,
             )),
             users: BTreeMap::new(),
-            connections: Connections::new(
+            connection_bounds: ConnectionBounds::new(
                 getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX),
                 DESCRIPTORS_PER_GROUP * settings.protocol.groups_max as u64,
             ),
@@ -244,7 +244,7 @@ impl Daemon {
         }
     }
 
-    /// Starts the session of a client.
+    /// Accepts the connection of a client.
     ///
     /// # Errors
     /// Why the client is rejected.
@@ -257,14 +257,14 @@ impl Daemon {
         let overload = |error| format!("the daemon cannot serve another client, {peer}: {error}");
         self.users.retain(|_, user| user.is_known());
         let counts = self.users.iter().map(|(&user, known)| (user, known.client_count()));
-        self.connections
+        self.connection_bounds
             .admit(peer.user, counts)
             .map_err(|reason| format!("the daemon accepts no connection of {peer}: {reason}"))?;
         let new = || Arc::new(User::new(peer.user, &self.shared, rule));
         let user = Arc::clone(self.users.entry(peer.user).or_insert_with(new));
-        let session = new_session(&self.node, socket, peer.clone(), index).map_err(overload)?;
+        let connection = new_connection(&self.node, socket, peer.clone(), index).map_err(overload)?;
         tracing::info!(client = %peer, rule = rule.name(), "a client has connected");
-        user.serve(session).map_err(overload)?;
+        user.serve(connection).map_err(overload)?;
         self.clients += 1;
         Ok(())
     }
@@ -276,7 +276,7 @@ impl Daemon {
         self.is_paused = is_paused;
     }
 
-    /// Ends all sessions, with the threads of the users. Clients see that their connections close.
+    /// Ends the connections of all clients, and the threads of the users.
     fn end(&mut self) -> DaemonCounters {
         self.stopper().stop();
         tracing::info!("the daemon stops");
@@ -290,12 +290,12 @@ impl Daemon {
     }
 }
 
-pub(super) fn new_session(
+pub(super) fn new_connection(
     node: &NodeThread,
     socket: &OwnedFd,
     peer: PeerCredentials,
     rule: usize,
-) -> io::Result<Session> {
+) -> io::Result<Connection> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let (daemon_end, client_end) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
     let wake = UdpSocket::bind((node.address().ip(), 0))?;
@@ -303,7 +303,7 @@ pub(super) fn new_session(
     let name = peer.to_string();
     let wake_socket = WakeSocket { port: wake.local_addr()?.port(), nonce: WakeNonce(random::word()?) };
     let waker = ClientWaker { socket: daemon_end, wake_socket, name };
-    Ok(Session::new(socket.try_clone()?, peer, rule, waker, (client_end, wake)))
+    Ok(Connection::new(socket.try_clone()?, peer, rule, waker, (client_end, wake)))
 }
 
 /// Raises the limit of descriptors: a client needs two, and each of its groups two until the client has them.

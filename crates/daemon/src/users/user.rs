@@ -26,7 +26,7 @@ use crate::account::{Account, KernelMemory};
 use crate::client_link::{LinkedGroup, WeakGroup};
 use crate::messages::{DaemonMessage, MESSAGE_BYTES_MAX};
 use crate::seqpacket::{self, Received};
-use crate::users::session::Session;
+use crate::users::connection::Connection;
 
 /// The most messages of a client that are handled before the user's other clients have their turn.
 const MESSAGES_PER_TURN_MAX: usize = 16;
@@ -88,7 +88,7 @@ pub(crate) struct User {
 /// Clients that were admitted and that the user's thread has not taken yet; and this thread.
 #[derive(Debug, Default)]
 struct Arrivals {
-    sessions: Vec<Session>,
+    connections: Vec<Connection>,
     /// None while the user has no clients: then it has no descriptor either.
     thread: Option<UserThread>,
 }
@@ -250,7 +250,7 @@ impl User {
     ///
     /// # Errors
     /// Those of the system: the client is not served.
-    pub fn serve(self: &Arc<Self>, session: Session) -> io::Result<()> {
+    pub fn serve(self: &Arc<Self>, connection: Connection) -> io::Result<()> {
         let mut arrivals = lock(&self.arrivals);
         if arrivals.thread.is_none() {
             let server = UserServer::new(self)?;
@@ -261,12 +261,12 @@ impl User {
         if let Some(thread) = &arrivals.thread {
             rustix::io::write(&*thread.waker, &1_u64.to_ne_bytes())?;
         }
-        self.add(&mut arrivals, session);
+        self.add(&mut arrivals, connection);
         Ok(())
     }
 
-    fn add(&self, arrivals: &mut Arrivals, session: Session) {
-        arrivals.sessions.push(session);
+    fn add(&self, arrivals: &mut Arrivals, connection: Connection) {
+        arrivals.connections.push(connection);
         self.clients.fetch_add(1, Ordering::SeqCst);
         self.shared.clients.fetch_add(1, Ordering::SeqCst);
     }
@@ -286,7 +286,7 @@ struct UserServer {
     user: Arc<User>,
     watch: OwnedFd,
     waker: Arc<OwnedFd>,
-    sessions: BTreeMap<u64, Session>,
+    connections: BTreeMap<u64, Connection>,
     next: u64,
     /// Limits its share of a processor.
     duty: Duty,
@@ -303,7 +303,7 @@ impl UserServer {
             user: Arc::clone(user),
             watch,
             waker,
-            sessions: BTreeMap::new(),
+            connections: BTreeMap::new(),
             next: FIRST_CLIENT,
             duty: Duty::default(),
         })
@@ -338,7 +338,7 @@ impl UserServer {
             if self.user.has_progress.swap(false, Ordering::Relaxed) {
                 self.user.shared.engine.wake();
             }
-            if self.sessions.is_empty() && lock(&self.user.awaited).is_empty() && self.retire() {
+            if self.connections.is_empty() && lock(&self.user.awaited).is_empty() && self.retire() {
                 return;
             }
             self.duty.on_worked(awake.elapsed());
@@ -352,13 +352,13 @@ impl UserServer {
 
     fn take_arrivals(&mut self) {
         let _ = rustix::io::read(&*self.waker, &mut [0; 8]);
-        let arrived = std::mem::take(&mut lock(&self.user.arrivals).sessions);
-        for session in arrived {
+        let arrived = std::mem::take(&mut lock(&self.user.arrivals).connections);
+        for connection in arrived {
             let number = self.next;
             self.next += 1;
             let data = epoll::EventData::new_u64(number);
-            let added = epoll::add(&self.watch, &session.socket, data, epoll::EventFlags::IN);
-            self.sessions.insert(number, session);
+            let added = epoll::add(&self.watch, &connection.socket, data, epoll::EventFlags::IN);
+            self.connections.insert(number, connection);
             if let Err(error) = added {
                 tracing::error!(%error, "cannot wait for a client");
                 self.remove(number);
@@ -368,19 +368,19 @@ impl UserServer {
 
     fn serve_client(&mut self, number: u64, buffer: &mut [u8]) {
         for _ in 0..MESSAGES_PER_TURN_MAX {
-            let Some(session) = self.sessions.get_mut(&number) else { return };
-            let handled = match seqpacket::receive(&session.socket, buffer, None, false) {
-                Ok(Received::Message(length)) => session.handle(&self.user, &buffer[..length]),
+            let Some(connection) = self.connections.get_mut(&number) else { return };
+            let handled = match seqpacket::receive(&connection.socket, buffer, None, false) {
+                Ok(Received::Message(length)) => connection.handle(&self.user, &buffer[..length]),
                 Ok(Received::TooLong) => Err(format!("the message has more than {MESSAGE_BYTES_MAX} bytes")),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Ok(Received::End) | Err(_) => return self.remove(number),
             };
             if let Err(reason) = handled {
                 if self.user.may_log(AuditKind::DisconnectedClient) {
-                    let client = &session.peer;
+                    let client = &connection.peer;
                     tracing::warn!(target: audit::TARGET, %client, %reason, "audit: a client is disconnected");
                 }
-                let _ = session.send(&DaemonMessage::Refused { reason }, &[]);
+                let _ = connection.send(&DaemonMessage::Refused { reason }, &[]);
                 self.user.shared.disconnected.fetch_add(1, Ordering::SeqCst);
                 return self.remove(number);
             }
@@ -388,10 +388,10 @@ impl UserServer {
     }
 
     fn remove(&mut self, number: u64) {
-        let Some(session) = self.sessions.remove(&number) else { return };
-        session.end(&self.user);
-        let groups = session.group_count();
-        tracing::info!(client = %session.peer, groups, "a client has disconnected");
+        let Some(connection) = self.connections.remove(&number) else { return };
+        connection.end(&self.user);
+        let groups = connection.group_count();
+        tracing::info!(client = %connection.peer, groups, "a client has disconnected");
         self.user.clients.fetch_sub(1, Ordering::SeqCst);
         self.user.shared.clients.fetch_sub(1, Ordering::SeqCst);
     }
@@ -399,7 +399,7 @@ impl UserServer {
     /// Ends the thread, unless another client has arrived.
     fn retire(&self) -> bool {
         let mut arrivals = lock(&self.user.arrivals);
-        if !arrivals.sessions.is_empty() {
+        if !arrivals.connections.is_empty() {
             return false;
         }
         // Nobody joins it: it has nothing of the daemon's any more.
@@ -407,13 +407,13 @@ impl UserServer {
         true
     }
 
-    /// Ends the thread with all sessions, also those that arrive meanwhile, and with the groups that wait for processes. Clients see that
-    /// their connections close.
+    /// Ends the thread with all connections, also those that arrive meanwhile, and with the groups
+    /// that wait for processes.
     fn end(mut self) {
         self.user.account.leave_memory();
         loop {
             self.take_arrivals();
-            while let Some(&number) = self.sessions.keys().next() {
+            while let Some(&number) = self.connections.keys().next() {
                 self.remove(number);
             }
             // Nobody waits for longer than those who would begin to wait at this moment.
@@ -428,7 +428,7 @@ impl UserServer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::server::new_session;
+    use crate::server::new_connection;
     use crate::users::PeerCredentials;
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
     use treecast_engine::settings::{EngineChoice, NodeSettings};
@@ -453,7 +453,7 @@ mod tests {
             server.take_arrivals();
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
             let (ours, client) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
-            user.add(&mut lock(&user.arrivals), new_session(&node, &ours, peer.clone(), index).unwrap());
+            user.add(&mut lock(&user.arrivals), new_connection(&node, &ours, peer.clone(), index).unwrap());
             clients.push(client);
         }
         // The descriptor is not an epoll instance.

@@ -18,12 +18,12 @@ const DESCRIPTORS_EACH: u64 = 4;
 
 /// The bounds of a daemon's connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Connections {
+pub(crate) struct ConnectionBounds {
     users_max: usize,
     pool_max: usize,
 }
 
-impl Connections {
+impl ConnectionBounds {
     /// The bounds for a process that may have this number of descriptors. At most half of them are kept for `others`.
     pub fn new(descriptors_max: u64, others: u64) -> Self {
         let descriptors = (descriptors_max - others.min(descriptors_max / 2)) / DESCRIPTORS_EACH;
@@ -73,8 +73,8 @@ mod tests {
 
     #[test]
     fn a_share_is_free_whatever_the_others_have() {
-        let bounds = Connections::new(65_536, 8_192);
-        assert_eq!(bounds, Connections { users_max: 447, pool_max: 7_168 });
+        let bounds = ConnectionBounds::new(65_536, 8_192);
+        assert_eq!(bounds, ConnectionBounds { users_max: 447, pool_max: 7_168 });
         // Users that take all that they are given.
         let mut counts: Vec<(u32, usize)> = Vec::new();
         for user in 70_000..70_000 + 447 {
@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn few_descriptors_serve_few_users() {
-        assert_eq!(Connections::new(1_024, 8_192), Connections { users_max: 3, pool_max: 64 });
-        assert_eq!(Connections::new(64, 8_192).users_max, 1);
+        assert_eq!(ConnectionBounds::new(1_024, 8_192), ConnectionBounds { users_max: 3, pool_max: 64 });
+        assert_eq!(ConnectionBounds::new(64, 8_192).users_max, 1);
     }
 }

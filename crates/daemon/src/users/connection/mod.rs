@@ -1,4 +1,4 @@
-//! One client of the daemon: its requests, and its groups.
+//! The daemon's end of the connection of one client: its requests, and its groups.
 
 mod entering;
 
@@ -27,9 +27,9 @@ use treecast_engine::text::printable;
 use treecast_shm::readers::SharedReaders;
 use treecast_shm::shared_group::GroupState;
 
-/// A client.
+/// The connection of a client, with its groups.
 #[derive(Debug)]
-pub(crate) struct Session {
+pub(crate) struct Connection {
     pub socket: OwnedFd,
     pub peer: PeerCredentials,
     /// The index of the policy's rule for this client.
@@ -119,7 +119,7 @@ impl ClientGroup {
 /// An answer, and the descriptors that are sent with it.
 type Reply = (DaemonMessage, Vec<OwnedFd>);
 
-impl Session {
+impl Connection {
     pub fn new(
         socket: OwnedFd,
         peer: PeerCredentials,

@@ -18,7 +18,7 @@ use treecast_shm::places::ProcessPlace;
 use treecast_shm::readers::{READERS_MAX, Readers, SharedReaders};
 use treecast_shm::shared_group::SharedGroup;
 
-use super::{ClientGroup, Reply, Session, copies, report_readers};
+use super::{ClientGroup, Connection, Reply, copies, report_readers};
 use crate::client_link::{ClientLink, LinkedGroup};
 use crate::messages::{DaemonMessage, SettingsMessage};
 use crate::users::User;
@@ -30,7 +30,7 @@ pub(super) enum Entry {
     Join,
 }
 
-impl Session {
+impl Connection {
     /// Takes part in a group for the client, or says why it cannot.
     pub(super) fn enter_or_refuse(
         &mut self,
