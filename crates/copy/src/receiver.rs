@@ -125,7 +125,7 @@ impl Authentic {
         if blake3::hash(message) == digest {
             Ok(digest)
         } else {
-            Err("a message is not what was sent: a host that passes it on has changed it".into())
+            Err("a message is not what was sent: a host that forwards it has changed it".into())
         }
     }
 }

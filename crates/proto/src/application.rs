@@ -6,7 +6,7 @@ use treecast_wire::{Offload, Sequence};
 /// offload `host` or `assisted` after each message, and within long ones at every multiple of half of the slots.
 ///
 /// The multiples are the same at all members. A window of packets contains one beyond its first packet, which the applications of
-/// all members pass on, so that a message that is longer than the slots never waits for its own rest.
+/// all members forward, so that a message that is longer than the slots never waits for its own rest.
 ///
 /// ```
 /// use treecast_proto::{Offload, Sequence, is_forward_due};

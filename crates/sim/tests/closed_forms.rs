@@ -295,9 +295,9 @@ fn members_of_a_host_are_served_through_shared_memory() {
 }
 
 /// 16 packets along a chain of network interfaces, with the numbers of the ICPP'98 study at R = 1: the interface in the middle
-/// passes on a packet per overhead with a processor for each direction, per two overheads with one for both.
+/// forwards a packet per overhead with a processor for each direction, per two overheads with one for both.
 #[test]
-fn a_chain_of_nics_passes_on_a_packet_per_overhead_or_per_two() {
+fn a_chain_of_nics_forwards_a_packet_per_overhead_or_per_two() {
     let latency = |policy: &str, hosts: u32| {
         let fabric = spec(&format!("star:{hosts}"));
         let plan = planned(&fabric, 0, 1..hosts, "serial");

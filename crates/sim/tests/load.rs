@@ -343,7 +343,7 @@ fn a_torus_carries_more_with_even_ties_and_more_again_with_balanced_channels() {
     );
 }
 
-/// An input buffer passes on packets of 16 flits in 17 cycles each, of which one is for routing.
+/// An input buffer forwards packets of 16 flits in 17 cycles each, of which one is for routing.
 const ONE_BUFFER: f64 = 16.0 / 17.0;
 
 /// Section 4 of Kim, Dally, Scott and Abts (2008). From one group to the next, minimal routes have

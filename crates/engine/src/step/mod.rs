@@ -205,7 +205,7 @@ impl Engine {
     /// Does everything that is due, up to a bound: other threads may wait for the engine.
     pub fn step(&mut self, handle: &EngineHandle, look: Look) -> Progress {
         if look.is_streams_only()
-            && let Some(progress) = self.pass_on_stream()
+            && let Some(progress) = self.forward_stream()
         {
             return progress;
         }

@@ -118,23 +118,23 @@ impl Engine {
         Some(change)
     }
 
-    /// Reads what the parent has sent, if there is one only, and passes it on; none if nothing has
+    /// Reads what the parent has sent, if there is one only, and forwards it; none if nothing has
     /// come.
     ///
     /// Most wake-ups of a member are for this, and nothing else is looked at then.
-    pub(super) fn pass_on_stream(&mut self) -> Option<Progress> {
+    pub(super) fn forward_stream(&mut self) -> Option<Progress> {
         let (stream, group) = self.streams.lone_parent()?;
         let (read, progress) = self.read_stream(stream, group);
         matches!(read, Read::More | Read::All).then_some(progress)
     }
 
-    /// Deals with the streams that are ready: reads what parents have sent, and passes it on.
+    /// Deals with the streams that are ready: reads what parents have sent, and forwards it.
     pub(super) fn receive_streams(&mut self) -> Progress {
         if !self.streams.is_used() {
             return Progress::Done;
         }
         let mut progress = Progress::Done;
-        if let Some(progress) = self.pass_on_stream() {
+        if let Some(progress) = self.forward_stream() {
             // Whatever else is ready is so at the next call too.
             return progress;
         }

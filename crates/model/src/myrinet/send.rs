@@ -193,12 +193,12 @@ impl Simulation<'_> {
     /// An acknowledgment has been processed: messages that all children have acknowledged release their token or receive buffer.
     pub fn acknowledged(&mut self, stream: usize, child: u32, below: u64) {
         let node = self.streams[stream].from;
-        let relays = self.streams[stream].relays;
+        let forwards = self.streams[stream].forwards;
         let ends = self.streams[stream].ends(child as usize, below);
         let sent = self.streams[stream].acknowledge(child as usize, below);
         if self.parameters.replicas == Replicas::Tokens {
             // The tokens that the NIC has created itself.
-            let own = if relays { ends } else { ends - sent.len() };
+            let own = if forwards { ends } else { ends - sent.len() };
             for _ in 0..own {
                 self.return_token(node, None);
             }
@@ -206,12 +206,12 @@ impl Simulation<'_> {
         for content in sent {
             match content {
                 // LFC releases it as soon as its process has it: nothing is retransmitted.
-                Content::Data { .. } if relays && self.parameters.flow == Flow::Lfc => {}
-                Content::Data { group, message } if relays => self.release_message(node, group, message),
+                Content::Data { .. } if forwards && self.parameters.flow == Flow::Lfc => {}
+                Content::Data { group, message } if forwards => self.release_message(node, group, message),
                 _ => self.return_token(node, Some(content)),
             }
         }
-        if !relays {
+        if !forwards {
             self.fill_window(stream);
         }
     }

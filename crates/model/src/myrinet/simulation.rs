@@ -334,9 +334,9 @@ impl<'a> Simulation<'a> {
     /// The queue of a group at a node, to its children.
     pub fn queue(&mut self, group: u32, node: usize) -> usize {
         let (streams, tree) = (&mut self.streams, &self.trees[group as usize]);
-        let relays = self.forwarder == Offload::Nic && tree.root != node;
+        let forwards = self.forwarder == Offload::Nic && tree.root != node;
         *self.queues.entry((group, node)).or_insert_with(|| {
-            streams.push(Stream::new(node, Some(group), relays, &tree.children[node]));
+            streams.push(Stream::new(node, Some(group), forwards, &tree.children[node]));
             streams.len() - 1
         })
     }

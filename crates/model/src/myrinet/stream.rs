@@ -67,7 +67,7 @@ pub(super) struct Stream {
     /// The group whose queue it is.
     pub group: Option<u32>,
     /// Whether it forwards the packets of another stream as they arrive; otherwise it sends from the host.
-    pub relays: bool,
+    pub forwards: bool,
     pub children: Vec<Child>,
     messages: Vec<QueuedMessage>,
     /// The number of messages that all children have acknowledged.
@@ -82,12 +82,12 @@ pub(super) struct Stream {
 }
 
 impl Stream {
-    pub fn new(from: usize, group: Option<u32>, relays: bool, children: &[usize]) -> Self {
+    pub fn new(from: usize, group: Option<u32>, forwards: bool, children: &[usize]) -> Self {
         let child = |&node: &usize| Child { node, acked: 0, expected: 0, copied: 0, acknowledging: false };
         Self {
             from,
             group,
-            relays,
+            forwards,
             children: children.iter().map(child).collect(),
             messages: Vec::new(),
             completed: 0,

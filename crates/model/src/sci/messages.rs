@@ -54,10 +54,10 @@ impl<'a> Simulation<'a> {
         };
         // Worms with several receivers are hypothetical: adapters copy them straight into memory.
         let &[to] = &worm.to[..] else { return Protocol::Direct };
-        let relayed = worm.from != self.plan.root() || !self.sends.of(to).is_empty();
+        let is_forwarded = worm.from != self.plan.root() || !self.sends.of(to).is_empty();
         match self.parameters.library {
             Library::None => Protocol::Direct,
-            Library::Relays if !relayed => Protocol::Direct,
+            Library::Relays if !is_forwarded => Protocol::Direct,
             Library::Relays | Library::All => Protocol::of_library(self.length, self.parameters),
         }
     }

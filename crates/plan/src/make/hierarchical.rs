@@ -1,4 +1,4 @@
-//! Hierarchical trees: one member of each rack is reached from another rack, and passes the message on inside.
+//! Hierarchical trees: one member of each rack is reached from another rack, and forwards the message inside.
 //!
 //! After Kielmann et al. (MPI's collective communication operations for clustered wide area systems, 1999), for two levels, and Karonis et al.
 //! (Exploiting hierarchy in parallel computer networks to optimize collective operation performance, 2000), for several, on the switches of a
