@@ -70,7 +70,8 @@ install:
 	for shim in $(wildcard $(BUILT)/libtreecast_mpi_*.so); do install -m 755 $$shim $(DESTDIR)$(LIBDIR) || exit 1; done
 	if [ -n "$(RECEIVER)" ]; then install -D -m 755 $(RECEIVER) $(DESTDIR)$(PREFIX)/lib/treecast/treecast-receiver; fi
 	$(STRIP) --strip-debug $(DESTDIR)$(LIBDIR)/libtreecast.a
-	for file in $(DESTDIR)$(BINDIR)/treecast $(DESTDIR)$(LIBDIR)/libtreecast.so.$(VERSION) $(DESTDIR)$(LIBDIR)/libtreecast_mpi_*.so; do \
+	for file in $(DESTDIR)$(BINDIR)/treecast $(DESTDIR)$(PREFIX)/lib/treecast/treecast-receiver \
+		$(DESTDIR)$(LIBDIR)/libtreecast.so.$(VERSION) $(DESTDIR)$(LIBDIR)/libtreecast_mpi_*.so; do \
 		test -e $$file || continue; \
 		if [ -n "$(DEBUGDIR)" ]; then debug=$(DEBUGDIR)/$$(basename $$file).debug; install -d $(DEBUGDIR); \
 			$(OBJCOPY) --only-keep-debug $$file $$debug && $(STRIP) --strip-unneeded $$file && $(OBJCOPY) --add-gnu-debuglink=$$debug $$file; \
@@ -146,9 +147,10 @@ packages-set-up:
 		{ $(APT_GET) dpkg rpm mmdebstrap busybox-static >/dev/null; } || \
 		echo "not installed: some of dpkg, rpm, mmdebstrap and busybox-static"
 
-# Installs them in empty roots and uses them there. As root; needs mmdebstrap and a static busybox.
+# Installs them in empty roots and uses them there. As root; needs mmdebstrap and a static busybox, and for packages of another MACHINE an
+# emulator.
 packages-test: packages-set-up
-	dist/test-packages $(PACKAGES)
+	MACHINE=$(MACHINE) dist/test-packages $(PACKAGES)
 
 # Prints at the end which tests were skipped, and how many: those that print a line with `skipped: `.
 TEST_OUTPUT := target/test.txt
