@@ -12,6 +12,10 @@ use super::child::Child;
 use super::{Flow, PeerFailure, Timeouts};
 use crate::Nanoseconds;
 
+/// How long a child that answers may have no stream, although there are packets for it: by then TCP
+/// has tried four times to connect (RFC 6298). A firewall may let no TCP pass.
+pub(super) const OPEN_TIMEOUT: Nanoseconds = Nanoseconds::from_ms(10_000);
+
 /// The stream of a child, at its parent.
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct ChildStream {
@@ -33,6 +37,8 @@ pub(super) enum StreamState {
 struct Stalled {
     acked: Sequence,
     since: Nanoseconds,
+    /// Whether the child has had a stream meanwhile.
+    has_stream: bool,
 }
 
 /// The stream to the parent, at the child.
@@ -75,7 +81,7 @@ impl Flow {
             child.state.sent = next;
             child.state.timer_started_at = now;
         }
-        child.stream.state = StreamState::Open;
+        child.stream.open();
         true
     }
 
@@ -142,7 +148,8 @@ impl Flow {
         let stream = &mut child.stream;
         stream.stalled = stream.stalled.filter(|stalled| awaits_stream && stalled.acked == acked);
         if awaits_stream {
-            stream.stalled.get_or_insert(Stalled { acked, since: now });
+            let has_stream = stream.state != StreamState::Closed;
+            stream.stalled.get_or_insert(Stalled { acked, since: now, has_stream });
         }
     }
 
@@ -169,6 +176,13 @@ impl Flow {
 }
 
 impl ChildStream {
+    const fn open(&mut self) {
+        self.state = StreamState::Open;
+        if let Some(stalled) = &mut self.stalled {
+            stalled.has_stream = true;
+        }
+    }
+
     /// The parent was suspended: that the child accepted nothing meanwhile means nothing.
     pub const fn on_suspend(&mut self) {
         self.stalled = None;
@@ -183,11 +197,53 @@ impl ChildStream {
         acked: Sequence,
         timeouts: Timeouts,
     ) -> Option<PeerFailure> {
-        let is_heard = now.since(heard_at) < Nanoseconds(timeouts.peer_timeout.0 / 2);
+        let stalled = self.stalled.filter(|stalled| stalled.acked == acked)?;
         // The child tries another stream or several meanwhile.
-        let span = Nanoseconds(timeouts.peer_timeout.0.saturating_mul(3));
-        let is_over =
-            self.stalled.is_some_and(|stalled| stalled.acked == acked && now.since(stalled.since) > span);
-        (is_heard && is_over).then_some(PeerFailure::AcceptsNothing { span })
+        let with_stream = Nanoseconds(timeouts.peer_timeout.0.saturating_mul(3));
+        let span = if stalled.has_stream { with_stream } else { with_stream.min(OPEN_TIMEOUT) };
+        let is_heard = now.since(heard_at) < Nanoseconds(timeouts.peer_timeout.0.min(span.0) / 2);
+        (is_heard && now.since(stalled.since) > span).then_some(PeerFailure::AcceptsNothing { span })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ACKED: Sequence = Sequence(7);
+
+    /// When a child that answers all the time is lost, in ms; with or without a stream meanwhile.
+    fn lost_after_ms(peer_timeout_ms: u64, has_stream: bool) -> u64 {
+        let peer_timeout = Nanoseconds::from_ms(peer_timeout_ms);
+        let timeouts = Timeouts { peer_timeout, keepalive: peer_timeout, min_rto: Nanoseconds::from_ms(1) };
+        let stalled = Stalled { acked: ACKED, since: Nanoseconds::ZERO, has_stream: false };
+        let mut stream = ChildStream { state: StreamState::Closed, stalled: Some(stalled) };
+        if has_stream {
+            stream.open();
+        }
+        let is_lost = |&ms: &u64| {
+            let now = Nanoseconds::from_ms(ms);
+            let failure = |heard_at| stream.failure(now, heard_at, ACKED, timeouts);
+            // One that may be stopped is waited for.
+            assert_eq!(failure(Nanoseconds::ZERO), None);
+            failure(now).is_some()
+        };
+        (100..).step_by(100).find(is_lost).unwrap()
+    }
+
+    #[test]
+    fn a_child_that_answers_and_opens_no_stream_is_lost_soon() {
+        assert_eq!(lost_after_ms(30_000, false), 10_100);
+        assert_eq!(lost_after_ms(30_000, true), 90_100);
+        assert_eq!(lost_after_ms(800, false), 2_500);
+    }
+
+    #[test]
+    fn a_child_that_accepts_something_is_not_lost() {
+        let stalled = Stalled { acked: ACKED, since: Nanoseconds::ZERO, has_stream: false };
+        let stream = ChildStream { state: StreamState::Closed, stalled: Some(stalled) };
+        let [now, peer_timeout] = [60_000, 1_000].map(Nanoseconds::from_ms);
+        let timeouts = Timeouts { peer_timeout, keepalive: peer_timeout, min_rto: peer_timeout };
+        assert_eq!(stream.failure(now, now, ACKED + 1, timeouts), None);
     }
 }
