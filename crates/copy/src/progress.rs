@@ -15,6 +15,8 @@ pub struct Progress<'a> {
     pub failed: usize,
     /// The hosts whose receivers are being started.
     pub awaited: Vec<&'a str>,
+    /// The hosts that are to say yet what they lack of the files.
+    pub comparing: Vec<&'a str>,
     /// The uploads of the receiver, once some host has asked for it.
     pub upload: Option<Upload>,
     /// What all wait for, if it is one host or path.

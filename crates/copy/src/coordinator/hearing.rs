@@ -117,7 +117,7 @@ impl Copy {
         let has_failed = |host: &&Host| matches!(&host.report, Some(report) if matches!(report.outcome, Outcome::Failed(_)));
         let failed = self.hosts.iter().filter(has_failed).count();
         let (slow, relieved) = (self.slow(), self.relieved());
-        Progress { sent, total, hosts, failed, awaited: Vec::new(), upload: None, slow, relieved }
+        Progress { sent, total, hosts, failed, slow, relieved, ..Progress::default() }
     }
 }
 
@@ -128,6 +128,9 @@ fn loss_text(loss: MemberLoss) -> String {
             ": no UDP comes from it: a firewall may be in between (--ports says which ports it is to let pass), or another network (--bind)"
         }
         MemberLoss::Silent(_) => ": it is down, stopped or cut off; --retry copies to it again",
+        MemberLoss::AcceptsNothing(_) => {
+            ": a firewall may let no TCP pass (--ports says which ports it is to let pass); --set transport=packets needs UDP alone"
+        }
         MemberLoss::PathTooSmall { .. } => ": give a smaller one, such as --set mtu_bytes=1400",
         _ => "",
     };

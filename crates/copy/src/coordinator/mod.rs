@@ -452,7 +452,10 @@ impl Copy {
     fn hear_lacking(&mut self, group: &Group, tell: &mut dyn FnMut(&Progress<'_>)) -> Vec<(usize, Ranges)> {
         let lacks_answer = |host: &Host| host.takes_part() && host.lacking.is_none();
         while self.hosts.iter().any(lacks_answer) && !self.stopper.is_stopped() {
-            self.look_around(group, PROGRESS_INTERVAL, 0, 0, tell);
+            self.look_around(group, PROGRESS_INTERVAL, 0, 0, &mut |_| {});
+            let comparing = self.hosts.iter().filter(|host| lacks_answer(host));
+            let comparing = comparing.map(|host| host.name.as_str()).collect();
+            tell(&Progress { comparing, ..self.progress(0, 0) });
         }
         let hosts = self.hosts.iter_mut().enumerate();
         hosts.filter_map(|(number, host)| Some((number, host.lacking.take()?))).collect()

@@ -46,7 +46,12 @@ impl Display {
 
     pub fn show(&mut self, progress: &Progress<'_>) {
         if !progress.awaited.is_empty() {
-            self.show_awaited(&progress.awaited, progress.upload);
+            let upload = progress.upload.as_ref().map(upload_text);
+            self.show_awaited(&progress.awaited, "to start", upload);
+            return;
+        }
+        if !progress.comparing.is_empty() {
+            self.show_awaited(&progress.comparing, "to compare the files", None);
             return;
         }
         // The length of standard input is not known.
@@ -86,13 +91,14 @@ impl Display {
         self.bar.set_message(message);
     }
 
-    fn show_awaited(&mut self, hosts: &[&str], upload: Option<Upload>) {
+    /// Names hosts that are awaited, and says for what; also how far an upload is.
+    fn show_awaited(&mut self, hosts: &[&str], what: &str, upload: Option<String>) {
         let names = hosts.iter().take(AWAITED_NAMES_MAX).copied().collect::<Vec<_>>().join(", ");
         let others = hosts.len().saturating_sub(AWAITED_NAMES_MAX);
         let others = if others > 0 { format!(" and {others} others") } else { String::new() };
-        let mut message = format!("waiting for {names}{others} to start");
+        let mut message = format!("waiting for {names}{others} {what}");
         if let Some(upload) = upload {
-            message += &format!("; {}", upload_text(&upload));
+            message += &format!("; {upload}");
             if !self.has_told_upload {
                 // The first such line comes at once: an upload may take as long as the copy.
                 self.has_told_upload = true;
