@@ -2,12 +2,14 @@
 #
 # Nodes and copies need no rights; the kernel engine and labs need --privileged.
 
-# The first call of cargo installs the compiler of rust-toolchain.toml, if the image has another one.
+# The first call of cargo installs the compiler of rust-toolchain.toml, if the image has another
+# one.
 FROM rust:1-slim-bookworm AS build
 RUN apt-get update && apt-get install --yes --no-install-recommends musl-tools
 WORKDIR /treecast
 COPY . .
-# Of the sources, for `treecast --version`: --build-arg TREECAST_COMMIT=$(git rev-parse --short=10 HEAD)
+# Of the sources, for `treecast --version`: --build-arg TREECAST_COMMIT=$(git rev-parse --short=10
+# HEAD)
 ARG TREECAST_COMMIT
 RUN target=$(uname -m)-unknown-linux-musl \
     && cargo --version \

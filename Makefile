@@ -1,6 +1,6 @@
-# make demo: builds, and shows a copy, a broadcast and a published figure.   make test: everything that CI checks.   make quick: the tests
-# of the libraries.
-# make release, and then make install: the command and the C library.   make mpi, before that: the MPI shims.
+# make demo: builds, and shows a copy, a broadcast and a published figure.
+# make test: everything that CI checks; make quick: the tests of the libraries.
+# make release, and then make install: the command and the C library; make mpi before: the shims.
 # They install their other dependencies, if they have the rights.
 
 # A fixed seed for property tests, so that runs are reproducible; `make explore` uses random seeds.
@@ -19,8 +19,8 @@ demo:
 demonstration:
 	dist/demonstrate $(TREECAST)
 
-# For everyday work, without root and without networks: formatting, and the tests of the libraries, a cluster of
-# worlds, and what commands print. Under two minutes after a first build.
+# For everyday work, without root and without networks: formatting, and the tests of the libraries,
+# a cluster of worlds, and what commands print. Under two minutes after a first build.
 quick: format
 	cargo test --workspace --lib --test links --test cmd --test worlds
 
@@ -32,9 +32,10 @@ release:
 mpi: release
 	@$(MAKE) --no-print-directory -C mpi BUILT=$(abspath $(BUILT)) ABI=$(ABI)
 
-# For packagers: make install PREFIX=/usr LIBDIR=/usr/lib/x86_64-linux-gnu DESTDIR=package. It builds nothing, so that it
-# can run with other rights than the compiler; BUILT is the directory of the build outputs. What it installs is stripped; with
-# DEBUGDIR the debug information goes there, and debuggers find it in /usr/lib/debug.
+# For packagers: make install PREFIX=/usr LIBDIR=/usr/lib/x86_64-linux-gnu DESTDIR=package. It
+# builds nothing, so that it can run with other rights than the compiler; BUILT is the directory of
+# the build outputs. What it installs is stripped; with DEBUGDIR the debug information goes there,
+# and debuggers find it in /usr/lib/debug.
 BUILT ?= target/release
 PREFIX ?= /usr/local
 BINDIR ?= $(PREFIX)/bin
@@ -49,10 +50,12 @@ BASHDIR ?= $(DATADIR)/bash-completion/completions
 ZSHDIR ?= $(DATADIR)/zsh/site-functions
 FISHDIR ?= $(DATADIR)/fish/vendor_completions.d
 DEBUGDIR ?=
-# The command that is installed, and one that runs on this machine, which writes its manual pages and completions.
+# The command that is installed, and one that runs on this machine, which writes its manual pages
+# and completions.
 COMMAND ?= $(BUILT)/treecast
 RUNS ?= $(COMMAND)
-# The static treecast-receiver, if there is one: treecast cp sends it to hosts without treecast, instead of the command.
+# The static treecast-receiver, if there is one: treecast cp sends it to hosts without treecast,
+# instead of the command.
 RECEIVER ?=
 STRIP ?= strip
 OBJCOPY ?= objcopy
@@ -97,9 +100,9 @@ docs: $(MDBOOK)
 $(MDBOOK):
 	cargo install --quiet --locked --root target/mdbook --no-default-features --features search mdbook@0.5.4
 
-# Into out/packages: a .deb, an .rpm, a tarball whose command is static, and a wheel, for any Linux with glibc $(GLIBC) (Debian 10,
-# RHEL 8) or, the static command, any: zig is the C compiler and linker. MACHINE=aarch64 makes those of the other processor, without
-# shims.
+# Into out/packages: a .deb, an .rpm, a tarball whose command is static, and a wheel, for any Linux
+# with glibc $(GLIBC) (Debian 10, RHEL 8) or, the static command, any: zig is the C compiler and
+# linker. MACHINE=aarch64 makes those of the other processor, without shims.
 MACHINE ?= $(shell uname -m)
 GLIBC := 2.28
 GNU := $(MACHINE)-unknown-linux-gnu
@@ -147,12 +150,12 @@ packages-set-up:
 		{ $(APT_GET) dpkg rpm mmdebstrap busybox-static >/dev/null; } || \
 		echo "not installed: some of dpkg, rpm, mmdebstrap and busybox-static"
 
-# Installs them in empty roots and uses them there. As root; needs mmdebstrap and a static busybox, and for packages of another MACHINE an
-# emulator.
+# Installs them in empty roots and uses them there. As root; needs mmdebstrap and a static busybox,
+# and for packages of another MACHINE an emulator.
 packages-test: packages-set-up
 	MACHINE=$(MACHINE) dist/test-packages $(PACKAGES)
 
-# Prints at the end which tests were skipped, and how many: those that print a line with `skipped: `.
+# Prints at the end which tests were skipped, and how many: those that print `skipped:` and why.
 TEST_OUTPUT := target/test.txt
 test:
 	@mkdir -p $(dir $(TEST_OUTPUT)); rm -f $(TEST_OUTPUT).passed
@@ -162,7 +165,8 @@ test:
 	else echo "Nothing was skipped."; fi
 	@rm $(TEST_OUTPUT).passed 2>/dev/null || { echo "A check has failed: see above, or $(TEST_OUTPUT)."; exit 1; }
 
-# All checks share one build. Its compiler is clippy's driver, which is rustc with more lints, so that linting takes no build of its own.
+# All checks share one build. Its compiler is clippy's driver, which is rustc with more lints, so
+# that linting takes no build of its own.
 checks: export RUSTC_WORKSPACE_WRAPPER = clippy-driver
 checks: export CLIPPY_ARGS = -Dwarnings
 # Many tests wait: for timeouts, and for the hosts of labs.
@@ -171,8 +175,8 @@ checks: set-up format pure
 	@$(MAKE) --no-print-directory -j2 compiled $(shell $(CAN_MAKE_VENVS) && echo $(VENV)/ready)
 	@$(MAKE) --no-print-directory -j2 unit beside
 
-# Tests of nodes wait for half of their time, so those that only compute run beside them, at a lower priority: tests of nodes have
-# timeouts. Cargo has no use for make's job server.
+# Tests of nodes wait for half of their time, so those that only compute run beside them, at a lower
+# priority: tests of nodes have timeouts. Cargo has no use for make's job server.
 beside:
 	@MAKEFLAGS= nice -n 10 $(MAKE) --no-print-directory computing schedules demonstration instructions
 
@@ -180,9 +184,10 @@ beside:
 compiled:
 	cargo build --profile test --workspace --all-targets
 
-# Chromium opens the charts' page in a test, python3-venv isolates the dependencies of the Python tests, iproute2 creates the
-# networks of labs, pkg-config finds the C library, Open MPI and MPICH run the programs of the shim's tests, clang compiles the BPF
-# program, with the headers of libbpf and of the kernel, to compare it with its objects (apt-get, if we are root); the wasm32 target is
+# Chromium opens the charts' page in a test, python3-venv isolates the dependencies of the Python
+# tests, iproute2 creates the networks of labs, pkg-config finds the C library, Open MPI and MPICH
+# run the programs of the shim's tests, clang compiles the BPF program, with the headers of libbpf
+# and of the kernel, to compare it with its objects (apt-get, if we are root); the wasm32 target is
 # for the pure crates (rustup).
 APT_GET = command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ] && apt-get update -qq && \
 	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq
@@ -214,8 +219,9 @@ pure:
 		cargo check --quiet --target wasm32-unknown-unknown $(PURE_CRATES); \
 	else echo "skipped: no target wasm32-unknown-unknown, so the pure crates are checked by clippy alone"; fi
 
-# The test targets of crates: one with the name of the crate where there is a `tests/main.rs`, else files and folders. The whole
-# workspace is selected each time: for single packages cargo would choose other features, and compile their dependencies again.
+# The test targets of crates: one with the name of the crate where there is a `tests/main.rs`, else
+# files and folders. The whole workspace is selected each time: for single packages cargo would
+# choose other features, and compile their dependencies again.
 test_targets = $(sort $(foreach crate,$(1),$(if $(wildcard crates/$(crate)/tests/main.rs),$(crate),\
 	$(basename $(notdir $(wildcard crates/$(crate)/tests/*.rs))) \
 	$(notdir $(patsubst %/main.rs,%,$(wildcard crates/$(crate)/tests/*/main.rs))))))
@@ -237,14 +243,16 @@ unit:
 	$(EXAMPLES)/readers --readers 3 --rounds 5
 	@$(MAKE) --no-print-directory python
 
-# Model checking of the data that threads share (loom); at most three preemptions per thread, which find nearly all bugs
-# (loom's documentation, "dealing with combinatorial explosion"). Only the crate that has that data is compiled again:
-# with the whole workspace selected, the other crates have the features that they have in the other tests.
+# Model checking of the data that threads share (loom); at most three preemptions per thread, which
+# find nearly all bugs (loom's documentation, "dealing with combinatorial explosion"). Only the
+# crate that has that data is compiled again: with the whole workspace selected, the other crates
+# have the features that they have in the other tests.
 schedules:
 	LOOM_MAX_PREEMPTIONS=3 cargo test --workspace --features treecast-shm/loom --test schedules
 
-# The Python package in a virtual environment, as an editable installation leaves it there: a path to the sources, and the metadata. The
-# library is that of the workspace's build; maturin would compile all crates again, with other features.
+# The Python package in a virtual environment, as an editable installation leaves it there: a path
+# to the sources, and the metadata. The library is that of the workspace's build; maturin would
+# compile all crates again, with other features.
 VENV := target/python
 SITE = $(shell $(VENV)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 python: compiled
@@ -267,12 +275,14 @@ python-tests:
 	$(VENV)/bin/stubtest --mypy-config-file python/pyproject.toml treecast
 	$(VENV)/bin/pytest --config-file python/pyproject.toml python/tests
 
-# Benchmarks of the hot loops: statistics of criterion, then simulated cycles and events per second of a fixed set of cases.
+# Benchmarks of the hot loops: statistics of criterion, then simulated cycles and events per second
+# of a fixed set of cases.
 bench:
 	cargo bench --package treecast-sim --bench hot_loops
 	cargo run --release --package treecast-sim --example speed
 
-# Our broadcasts beside those of Open MPI, in turn in one lab, and beside what the machine itself takes (docs/bench.md). It takes some minutes.
+# Our broadcasts beside those of Open MPI, in turn in one lab, and beside what the machine itself
+# takes (docs/bench.md). It takes some minutes.
 ENGINES := $(shell [ "$$(id -u)" = 0 ] && echo user,ebpf || echo user)
 PEERS = target/release/treecast bench --lab 16 --engine $(ENGINES) --offload nic,switch --spin auto --peer openmpi
 bench-peers:
@@ -285,8 +295,9 @@ bench-peers:
 		$(PEERS) --sizes 64M --messages 8 --rounds 4 --stream; \
 	else echo "skipped: Open MPI is not installed; on Debian and Ubuntu: apt-get install openmpi-bin libopenmpi-dev"; fi
 
-# Our broadcasts beside those that a user would write: a tree and a chain of blocking TCP connections, and Open MPI's where that is
-# installed; with members asleep, on 16 hosts of a lab and on two with a processor each (docs/bench.md). It takes some minutes.
+# Our broadcasts beside those that a user would write: a tree and a chain of blocking TCP
+# connections, and Open MPI's where that is installed; with members asleep, on 16 hosts of a lab and
+# on two with a processor each (docs/bench.md). It takes some minutes.
 ANCHORS = target/release/treecast bench --engine $(ENGINES) --offload nic --transport packets,stream --no-flush --spin 0us \
 	--peer $(shell command -v mpicc >/dev/null && echo openmpi,)tcp-tree,tcp-chain
 bench-anchors:
@@ -295,8 +306,9 @@ bench-anchors:
 	$(ANCHORS) --lab 16 --sizes 1M,4M --messages 24 --rounds 4
 	$(ANCHORS) --lab 2 --pin --sizes 64,1K,16K,64K,256K,1M,4M --messages 60 --rounds 5
 
-# Copies by `treecast cp` and by other programs, in turn in labs (docs/cp.md): make bench-cp BENCH_CP_CASES='64MB/16/*', or
-# BENCH_CP_OPTIONS=--quick for some minutes. It installs nothing, and names the packages of programs that are missing.
+# Copies by `treecast cp` and by other programs, in turn in labs (docs/cp.md): make bench-cp
+# BENCH_CP_CASES='64MB/16/*', or BENCH_CP_OPTIONS=--quick for some minutes. It installs nothing, and
+# names the packages of programs that are missing.
 BENCH_CP_CASES ?= *
 BENCH_CP_OPTIONS ?=
 bench-cp:
@@ -304,8 +316,8 @@ bench-cp:
 	crates/copy/benches/compare target/release/treecast --cases $(foreach case,$(BENCH_CP_CASES),'$(case)') \
 		--json out/bench-cp.json --csv out/bench-cp.csv $(BENCH_CP_OPTIONS)
 
-# Applications of Debian with the shim and without it, in turn, on four hosts of a lab with two ranks each (docs/mpi.md). As root; it takes
-# a quarter of an hour.
+# Applications of Debian with the shim and without it, in turn, on four hosts of a lab with two
+# ranks each (docs/mpi.md). As root; it takes a quarter of an hour.
 APPLICATION_PACKAGES := openmpi-bin libopenmpi-dev quantum-espresso quantum-espresso-data cp2k cp2k-data mpb-mpi lammps hpcc
 APPLICATION_ROUNDS ?= 10
 bench-mpi-apps: mpi
@@ -330,7 +342,8 @@ CASES ?= 10000
 equality:
 	PROPTEST_CASES=$(CASES) cargo test --package treecast-sim --lib equality
 
-# The BPF program, compiled into crates/ebpf/objects, after a change of bpf/. Needs clang with the headers of libbpf, and llvm-strip.
+# The BPF program, compiled into crates/ebpf/objects, after a change of bpf/. Needs clang with the
+# headers of libbpf, and llvm-strip.
 bpf:
 	@UPDATE_BPF=1 cargo test --quiet --package treecast-ebpf --lib the_objects_are_made_from_the_sources >/dev/null
 	@cat crates/ebpf/objects/record.txt
@@ -340,8 +353,9 @@ WORLDS ?= 100000
 worlds:
 	cargo run --release --config profile.release.debug-assertions=true --package treecast-world --example worlds -- 0..$(WORLDS)
 
-# How much one user of a daemon disturbs another, with both engines, as root: fails where a load exceeds its bound in most rounds
-# (docs/node.md). It needs a quiet machine, and takes about ten minutes.
+# How much one user of a daemon disturbs another, with both engines, as root: fails where a load
+# exceeds its bound in most rounds (docs/node.md). It needs a quiet machine, and takes about ten
+# minutes.
 NEIGHBOUR_ROUNDS ?= 5
 neighbours:
 	cargo build --release --package treecast-node --example neighbours
@@ -349,8 +363,8 @@ neighbours:
 		target/release/examples/neighbours --engine $$engine --rounds $(NEIGHBOUR_ROUNDS) --seconds 1 --check || status=1; \
 	done; exit $$status
 
-# Arbitrary bytes for the wire format, the protocol, the daemon, gathering and copies: make fuzz FUZZ_SECONDS=3600. Needs a nightly compiler and
-# cargo-fuzz.
+# Arbitrary bytes for the wire format, the protocol, the daemon, gathering and copies: make fuzz
+# FUZZ_SECONDS=3600. Needs a nightly compiler and cargo-fuzz.
 FUZZ_SECONDS ?= 60
 FUZZ_TARGETS ?= wire proto daemon listen stream writer
 fuzz:
@@ -359,8 +373,8 @@ fuzz:
 		cargo +nightly fuzz run $$target -- -max_total_time=$(FUZZ_SECONDS) -max_len=1500 -len_control=0 || exit 1; \
 	done
 
-# Leaves of the corpora the fewest short inputs with their coverage (libFuzzer's set cover). After a run that has found new code, or when
-# the format of the inputs has changed.
+# Leaves of the corpora the fewest short inputs with their coverage (libFuzzer's set cover). After a
+# run that has found new code, or when the format of the inputs has changed.
 corpora:
 	for target in $(FUZZ_TARGETS); do \
 		rm -rf target/corpus && mkdir -p target/corpus && \

@@ -1,4 +1,5 @@
-//! Receivers of copies with arbitrary senders: the records of messages, and what is written because of them.
+//! Receivers of copies with arbitrary senders: the records of messages, and what is written because
+//! of them.
 
 use std::ffi::OsString;
 use std::fs;
@@ -149,7 +150,8 @@ pub fn writer(bytes: &[u8]) {
     assert_eq!(fs::read_to_string(outside.join("file")).ok().as_deref(), Some(OUTSIDE));
 }
 
-/// Makes a destination with a file, a directory, and a link to a directory outside, which has a file too.
+/// Makes a destination with a file, a directory, and a link to a directory outside, which has a
+/// file too.
 fn prepare(inside: &Path, outside: &Path) -> std::io::Result<()> {
     fs::create_dir_all(inside.join("directory"))?;
     fs::create_dir(outside)?;
@@ -158,7 +160,8 @@ fn prepare(inside: &Path, outside: &Path) -> std::io::Result<()> {
     symlink(outside, inside.join("there"))
 }
 
-/// Sends what a script says, with the numbers that a receiver expects where the script does not change them.
+/// Sends what a script says, with the numbers that a receiver expects where the script does not
+/// change them.
 struct Sender<'a> {
     outside: &'a Path,
     entries: u32,

@@ -1,4 +1,5 @@
-//! A daemon with two clients that follow an arbitrary script, while it serves a third one, the witness.
+//! A daemon with two clients that follow an arbitrary script, while it serves a third one, the
+//! witness.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -126,8 +127,8 @@ enum Member {
 /// Runs a script; an incomplete final step is ignored.
 ///
 /// # Panics
-/// If the daemon ends or does not answer, answers what no client can read, harms the witness's group, or keeps the memory of clients
-/// that have disconnected.
+/// If the daemon ends or does not answer, answers what no client can read, harms the witness's
+/// group, or keeps the memory of clients that have disconnected.
 pub fn daemon(bytes: &[u8]) {
     let mut bytes = Unstructured::new(bytes);
     let served = Served::new();
@@ -357,8 +358,8 @@ impl Client {
         let length = loop {
             match net::recvmsg(&self.socket, &mut parts, &mut ancillary, RecvFlags::CMSG_CLOEXEC) {
                 Ok(received) => break received.bytes,
-                // Said once of a connection that was closed with unread messages; what was sent before can still be read. The timer of
-                // the fuzzer interrupts.
+                // Said once of a connection that was closed with unread messages; what was sent
+                // before can still be read. The timer of the fuzzer interrupts.
                 Err(Errno::CONNRESET | Errno::INTR) => {}
                 Err(error) => panic!("the daemon does not answer: {error}"),
             }

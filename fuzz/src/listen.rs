@@ -1,5 +1,6 @@
-//! Gathering with arbitrary peers: of a root that listens, or of a member that joins. Either asks its caller between two polls whether to
-//! go on; the script takes its next step there, so that one thread plays both ends of the connections.
+//! Gathering with arbitrary peers: of a root that listens, or of a member that joins. Either asks
+//! its caller between two polls whether to go on; the script takes its next step there, so that one
+//! thread plays both ends of the connections.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -79,7 +80,8 @@ enum Place {
 /// Runs a script for a root or for a member; an incomplete final step is ignored.
 ///
 /// # Panics
-/// If a peer without the token joins or starts a group, an honest one gets no answer, or a user is told what cannot be printed.
+/// If a peer without the token joins or starts a group, an honest one gets no answer, or a user is
+/// told what cannot be printed.
 pub fn listen(bytes: &[u8]) {
     let mut script = Unstructured::new(bytes);
     match bool::arbitrary(&mut script) {
@@ -240,7 +242,8 @@ struct FalseRoot {
     node: SocketAddr,
     peer: Option<Peer>,
     challenge: String,
-    /// Whether it has proven that it knows the token, when it has accepted the member and when it has started the group.
+    /// Whether it has proven that it knows the token, when it has accepted the member and when it
+    /// has started the group.
     proven: [bool; 2],
 }
 

@@ -41,7 +41,8 @@ impl AnySetting {
     }
 }
 
-/// A node whose groups end soon without their members. What it sends does not leave this host: it is bound to the loopback address.
+/// A node whose groups end soon without their members. What it sends does not leave this host: it
+/// is bound to the loopback address.
 pub fn node_settings() -> NodeSettings {
     let mut settings = NodeSettings {
         bind: "127.0.0.1:0".parse().expect("an address"),

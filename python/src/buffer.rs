@@ -19,7 +19,8 @@ pub struct ReceiveBuffer(PyUntypedBuffer);
 
 impl Message {
     /// # Errors
-    /// `TypeError` for an object without the buffer protocol; [`TreecastError`] for a buffer that is not contiguous.
+    /// `TypeError` for an object without the buffer protocol; [`TreecastError`] for a buffer that
+    /// is not contiguous.
     pub fn of(object: &Bound<'_, PyAny>) -> PyResult<Self> {
         contiguous(object, "message").map(Self)
     }
@@ -29,9 +30,9 @@ impl Message {
         if self.0.len_bytes() == 0 {
             return &[];
         }
-        // SAFETY: the buffer is contiguous, and its exporter keeps it in place until it is released. Python programs may change it
-        // while the GIL is released, as with every function that does so; the crate copies each byte once, and does not rely on
-        // unchanged contents.
+        // SAFETY: the buffer is contiguous, and its exporter keeps it in place until it is
+        // released. Python programs may change it while the GIL is released, as with every function
+        // that does so; the crate copies each byte once, and does not rely on unchanged contents.
         unsafe { slice::from_raw_parts(self.0.buf_ptr().cast(), self.0.len_bytes()) }
     }
 }
@@ -66,7 +67,8 @@ pub struct Numbers {
 
 impl Numbers {
     /// # Errors
-    /// Those of [`ReceiveBuffer::of`], and [`TreecastError`] for values of another type than an all-reduce combines.
+    /// Those of [`ReceiveBuffer::of`], and [`TreecastError`] for values of another type than an
+    /// all-reduce combines.
     pub fn of(object: &Bound<'_, PyAny>) -> PyResult<Self> {
         let buffer = ReceiveBuffer::of(object)?;
         let format = buffer.0.format().to_string_lossy();

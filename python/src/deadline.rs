@@ -10,7 +10,8 @@ use crate::error::{TreecastError, failed};
 /// The interval at which signals are checked.
 pub const SLICE: Duration = Duration::from_millis(50);
 
-/// The deadline of a call. The call waits in slices, and checks signals between them. To be used without the GIL.
+/// The deadline of a call. The call waits in slices, and checks signals between them. To be used
+/// without the GIL.
 pub struct Deadline {
     until: Option<Instant>,
     signals_checked: Instant,
@@ -18,7 +19,8 @@ pub struct Deadline {
 
 /// Why a wait has ended without success.
 pub enum WaitError {
-    /// The timeout has expired (`TimeoutError`), or a signal handler has raised an exception, such as `KeyboardInterrupt`.
+    /// The timeout has expired (`TimeoutError`), or a signal handler has raised an exception, such
+    /// as `KeyboardInterrupt`.
     Interrupted(PyErr),
     /// The attempt has failed.
     Failed(NodeError),
@@ -63,7 +65,8 @@ impl Deadline {
         Self { until: None, signals_checked: Instant::now() }
     }
 
-    /// Repeats an attempt until it succeeds or fails; `Ok(None)` and timeouts of a slice mean another attempt.
+    /// Repeats an attempt until it succeeds or fails; `Ok(None)` and timeouts of a slice mean
+    /// another attempt.
     ///
     /// # Errors
     /// [`WaitError`].

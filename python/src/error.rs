@@ -44,7 +44,8 @@ pub fn refused(error: impl std::error::Error) -> PyErr {
 /// The text of a file, which is a `pathlib.Path`.
 ///
 /// # Errors
-/// [`TreecastError`] naming the file where it is not UTF-8; what Python raises where it cannot be read.
+/// [`TreecastError`] naming the file where it is not UTF-8; what Python raises where it cannot be
+/// read.
 pub fn read_text(path: &Bound<'_, PyAny>) -> PyResult<String> {
     let text = path.call_method1("read_text", ("utf-8",)).map_err(|error| {
         if error.is_instance_of::<PyUnicodeDecodeError>(path.py()) {

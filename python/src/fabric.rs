@@ -20,7 +20,8 @@ use crate::table::{Table, numbers, optional_numbers, texts};
 /// `dimension-order` or `dimension-order:channels=none`. `Fabric.read` reads a file,
 /// `Fabric.from_networkx` a graph.
 ///
-/// A fabric is immutable. Two are equal if they have the same links, ports and names, and the same requested routing.
+/// A fabric is immutable. Two are equal if they have the same links, ports and names, and the same
+/// requested routing.
 ///
 /// Raises TreecastError for an invalid spec, and for a routing that the fabric does not support.
 ///
@@ -52,12 +53,13 @@ impl Fabric {
         Self::generated(py, spec, routing)
     }
 
-    /// Reads a file: TOML, GraphML, the output of `ibnetdiscover` on an InfiniBand cluster, Slurm's `topology.conf`, or an
-    /// inventory of hosts and racks.
+    /// Reads a file: TOML, GraphML, the output of `ibnetdiscover` on an InfiniBand cluster, Slurm's
+    /// `topology.conf`, or an inventory of hosts and racks.
     ///
     /// The format is known by the extension, or else detected. `notes` lists what was ignored.
     ///
-    /// Raises OSError if the file cannot be read, TreecastError with the line number if it is invalid.
+    /// Raises OSError if the file cannot be read, TreecastError with the line number if it is
+    /// invalid.
     #[staticmethod]
     #[pyo3(signature = (path, routing = "auto"))]
     fn read(path: Bound<'_, PyAny>, routing: &str) -> PyResult<Self> {
@@ -70,17 +72,19 @@ impl Fabric {
 
     /// The fabric that a networkx graph describes.
     ///
-    /// The attribute `kind` of a node is `host` or `switch`; without it a node is a host if it has one link, else a
-    /// switch. Its name is its attribute `name` or `label`, else the node itself. A switch may have `ports`, their number,
-    /// and `rank`, 0 at the top. Hosts and switches are numbered in the order of their nodes.
+    /// The attribute `kind` of a node is `host` or `switch`; without it a node is a host if it has
+    /// one link, else a switch. Its name is its attribute `name` or `label`, else the node itself.
+    /// A switch may have `ports`, their number, and `rank`, 0 at the top. Hosts and switches are
+    /// numbered in the order of their nodes.
     ///
-    /// Edges of undirected graphs are bidirectional links. Those of directed graphs are one-way links; two opposite ones that
-    /// claim the same ports, or none, are one bidirectional link. `sourceport` and `targetport` of a directed edge are its
-    /// ports; without them it takes the lowest free ones. Links are numbered in the order of the edges, or, if all
-    /// edges have a whole number `link`, in the order of these numbers.
+    /// Edges of undirected graphs are bidirectional links. Those of directed graphs are one-way
+    /// links; two opposite ones that claim the same ports, or none, are one bidirectional link.
+    /// `sourceport` and `targetport` of a directed edge are its ports; without them it takes the
+    /// lowest free ones. Links are numbered in the order of the edges, or, if all edges have a
+    /// whole number `link`, in the order of these numbers.
     ///
-    /// The graph itself may have `grid`, such as `torus:k=4,n=2`, which is checked, and `routing`, which the argument
-    /// overrides.
+    /// The graph itself may have `grid`, such as `torus:k=4,n=2`, which is checked, and `routing`,
+    /// which the argument overrides.
     ///
     /// Raises TreecastError if the graph is not a fabric. Needs networkx.
     ///
@@ -99,9 +103,10 @@ impl Fabric {
 
     /// A networkx `MultiDiGraph`, from which `Fabric.from_networkx` builds an equal fabric.
     ///
-    /// Nodes are `h0`, `h1`, ... with `kind="host"` and `s0`, `s1`, ... with `kind="switch"`, `ports` and, in fat trees,
-    /// `rank`; all have `name`. Each directed link is an edge with its number `link`, its `name`, `sourceport` and
-    /// `targetport`. Both directions of a link have the same key, so `to_undirected()` makes one edge of them.
+    /// Nodes are `h0`, `h1`, ... with `kind="host"` and `s0`, `s1`, ... with `kind="switch"`,
+    /// `ports` and, in fat trees, `rank`; all have `name`. Each directed link is an edge with its
+    /// number `link`, its `name`, `sourceport` and `targetport`. Both directions of a link have the
+    /// same key, so `to_undirected()` makes one edge of them.
     ///
     /// Needs networkx.
     ///
@@ -178,7 +183,8 @@ impl Fabric {
         })
     }
 
-    /// One row per switch, by number: its `name`; `ports`, their number; `rank`, 0 at the top, null if the fabric has no ranks.
+    /// One row per switch, by number: its `name`; `ports`, their number; `rank`, 0 at the top, null
+    /// if the fabric has no ranks.
     #[getter]
     fn switches(&self, py: Python<'_>) -> Table {
         py.detach(|| {
@@ -194,9 +200,9 @@ impl Fabric {
         })
     }
 
-    /// One row per directed link, by number: its `name`, such as `h0>s1:4` or `s1:3>s2:0`; its ends `source` and `target`, such
-    /// as `h0` and `s1`, with `sourceport` and `targetport`; and `reverse`, the number of the link in the opposite direction, null
-    /// for a one-way link.
+    /// One row per directed link, by number: its `name`, such as `h0>s1:4` or `s1:3>s2:0`; its ends
+    /// `source` and `target`, such as `h0` and `s1`, with `sourceport` and `targetport`; and
+    /// `reverse`, the number of the link in the opposite direction, null for a one-way link.
     ///
     /// >>> Fabric("star:2").links.column("name")
     /// ['h0>s0:0', 's0:0>h0', 'h1>s0:1', 's0:1>h1']
@@ -231,7 +237,8 @@ impl Fabric {
         py.detach(|| treecast_report::fabric_svg(&self.fabric)).map_err(refused)
     }
 
-    /// The picture for a notebook; None beyond 600 hosts and switches, for which the notebook prints a line.
+    /// The picture for a notebook; None beyond 600 hosts and switches, for which the notebook
+    /// prints a line.
     fn _repr_svg_(&self, py: Python<'_>) -> PyResult<Option<String>> {
         let vertices = self.topology().host_count() + self.topology().switch_count();
         if vertices > VERTICES_SHOWN { Ok(None) } else { self.svg(py).map(Some) }
@@ -264,8 +271,8 @@ impl Fabric {
         Ok((class.getattr("_from_text")?, arguments.into_pyobject(py)?))
     }
 
-    /// The fabric of a text that the package wrote, with the name of its origin. An error has two arguments: the sentence,
-    /// and the line of the text, which users do not see.
+    /// The fabric of a text that the package wrote, with the name of its origin. An error has two
+    /// arguments: the sentence, and the line of the text, which users do not see.
     #[staticmethod]
     fn _from_text(py: Python<'_>, text: &str, format: &str, source: String, routing: &str) -> PyResult<Self> {
         let reader = if format == "toml" { read::toml } else { read::graphml };

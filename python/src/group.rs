@@ -12,14 +12,18 @@ use crate::number::Whole;
 
 /// The members of a multicast: a root that sends, and the destinations.
 ///
-/// `on` is the fabric, or just its number of hosts. `root` is the number of a member, or the name of its host on the fabric. Members are processes: with one per host, member and host have the same
-/// number; with `processes` per host they are numbered host by host with `placement="block"`, or round robin over the
-/// hosts with `"cyclic"`.
+/// `on` is the fabric, or just its number of hosts. `root` is the number of a member, or the name
+/// of its host on the fabric. Members are processes: with one per host, member and host have the
+/// same number; with `processes` per host they are numbered host by host with `placement="block"`,
+/// or round robin over the hosts with `"cyclic"`.
 ///
-/// `destinations` are numbers of members, or a text: `all`, `1-31`, `3,5,9`, or `random:15`, which `seed` draws as the
-/// `treecast` command does; or the names of hosts on the fabric, `n[1-16],login`, of which the root is left out. A group is immutable; two are equal if they have the same members in the same order.
+/// `destinations` are numbers of members, or a text: `all`, `1-31`, `3,5,9`, or `random:15`, which
+/// `seed` draws as the `treecast` command does; or the names of hosts on the fabric,
+/// `n[1-16],login`, of which the root is left out. A group is immutable; two are equal if they have
+/// the same members in the same order.
 ///
-/// Raises TreecastError for unknown or duplicate members and hosts, and if there are no destinations.
+/// Raises TreecastError for unknown or duplicate members and hosts, and if there are no
+/// destinations.
 ///
 /// >>> Group(16, 0, [3, 5, 9])
 /// <Group: member 0 of 16 to 3 destinations>
@@ -138,7 +142,8 @@ impl Group {
         self.0.placement().processes()
     }
 
-    /// The placement of processes on hosts: `block` or `cyclic`; None, if the host of every member is listed.
+    /// The placement of processes on hosts: `block` or `cyclic`; None, if the host of every member
+    /// is listed.
     #[getter]
     fn placement(&self) -> Option<&'static str> {
         self.0.placement().arrangement().map(|arrangement| match arrangement {

@@ -1,8 +1,9 @@
-//! The native half of the Python package `treecast`: the crates `fabric`, `plan`, `sim`, `study` and `node` as
-//! Python classes.
+//! The native half of the Python package `treecast`: the crates `fabric`, `plan`, `sim`, `study`
+//! and `node` as Python classes.
 //!
-//! No logic here: arguments are converted, the crates are called without the GIL, results become Python objects.
-//! The docstrings of the classes are the documentation for users; `python/treecast/_treecast.pyi` has the types.
+//! No logic here: arguments are converted, the crates are called without the GIL, results become
+//! Python objects. The docstrings of the classes are the documentation for users;
+//! `python/treecast/_treecast.pyi` has the types.
 
 // It has no unit tests, and need not be compiled again for none.
 #![cfg(not(test))]

@@ -17,7 +17,8 @@ use crate::parameters::{self, Parameters};
 use crate::table::{Table, optional_reals, reals, texts};
 use crate::trace::traced;
 
-/// A run under load, except for its load. `treecast.load` and `treecast.find_saturation` describe the arguments.
+/// A run under load, except for its load. `treecast.load` and `treecast.find_saturation` describe
+/// the arguments.
 #[pyclass(frozen, module = "treecast._treecast")]
 pub struct LoadRun {
     fabric: Py<Fabric>,
@@ -245,13 +246,15 @@ pub struct LoadResult(LoadDocument);
 
 #[pymethods]
 impl LoadResult {
-    /// How the run ended: `complete`; `saturated`; `deadlocked`; `incomplete`, if no multicast was measured.
+    /// How the run ended: `complete`; `saturated`; `deadlocked`; `incomplete`, if no multicast was
+    /// measured.
     #[getter]
     fn status(&self) -> &'static str {
         self.0.status.name()
     }
 
-    /// The offered load, in message flits/host/cycle that hosts inject; each multicast counts once, whatever the degree.
+    /// The offered load, in message flits/host/cycle that hosts inject; each multicast counts once,
+    /// whatever the degree.
     #[getter]
     fn offered_load(&self) -> f64 {
         self.0.offered_load
@@ -263,8 +266,8 @@ impl LoadResult {
         self.0.ejection_load
     }
 
-    /// The accepted load (accepted throughput) in flits/host/cycle: the ejection load if that is sustained. None if the run
-    /// ended before the measurement window started.
+    /// The accepted load (accepted throughput) in flits/host/cycle: the ejection load if that is
+    /// sustained. None if the run ended before the measurement window started.
     #[getter]
     fn accepted_load(&self) -> Option<f64> {
         self.0.figures.accepted_load
@@ -276,8 +279,9 @@ impl LoadResult {
         self.0.figures.multicasts_measured
     }
 
-    /// Their mean latency, in cycles: from the arrival of the multicast at its source until the last destination has the message.
-    /// This and the following are None if no multicast was measured.
+    /// Their mean latency, in cycles: from the arrival of the multicast at its source until the
+    /// last destination has the message. This and the following are None if no multicast was
+    /// measured.
     #[getter]
     fn latency_mean_cycles(&self) -> Option<f64> {
         self.0.figures.latency_mean_cycles
@@ -301,7 +305,8 @@ impl LoadResult {
         self.0.figures.latency_max.map(|cycles| cycles.0)
     }
 
-    /// Half the width of the 95 % confidence interval of the mean, by batch means; None if a batch has no multicast.
+    /// Half the width of the 95 % confidence interval of the mean, by batch means; None if a batch
+    /// has no multicast.
     #[getter]
     fn latency_ci95_cycles(&self) -> Option<f64> {
         self.0.figures.latency_ci95_cycles
@@ -313,8 +318,8 @@ impl LoadResult {
         self.0.figures.first_last_spread_mean_cycles
     }
 
-    /// Link utilization, as a dict of fractions of the measured cycles: the `mean` over the links, the `max`, and the name
-    /// of the busiest `link`, None if all links were idle.
+    /// Link utilization, as a dict of fractions of the measured cycles: the `mean` over the links,
+    /// the `max`, and the name of the busiest `link`, None if all links were idle.
     #[getter]
     fn link_utilization<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         json::to_python(py, &self.0.figures.link_utilization)
@@ -326,20 +331,22 @@ impl LoadResult {
         self.0.end_cycle
     }
 
-    /// The packets that wait for one another, if the run is deadlocked, as in `Result.deadlock`; otherwise None.
+    /// The packets that wait for one another, if the run is deadlocked, as in `Result.deadlock`;
+    /// otherwise None.
     #[getter]
     fn deadlock<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         json::to_python(py, &self.0.deadlock)
     }
 
-    /// A sentence if the window is too short for the measured latencies, so that the status is uncertain; else None.
+    /// A sentence if the window is too short for the measured latencies, so that the status is
+    /// uncertain; else None.
     #[getter]
     fn warning(&self) -> Option<String> {
         self.0.warning().map(|warning| warning.to_string())
     }
 
-    /// The run as JSON, as `treecast sim --load` writes it, with everything needed to repeat it; docs/schema/load.schema.json is
-    /// its schema.
+    /// The run as JSON, as `treecast sim --load` writes it, with everything needed to repeat it;
+    /// docs/schema/load.schema.json is its schema.
     fn to_json(&self) -> String {
         self.0.to_json()
     }
@@ -388,7 +395,8 @@ pub struct SaturationResult(SaturationDocument);
 
 #[pymethods]
 impl SaturationResult {
-    /// The highest offered load that was sustained, in flits/host/cycle; None if none of those tried was.
+    /// The highest offered load that was sustained, in flits/host/cycle; None if none of those
+    /// tried was.
     #[getter]
     fn saturation_offered_load(&self) -> Option<f64> {
         self.0.saturation_offered_load
@@ -406,8 +414,8 @@ impl SaturationResult {
         self.0.precision
     }
 
-    /// One row per load that was tried, in order: `offered_load`, `ejection_load`, the `status`, and `latency_mean_cycles`,
-    /// null if nothing was measured.
+    /// One row per load that was tried, in order: `offered_load`, `ejection_load`, the `status`,
+    /// and `latency_mean_cycles`, null if nothing was measured.
     #[getter]
     fn points(&self) -> Table {
         let points = || self.0.points.iter();
@@ -419,13 +427,15 @@ impl SaturationResult {
         ])
     }
 
-    /// A sentence if the window is too short for the latencies at the load found, so that the status is uncertain; else None.
+    /// A sentence if the window is too short for the latencies at the load found, so that the
+    /// status is uncertain; else None.
     #[getter]
     fn warning(&self) -> Option<String> {
         self.0.warning().map(|warning| warning.to_string())
     }
 
-    /// The search as JSON, as `treecast sim --find-saturation` writes it; docs/schema/saturation.schema.json is its schema.
+    /// The search as JSON, as `treecast sim --find-saturation` writes it;
+    /// docs/schema/saturation.schema.json is its schema.
     fn to_json(&self) -> String {
         self.0.to_json()
     }

@@ -20,21 +20,25 @@ use crate::node_group::{Entered, NodeGroup};
 use crate::number::Whole;
 use crate::plan::Plan;
 
-/// A running node, which connects this process to groups: a thread with a UDP socket, or the daemon of this host.
+/// A running node, which connects this process to groups: a thread with a UDP socket, or the daemon
+/// of this host.
 ///
-/// `bind` is its UDP address, such as `192.0.2.1:7000` or `[2001:db8::1]:7000`; with port 0 the system chooses a port, which
-/// `address` has. The default, all IPv4 addresses and a free port, is sufficient for `listen` and `join`. `engine` is the packet engine:
-/// `user`, a thread of this process; `ebpf`, the kernel's packet path; `auto`, the daemon with the socket path `socket`, if there is one,
-/// and otherwise a thread; docs/node.md describes the daemon. Processes of one user on this host that give the same text as `share` share
-/// one node, which the first of them opens. If the address has no port, the node takes the first free one
-/// of `ports`, such as `7000-7099`. `buffer_bytes` is the requested size of the socket buffers, which the system
-/// may limit. A waiting thread spins for `spin_us` microseconds before it sleeps, and yields the processor after each
-/// check: lower latency for more CPU time; None lets the node decide, by how long recent waits were.
-/// `status` is whether the command `treecast status` finds the node.
-/// `peer_timeout_ms` is how long a silent neighbour is waited for, `join_timeout_ms` how long a member may take to join.
+/// `bind` is its UDP address, such as `192.0.2.1:7000` or `[2001:db8::1]:7000`; with port 0 the
+/// system chooses a port, which `address` has. The default, all IPv4 addresses and a free port, is
+/// sufficient for `listen` and `join`. `engine` is the packet engine: `user`, a thread of this
+/// process; `ebpf`, the kernel's packet path; `auto`, the daemon with the socket path `socket`, if
+/// there is one, and otherwise a thread; docs/node.md describes the daemon. Processes of one user
+/// on this host that give the same text as `share` share one node, which the first of them opens.
+/// If the address has no port, the node takes the first free one of `ports`, such as `7000-7099`.
+/// `buffer_bytes` is the requested size of the socket buffers, which the system may limit. A
+/// waiting thread spins for `spin_us` microseconds before it sleeps, and yields the processor after
+/// each check: lower latency for more CPU time; None lets the node decide, by how long recent waits
+/// were. `status` is whether the command `treecast status` finds the node. `peer_timeout_ms` is how
+/// long a silent neighbour is waited for, `join_timeout_ms` how long a member may take to join.
 ///
-/// As a context manager a node is closed at the end. It is thread-safe. A forked process cannot use the node of its parent: that
-/// raises TreecastError, and the child opens its own. docs/library.md describes nodes and groups.
+/// As a context manager a node is closed at the end. It is thread-safe. A forked process cannot use
+/// the node of its parent: that raises TreecastError, and the child opens its own. docs/library.md
+/// describes nodes and groups.
 ///
 /// Raises OSError if the address cannot be bound, TreecastError for an invalid address.
 ///
@@ -109,21 +113,22 @@ impl Node {
         Ok(Self(open))
     }
 
-    /// The UDP address of the node, as it appears in member lists. For a node that binds all addresses of its machine, member lists
-    /// have one of them with its port.
+    /// The UDP address of the node, as it appears in member lists. For a node that binds all
+    /// addresses of its machine, member lists have one of them with its port.
     #[getter]
     fn address(&self) -> &str {
         &self.0.address
     }
 
-    /// Listens until all members have joined, this node included, and takes part in their group as its root. The others call `join`,
-    /// before or after.
+    /// Listens until all members have joined, this node included, and takes part in their group as
+    /// its root. The others call `join`, before or after.
     ///
-    /// `listen` is the TCP address at which they join, as `0.0.0.0:7000`. `settings` are those of `group`, and hold for all. `root`
-    /// is the number of this node, 0 if not given. `timeout` is in seconds, None is for ever; Ctrl-C interrupts.
+    /// `listen` is the TCP address at which they join, as `0.0.0.0:7000`. `settings` are those of
+    /// `group`, and hold for all. `root` is the number of this node, 0 if not given. `timeout` is
+    /// in seconds, None is for ever; Ctrl-C interrupts.
     ///
-    /// Raises TimeoutError, which names the members that have joined and those that are missing; OSError if the address cannot be bound;
-    /// TreecastError for invalid arguments.
+    /// Raises TimeoutError, which names the members that have joined and those that are missing;
+    /// OSError if the address cannot be bound; TreecastError for invalid arguments.
     ///
     /// >>> import threading
     /// >>> def join():
@@ -150,11 +155,14 @@ impl Node {
 
     /// Joins the group of a root that listens, or will listen before the timeout.
     ///
-    /// `root` is the TCP address at which it listens; `token` is the group's, and all other settings are the root's. `member` is the
-    /// number that this node requests; None is any. `insecure` allows a root on another host without a token. `timeout` is in seconds, None is for ever; Ctrl-C interrupts.
+    /// `root` is the TCP address at which it listens; `token` is the group's, and all other
+    /// settings are the root's. `member` is the number that this node requests; None is any.
+    /// `insecure` allows a root on another host without a token. `timeout` is in seconds, None is
+    /// for ever; Ctrl-C interrupts.
     ///
-    /// Raises TimeoutError if the root or other members are missing, with their names; TreecastError if the root rejects this node: a
-    /// token mismatch, a number that is taken, a complete group.
+    /// Raises TimeoutError if the root or other members are missing, with their names;
+    /// TreecastError if the root rejects this node: a token mismatch, a number that is taken, a
+    /// complete group.
     ///
     /// >>> Node().join("127.0.0.1:7123", timeout=0)
     /// Traceback (most recent call last):
@@ -212,7 +220,8 @@ impl Node {
         self.meet(py, check, |node, goes_on| node.join_while(&options, &mut |_| goes_on()))
     }
 
-    /// Creates a group from a list of members, as its root if the root's address is this node's, and otherwise as another member.
+    /// Creates a group from a list of members, as its root if the root's address is this node's,
+    /// and otherwise as another member.
     ///
     /// `members` are the addresses of all members, for example from `read_members`; every member
     /// passes the same list and the same settings, except for `member`, the number of this process
@@ -224,7 +233,8 @@ impl Node {
     /// does not wait for the other members, except that the root waits for up to three seconds if
     /// it measures the network for the scheme `postal`.
     ///
-    /// Raises TreecastError if this node is not among the members, and for invalid members and settings.
+    /// Raises TreecastError if this node is not among the members, and for invalid members and
+    /// settings.
     ///
     /// >>> node = Node("127.0.0.1:0")
     /// >>> node.group(["192.0.2.1:7000", "192.0.2.2:7000"], slots=100)
@@ -240,8 +250,9 @@ impl Node {
         self.enter(py, &members, settings, treecast_node::Node::group)
     }
 
-    /// Asks the root of a running group, whose setting `admits` is true, to admit this node from the next message on. `members` must
-    /// contain the root. The call does not wait: the first call of the group that waits reports a rejection.
+    /// Asks the root of a running group, whose setting `admits` is true, to admit this node from
+    /// the next message on. `members` must contain the root. The call does not wait: the first call
+    /// of the group that waits reports a rejection.
     ///
     /// Raises the same exceptions as `group`.
     ///
@@ -261,9 +272,9 @@ impl Node {
         self.enter(py, &members, settings, treecast_node::Node::join_running)
     }
 
-    /// The numbers of datagrams that were dropped because they belong to no group of this node, by reason: `malformed`,
-    /// `unknown_group`, `unauthentic` (of another session, or of a host without the token). None once the process that has the node has
-    /// ended.
+    /// The numbers of datagrams that were dropped because they belong to no group of this node, by
+    /// reason: `malformed`, `unknown_group`, `unauthentic` (of another session, or of a host
+    /// without the token). None once the process that has the node has ended.
     #[getter]
     fn strays<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
         let node = self.0.node()?;
@@ -271,8 +282,8 @@ impl Node {
         strays.map(|strays| strays.values().into_py_dict(py)).transpose()
     }
 
-    /// Closes the node. Open groups are aborted. The call waits, for some seconds at most, until closed groups have sent what
-    /// other members still need.
+    /// Closes the node. Open groups are aborted. The call waits, for some seconds at most, until
+    /// closed groups have sent what other members still need.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         py.detach(|| self.0.close())
     }
@@ -315,7 +326,8 @@ impl Node {
         })
     }
 
-    /// Waits for other members until the node is closed, a signal handler raises, or `check` raises.
+    /// Waits for other members until the node is closed, a signal handler raises, or `check`
+    /// raises.
     fn meet(
         &self,
         py: Python<'_>,
@@ -389,11 +401,12 @@ pub fn close_nodes(py: Python<'_>) -> PyResult<()> {
 
 /// Reads a list of members from a file, as `host:port` for `Node.group`.
 ///
-/// The file has one member per line, from member 0 on: `host:port`, or `host` with port 7700; or several by a hostlist, such as
-/// `n[1-16]` or `n[1-16]:7000`. `#` begins a comment. Names are resolved, and kept for the `fabric` of a group.
+/// The file has one member per line, from member 0 on: `host:port`, or `host` with port 7700; or
+/// several by a hostlist, such as `n[1-16]` or `n[1-16]:7000`. `#` begins a comment. Names are
+/// resolved, and kept for the `fabric` of a group.
 ///
-/// Raises OSError if the file cannot be read; TreecastError, with the line number, for an invalid line, a duplicate address and a
-/// name that cannot be resolved.
+/// Raises OSError if the file cannot be read; TreecastError, with the line number, for an invalid
+/// line, a duplicate address and a name that cannot be resolved.
 ///
 /// >>> import pathlib, tempfile
 /// >>> with tempfile.TemporaryDirectory() as directory:

@@ -18,12 +18,13 @@ use crate::error::{TreecastError, failed};
 
 /// A group, at one of its members. A `Node` creates it. The root sends, all other members receive.
 ///
-/// Timeouts are in seconds; None means no timeout. A call that raises TimeoutError, or is interrupted by Ctrl-C, has lost nothing:
-/// the same call resumes where it stopped. A group is thread-safe: messages of several threads do not mix, and one thread may close
-/// a group in which another waits.
+/// Timeouts are in seconds; None means no timeout. A call that raises TimeoutError, or is
+/// interrupted by Ctrl-C, has lost nothing: the same call resumes where it stopped. A group is
+/// thread-safe: messages of several threads do not mix, and one thread may close a group in which
+/// another waits.
 ///
-/// At the end of a `with` block the group is closed; after an exception it is aborted. Iteration receives until the root closes
-/// the group:
+/// At the end of a `with` block the group is closed; after an exception it is aborted. Iteration
+/// receives until the root closes the group:
 ///
 /// >>> with Node("127.0.0.1:0") as one, Node("127.0.0.1:0") as other:
 /// ...     members = [one.address, other.address]
@@ -36,8 +37,8 @@ use crate::error::{TreecastError, failed};
 /// b'one'
 /// b'two'
 ///
-/// Calls that wait or send raise GroupEnded if the group has ended without being closed: the root has aborted it or is
-/// unreachable, or has evicted this member. The message gives the reason.
+/// Calls that wait or send raise GroupEnded if the group has ended without being closed: the root
+/// has aborted it or is unreachable, or has evicted this member. The message gives the reason.
 #[pyclass(frozen, module = "treecast")]
 pub struct NodeGroup(pub Arc<Entered>);
 
@@ -64,13 +65,15 @@ pub struct Entered {
 
 #[pymethods]
 impl NodeGroup {
-    /// At the root: sends a message to all other members. The call returns when the message has been copied into the group's slots;
-    /// it waits for free slots.
+    /// At the root: sends a message to all other members. The call returns when the message has
+    /// been copied into the group's slots; it waits for free slots.
     ///
-    /// `message` is any object with the buffer protocol: bytes, bytearray, memoryview, a numpy array. It is copied once, into the
-    /// slots. If Ctrl-C interrupts the call, the next call that sends, flushes or closes sends the rest of the message.
+    /// `message` is any object with the buffer protocol: bytes, bytearray, memoryview, a numpy
+    /// array. It is copied once, into the slots. If Ctrl-C interrupts the call, the next call that
+    /// sends, flushes or closes sends the rest of the message.
     ///
-    /// Raises TreecastError at other members than the root, and if datagrams are longer than the MTU of the network; GroupEnded.
+    /// Raises TreecastError at other members than the root, and if datagrams are longer than the
+    /// MTU of the network; GroupEnded.
     fn send(&self, py: Python<'_>, message: &Bound<'_, PyAny>) -> PyResult<()> {
         let message = Message::of(message)?;
         py.detach(|| {
@@ -81,20 +84,22 @@ impl NodeGroup {
         })
     }
 
-    /// Receives the next message; returns None if the root has closed the group and all messages have been received.
+    /// Receives the next message; returns None if the root has closed the group and all messages
+    /// have been received.
     ///
-    /// Raises TimeoutError, after which the message can still be received; TreecastError at the root; GroupEnded.
+    /// Raises TimeoutError, after which the message can still be received; TreecastError at the
+    /// root; GroupEnded.
     #[pyo3(signature = (timeout = None))]
     fn receive<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> PyResult<Option<Bound<'py, PyBytes>>> {
         let message = py.detach(|| self.0.receive(&mut Deadline::new(timeout)?))?;
         Ok(message.map(|message| PyBytes::new(py, &message)))
     }
 
-    /// Receives the next message into a buffer, such as a bytearray or a numpy array, and returns its length in bytes, or None as
-    /// `receive` does.
+    /// Receives the next message into a buffer, such as a bytearray or a numpy array, and returns
+    /// its length in bytes, or None as `receive` does.
     ///
-    /// Raises the same exceptions as `receive`, and TreecastError if the message is longer than the buffer. The message can then still be
-    /// received.
+    /// Raises the same exceptions as `receive`, and TreecastError if the message is longer than the
+    /// buffer. The message can then still be received.
     #[pyo3(signature = (buffer, timeout = None))]
     fn receive_into(
         &self,
@@ -127,15 +132,18 @@ impl NodeGroup {
         py.detach(|| self.0.all_reduce(&mut [], Element::U64, Operation::Sum, &mut Deadline::new(timeout)?))
     }
 
-    /// Combines the values of all members, and returns the result, which is the same at all of them, bit by bit. All members make this
-    /// call after the same message, with the same operation and the same type and number of values.
+    /// Combines the values of all members, and returns the result, which is the same at all of
+    /// them, bit by bit. All members make this call after the same message, with the same operation
+    /// and the same type and number of values.
     ///
-    /// `values` is an int, a float, or an object with the buffer protocol, such as a numpy array, of integers or fractions of 4 or 8 bytes:
-    /// at most 504 bytes in all. A buffer is changed in place, and returned. `operation` is "sum", "product", "min" or "max", or for integers
-    /// "and", "or" or "xor".
+    /// `values` is an int, a float, or an object with the buffer protocol, such as a numpy array,
+    /// of integers or fractions of 4 or 8 bytes: at most 504 bytes in all. A buffer is changed in
+    /// place, and returned. `operation` is "sum", "product", "min" or "max", or for integers "and",
+    /// "or" or "xor".
     ///
-    /// Raises TimeoutError, after which the same call can be made again; TreecastError for invalid values, and if the members' values differ in
-    /// kind, or another message comes than the result; GroupEnded.
+    /// Raises TimeoutError, after which the same call can be made again; TreecastError for invalid
+    /// values, and if the members' values differ in kind, or another message comes than the result;
+    /// GroupEnded.
     #[pyo3(signature = (values, operation = "sum", timeout = None))]
     fn all_reduce<'py>(
         &self,
@@ -164,9 +172,9 @@ impl NodeGroup {
         Ok(values.clone())
     }
 
-    /// At the root: waits until every member has its position in the tree or is lost, and returns the lost members. A member that does
-    /// not answer is lost after `join_timeout_ms`. At another member: waits until it has its position. Sending and receiving do not
-    /// require this call.
+    /// At the root: waits until every member has its position in the tree or is lost, and returns
+    /// the lost members. A member that does not answer is lost after `join_timeout_ms`. At another
+    /// member: waits until it has its position. Sending and receiving do not require this call.
     ///
     /// Raises TimeoutError, which names the missing members; GroupEnded.
     #[pyo3(signature = (timeout = None))]
@@ -179,10 +187,12 @@ impl NodeGroup {
         })
     }
 
-    /// At the root: waits until every member has all messages, closes the group, and returns the members that have been lost or have
-    /// left. At another member: leaves the group. Closing a closed group has no effect.
+    /// At the root: waits until every member has all messages, closes the group, and returns the
+    /// members that have been lost or have left. At another member: leaves the group. Closing a
+    /// closed group has no effect.
     ///
-    /// Raises TimeoutError, after which the group continues to close in the background; GroupEnded if the group has ended otherwise.
+    /// Raises TimeoutError, after which the group continues to close in the background; GroupEnded
+    /// if the group has ended otherwise.
     #[pyo3(signature = (timeout = None))]
     fn close(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Vec<Lost>> {
         py.detach(|| {
@@ -194,7 +204,8 @@ impl NodeGroup {
         })
     }
 
-    /// Aborts the group without waiting: the root informs the members, which may lack messages; another member leaves.
+    /// Aborts the group without waiting: the root informs the members, which may lack messages;
+    /// another member leaves.
     fn abort(&self, py: Python<'_>) {
         self.0.is_aborted.store(true, Ordering::Release);
         py.detach(|| self.0.abort());
@@ -212,8 +223,9 @@ impl NodeGroup {
         Ok(self.0.group.get().map_err(failed)?.member())
     }
 
-    /// The scheme of the tree, in the notation of docs/plans.md: the one chosen for `auto`, with the measured lambda of `postal`. None at
-    /// members that do not know it: other members than the root if it was measured, and members that have joined a running group.
+    /// The scheme of the tree, in the notation of docs/plans.md: the one chosen for `auto`, with
+    /// the measured lambda of `postal`. None at members that do not know it: other members than the
+    /// root if it was measured, and members that have joined a running group.
     ///
     /// >>> node = Node("127.0.0.1:0")
     /// >>> node.group([node.address], message_bytes=64).scheme
@@ -223,8 +235,9 @@ impl NodeGroup {
         Ok(self.0.group.get().map_err(failed)?.scheme().map(|scheme| scheme.to_string()))
     }
 
-    /// At the root, a sentence: where packets are forwarded, why that was chosen with `offload=auto`, and how many of the root's children
-    /// multicast reaches, which is known some milliseconds after the group is ready. None at other members.
+    /// At the root, a sentence: where packets are forwarded, why that was chosen with
+    /// `offload=auto`, and how many of the root's children multicast reaches, which is known some
+    /// milliseconds after the group is ready. None at other members.
     ///
     /// >>> node = Node("127.0.0.1:0")
     /// >>> node.group([node.address], offload="auto").offload_status
@@ -235,8 +248,9 @@ impl NodeGroup {
         Ok(py.detach(|| group.offload_status()).map(|status| status.to_string()))
     }
 
-    /// The counters of this group at this node, by name, such as `sent`, `retransmitted` and `duplicates`: packets, counted once
-    /// per child. None once the node does not have the group any more.
+    /// The counters of this group at this node, by name, such as `sent`, `retransmitted` and
+    /// `duplicates`: packets, counted once per child. None once the node does not have the group
+    /// any more.
     #[getter]
     fn counters<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
         let group = self.0.group.get().map_err(failed)?;
@@ -244,14 +258,16 @@ impl NodeGroup {
         counters.map(|counters| counters.values().into_py_dict(py)).transpose()
     }
 
-    /// A file descriptor for `select`, `poll` and event loops: it becomes readable when the group's state changes. Then read its eight
-    /// bytes, and receive with a timeout of 0 until TimeoutError. The group owns it.
+    /// A file descriptor for `select`, `poll` and event loops: it becomes readable when the group's
+    /// state changes. Then read its eight bytes, and receive with a timeout of 0 until
+    /// TimeoutError. The group owns it.
     fn fileno(&self) -> PyResult<RawFd> {
         let watched = self.0.group.get().map_err(failed)?.watch();
         Ok(watched.map_err(|error| PyOSError::new_err(error.to_string()))?.as_raw_fd())
     }
 
-    /// For asyncio: accepts a message, which `_finish` then sends; TimeoutError while an earlier message is partially sent.
+    /// For asyncio: accepts a message, which `_finish` then sends; TimeoutError while an earlier
+    /// message is partially sent.
     fn _begin(&self, py: Python<'_>, message: &Bound<'_, PyAny>) -> PyResult<()> {
         let message = Message::of(message)?;
         py.detach(|| {

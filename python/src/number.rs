@@ -8,7 +8,8 @@ use pyo3::{Borrowed, PyAny, PyErr, PyResult};
 
 use crate::error::TreecastError;
 
-/// A whole number in the range of `T`. Python integers are unbounded: one out of range raises `TreecastError`, not `OverflowError`.
+/// A whole number in the range of `T`. Python integers are unbounded: one out of range raises
+/// `TreecastError`, not `OverflowError`.
 pub struct Whole<T>(pub T);
 
 /// The bounds of a type of numbers.

@@ -13,12 +13,13 @@ use crate::table::{Table, texts};
 
 /// The parameters of hosts, network interfaces and switches, and the policies of the simulator.
 ///
-/// Keys are those of `treecast sim --set`; `Parameters.known()` lists them, docs/simulation.md describes them. The
-/// defaults are those of the ICPP'98 study. `host_overhead` and `nic_overhead` set both ends. Times are in cycles, lengths
-/// in flits, which are bytes; keys that end in `_ns` are in nanoseconds, in `_mb_per_s` in MB/s (10^6 bytes per second).
+/// Keys are those of `treecast sim --set`; `Parameters.known()` lists them, docs/simulation.md
+/// describes them. The defaults are those of the ICPP'98 study. `host_overhead` and `nic_overhead`
+/// set both ends. Times are in cycles, lengths in flits, which are bytes; keys that end in `_ns`
+/// are in nanoseconds, in `_mb_per_s` in MB/s (10^6 bytes per second).
 ///
-/// Parameters are immutable, compare, and are a mapping: `dict(parameters)` has every key. A dict can be passed wherever they are
-/// expected.
+/// Parameters are immutable, compare, and are a mapping: `dict(parameters)` has every key. A dict
+/// can be passed wherever they are expected.
 ///
 /// Raises TreecastError for an unknown key and for an invalid value.
 ///
@@ -46,7 +47,8 @@ impl Parameters {
         Ok(Self(parameters))
     }
 
-    /// One row per key: `key`, its `default` as a text, what values are `expected`, and what it is `about`.
+    /// One row per key: `key`, its `default` as a text, what values are `expected`, and what it is
+    /// `about`.
     #[staticmethod]
     fn known() -> Table {
         let defaults = treecast_sim::Parameters::default();

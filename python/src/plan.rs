@@ -17,13 +17,15 @@ use crate::table::{Table, numbers, text_lists, texts};
 
 /// Makes the plan of a scheme for a group on a fabric.
 ///
-/// `scheme` is one of `separate`, `serial`, `binary`, `binomial`, `k-binomial`, `postal`, `hierarchical`, `u-torus`, `s-torus`,
-/// `md-torus`, `mu-torus`, `path`, `tree-worm`, `leader`, with keys as in `k-binomial:k=2`. `order` is the order that a
-/// tree is built on: `id`, `given`, `random:seed=3`, `switch`, `cco`; None is `id`, and is required for schemes that take no order.
-/// `packets` is the number of packets of the message, 1 to 2**20: steps count them, and k-binomial trees depend on them.
-/// docs/plans.md describes every scheme and order, and names its source.
+/// `scheme` is one of `separate`, `serial`, `binary`, `binomial`, `k-binomial`, `postal`,
+/// `hierarchical`, `u-torus`, `s-torus`, `md-torus`, `mu-torus`, `path`, `tree-worm`, `leader`,
+/// with keys as in `k-binomial:k=2`. `order` is the order that a tree is built on: `id`, `given`,
+/// `random:seed=3`, `switch`, `cco`; None is `id`, and is required for schemes that take no order.
+/// `packets` is the number of packets of the message, 1 to 2**20: steps count them, and k-binomial
+/// trees depend on them. docs/plans.md describes every scheme and order, and names its source.
 ///
-/// Raises TreecastError if the fabric does not support the scheme, or the group is not on this fabric.
+/// Raises TreecastError if the fabric does not support the scheme, or the group is not on this
+/// fabric.
 ///
 /// >>> fabric = Fabric("star:8")
 /// >>> plan(fabric, Group(fabric), "binomial").analysis["steps"]
@@ -57,9 +59,10 @@ pub fn plan(
 
 /// Who sends which copy to whom, in which order.
 ///
-/// `plan` makes it, and `Plan.from_json` reads it. A plan is immutable and sound: every destination receives exactly once,
-/// and a member sends only after it has received. It prints as in the `treecast` command, and as a picture in a notebook.
-/// Two are equal if they have equal fabrics, numbers of packets and worms.
+/// `plan` makes it, and `Plan.from_json` reads it. A plan is immutable and sound: every destination
+/// receives exactly once, and a member sends only after it has received. It prints as in the
+/// `treecast` command, and as a picture in a notebook. Two are equal if they have equal fabrics,
+/// numbers of packets and worms.
 ///
 /// >>> fabric = Fabric("star:4")
 /// >>> print(plan(fabric, Group(fabric), "binomial"))
@@ -96,7 +99,8 @@ impl Plan {
         self.plan.scheme().to_string()
     }
 
-    /// Where the algorithm comes from: `published`, `reconstructed` (a paper names it, this is our interpretation) or `ours`.
+    /// Where the algorithm comes from: `published`, `reconstructed` (a paper names it, this is our
+    /// interpretation) or `ours`.
     #[getter]
     fn label(&self) -> String {
         self.plan.label().to_string()
@@ -120,8 +124,9 @@ impl Plan {
         self.plan.root().0
     }
 
-    /// One row per member, the root first, the others as worms reach them: `member`, its `host` and the `name` of that, and
-    /// `step`, the step of the one-port model in which it receives, from 1; 0 for the root.
+    /// One row per member, the root first, the others as worms reach them: `member`, its `host` and
+    /// the `name` of that, and `step`, the step of the one-port model in which it receives, from 1;
+    /// 0 for the root.
     #[getter]
     fn nodes(&self) -> Table {
         let steps = self.plan.steps();
@@ -139,11 +144,12 @@ impl Plan {
         ])
     }
 
-    /// One row per copy; a member receives before it sends: the members `sender` and `receiver`; `worm`, the number of the
-    /// worm that carries it (a worm of switches or to shared memory carries several); `order`, its position among the
-    /// sender's worms, from 0; its `kind`, `unicast`, `path`, `tree` or `local`; `step`, as for nodes; and `route`, the
-    /// names of the links that the worm crosses, with the suffix `/1` for virtual channel 1. The route is empty inside a
-    /// host, and where the fabric routes adaptively.
+    /// One row per copy; a member receives before it sends: the members `sender` and `receiver`;
+    /// `worm`, the number of the worm that carries it (a worm of switches or to shared memory
+    /// carries several); `order`, its position among the sender's worms, from 0; its `kind`,
+    /// `unicast`, `path`, `tree` or `local`; `step`, as for nodes; and `route`, the names of the
+    /// links that the worm crosses, with the suffix `/1` for virtual channel 1. The route is empty
+    /// inside a host, and where the fabric routes adaptively.
     ///
     /// >>> fabric = Fabric("star:2")
     /// >>> plan(fabric, Group(fabric), "binomial").edges.to_pylist()
@@ -158,13 +164,14 @@ impl Plan {
         py.detach(|| self.edge_table(name))
     }
 
-    /// The static analysis of the plan, as a dict: `steps` until the last destination has all packets;
-    /// `depth`, the number of worms on the longest path of the tree; `phases`, steps until the last has the first packet;
-    /// `worms`; `max_fan_out`, the most worms of one sender; `link_visits`, the number of link crossings; `links_used`, the
-    /// number of distinct links crossed; `link_concentration`, visits divided by links used; `link_concurrency`, the most
-    /// worms in transit in one step; `contending_pairs` of worms that may meet on a link; `id_rule`, whether every child's
-    /// number is greater than its parent's, unless the parent is the root. docs/plans.md defines them. Each access
-    /// recomputes them.
+    /// The static analysis of the plan, as a dict: `steps` until the last destination has all
+    /// packets; `depth`, the number of worms on the longest path of the tree; `phases`, steps until
+    /// the last has the first packet; `worms`; `max_fan_out`, the most worms of one sender;
+    /// `link_visits`, the number of link crossings; `links_used`, the number of distinct links
+    /// crossed; `link_concentration`, visits divided by links used; `link_concurrency`, the most
+    /// worms in transit in one step; `contending_pairs` of worms that may meet on a link;
+    /// `id_rule`, whether every child's number is greater than its parent's, unless the parent is
+    /// the root. docs/plans.md defines them. Each access recomputes them.
     #[getter]
     fn analysis<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         json::to_python(py, &self.analyse(py)?)
@@ -182,7 +189,8 @@ impl Plan {
         render::dot(&self.plan, &self.fabric.get().fabric).map_err(refused)
     }
 
-    /// A picture of the plan in SVG: time runs downwards, one row per step, and each member has a column.
+    /// A picture of the plan in SVG: time runs downwards, one row per step, and each member has a
+    /// column.
     ///
     /// Raises TreecastError beyond 2,000 members.
     fn svg(&self, py: Python<'_>) -> PyResult<String> {
@@ -190,18 +198,21 @@ impl Plan {
         render::svg(&self.plan, &self.fabric.get().fabric, &analysis).map_err(refused)
     }
 
-    /// The picture for a notebook; None beyond 200 destinations, for which the notebook prints a line.
+    /// The picture for a notebook; None beyond 200 destinations, for which the notebook prints a
+    /// line.
     fn _repr_svg_(&self, py: Python<'_>) -> PyResult<Option<String>> {
         if self.plan.destination_count() > WORMS_SHOWN { Ok(None) } else { self.svg(py).map(Some) }
     }
 
-    /// The plan as JSON, as `treecast plan --format json` writes it; docs/schema/plan.schema.json is its schema.
+    /// The plan as JSON, as `treecast plan --format json` writes it; docs/schema/plan.schema.json
+    /// is its schema.
     fn to_json(&self, py: Python<'_>) -> PyResult<String> {
         py.detach(|| self.document().map(|document| document.to_json())).map_err(refused)
     }
 
-    /// Reads a plan from JSON, and checks it: it is sound, and every route leads over links of the fabric. Without `fabric`
-    /// it is the one that the JSON names, which must then be the spec of a generated fabric.
+    /// Reads a plan from JSON, and checks it: it is sound, and every route leads over links of the
+    /// fabric. Without `fabric` it is the one that the JSON names, which must then be the spec of a
+    /// generated fabric.
     ///
     /// Raises TreecastError naming the worm and the error.
     #[staticmethod]

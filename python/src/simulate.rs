@@ -15,20 +15,22 @@ use crate::trace::traced;
 
 /// Simulates a plan on a fabric, cycle by cycle.
 ///
-/// `offload` says who forwards at a host in the middle: `host`, the process; `assisted`, the process asks and the network
-/// interface (NIC) makes the copies; `nic`, the NIC alone. `message` is the length of the message in flits, which are bytes;
-/// None is as many packets as the plan was made for. `parameters` are `Parameters` or a dict of their keys. `seed` is that
-/// of all random choices: one seed makes one run, byte for byte. `simulator` is `event`, or `cycle`, which looks at every
-/// flit in every cycle: slow, and the one that knows wormhole switching; both give the same.
+/// `offload` says who forwards at a host in the middle: `host`, the process; `assisted`, the
+/// process asks and the network interface (NIC) makes the copies; `nic`, the NIC alone. `message`
+/// is the length of the message in flits, which are bytes; None is as many packets as the plan was
+/// made for. `parameters` are `Parameters` or a dict of their keys. `seed` is that of all random
+/// choices: one seed makes one run, byte for byte. `simulator` is `event`, or `cycle`, which looks
+/// at every flit in every cycle: slow, and the one that knows wormhole switching; both give the
+/// same.
 ///
-/// `trace` is the path of a file that is to show what every CPU, bus, NIC and link did, for https://ui.perfetto.dev; it is
-/// written whole or not at all, and is at most 256 MiB.
+/// `trace` is the path of a file that is to show what every CPU, bus, NIC and link did, for
+/// https://ui.perfetto.dev; it is written whole or not at all, and is at most 256 MiB.
 ///
 /// Other threads run meanwhile. Ctrl-C ends the run; the parameter `cycles_max` bounds it.
 /// docs/simulation.md states the model and derives its closed forms.
 ///
-/// Raises TreecastError where the plan does not fit the fabric, and for a message or parameters that are not possible;
-/// OSError where the trace cannot be written.
+/// Raises TreecastError where the plan does not fit the fabric, and for a message or parameters
+/// that are not possible; OSError where the trace cannot be written.
 ///
 /// >>> fabric = Fabric("star:4")
 /// >>> tree = plan(fabric, Group(fabric), "binomial")
@@ -97,7 +99,8 @@ impl Result {
         self.0.status.name()
     }
 
-    /// From the start of the send at the root until the last destination has the message, in cycles; None unless complete.
+    /// From the start of the send at the root until the last destination has the message, in
+    /// cycles; None unless complete.
     #[getter]
     fn latency_cycles(&self) -> Option<u64> {
         self.0.latency_cycles
@@ -109,8 +112,8 @@ impl Result {
         self.0.latency_ns
     }
 
-    /// A row a destination that has the message, by number: `member`, its `host`, and the `cycle` in which its process has
-    /// it.
+    /// A row a destination that has the message, by number: `member`, its `host`, and the `cycle`
+    /// in which its process has it.
     #[getter]
     fn deliveries(&self) -> Table {
         let deliveries = &self.0.deliveries;
@@ -121,8 +124,8 @@ impl Result {
         ])
     }
 
-    /// How many cycles the processes of each host spent on sending and receiving: a row a `host` that spent any, with its
-    /// `cycles`.
+    /// How many cycles the processes of each host spent on sending and receiving: a row a `host`
+    /// that spent any, with its `cycles`.
     #[getter]
     fn cpu_busy_cycles(&self) -> Table {
         let busy = &self.0.cpu_busy_cycles;
@@ -135,9 +138,10 @@ impl Result {
         self.0.worms
     }
 
-    /// What waits for what, where the run ended deadlocked, else None: a dict with the `cycle` in which it was found, how many
-    /// packets are `stuck`, and `waits`, some of them that form a cycle. Each of these is a dict with the numbers of its
-    /// `multicast`, `worm` and `packet`, the link `at` whose end it lies, and the link that it `wants`.
+    /// What waits for what, where the run ended deadlocked, else None: a dict with the `cycle` in
+    /// which it was found, how many packets are `stuck`, and `waits`, some of them that form a
+    /// cycle. Each of these is a dict with the numbers of its `multicast`, `worm` and `packet`, the
+    /// link `at` whose end it lies, and the link that it `wants`.
     #[getter]
     fn deadlock<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         json::to_python(py, &self.0.deadlock)
@@ -209,8 +213,8 @@ impl Result {
         Parameters::of(&self.0.parameters)
     }
 
-    /// The run as JSON, as `treecast sim --format json` writes it, with everything needed to repeat it;
-    /// docs/schema/run.schema.json is its schema.
+    /// The run as JSON, as `treecast sim --format json` writes it, with everything needed to repeat
+    /// it; docs/schema/run.schema.json is its schema.
     fn to_json(&self) -> String {
         self.0.to_json()
     }

@@ -18,11 +18,11 @@ use crate::table::Table;
 
 /// A published experiment: what it measured, figure by figure, and how it is shown.
 ///
-/// `name` is that of a study that comes along (`Study.known()`), or the path of a directory with a study of your own;
-/// docs/studies.md says how to write one.
+/// `name` is that of a study that comes along (`Study.known()`), or the path of a directory with a
+/// study of your own; docs/studies.md says how to write one.
 ///
-/// Raises TreecastError for an unknown name and, with file and line, for invalid data; OSError if a file
-/// cannot be read.
+/// Raises TreecastError for an unknown name and, with file and line, for invalid data; OSError if a
+/// file cannot be read.
 ///
 /// >>> study = Study("icpp98")
 /// >>> study
@@ -91,18 +91,19 @@ impl Study {
         }
     }
 
-    /// Runs a figure. `quick` takes fewer points, topologies and groups. `threads` is how many run at once; None means one per
-    /// core. `progress` is called with the number of runs that are done and that of all: at the beginning, and whenever one
-    /// is done, from the thread that ran it.
+    /// Runs a figure. `quick` takes fewer points, topologies and groups. `threads` is how many run
+    /// at once; None means one per core. `progress` is called with the number of runs that are done
+    /// and that of all: at the beginning, and whenever one is done, from the thread that ran it.
     ///
-    /// `resume` is the path of a file where each run that is done is kept: a figure that was interrupted goes on from there.
-    /// Several figures may keep their runs in one file, and a run that stands in two of them is made once. The file stays
-    /// when all is done.
+    /// `resume` is the path of a file where each run that is done is kept: a figure that was
+    /// interrupted goes on from there. Several figures may keep their runs in one file, and a run
+    /// that stands in two of them is made once. The file stays when all is done.
     ///
     /// Other Python threads run meanwhile. Ctrl-C ends the runs; one of a model is completed first.
     ///
-    /// Raises TreecastError for an unknown figure and, with its name, for an invalid run; OSError or
-    /// TreecastError for a file that cannot be used; and what `progress` raised first, when the figure is done.
+    /// Raises TreecastError for an unknown figure and, with its name, for an invalid run; OSError
+    /// or TreecastError for a file that cannot be used; and what `progress` raised first, when the
+    /// figure is done.
     #[pyo3(signature = (figure, quick = false, threads = None, progress = None, resume = None))]
     fn run(
         &self,
@@ -156,7 +157,8 @@ fn open_journal(path: &Bound<'_, PyAny>) -> PyResult<(Py<PyAny>, Journal)> {
     Ok((file.unbind(), journal))
 }
 
-/// Keeps the runs that are done in the file of a journal, and tells how many they are until that raises an error.
+/// Keeps the runs that are done in the file of a journal, and tells how many they are until that
+/// raises an error.
 struct Watch {
     file: Option<Py<PyAny>>,
     progress: Option<Py<PyAny>>,
@@ -195,7 +197,8 @@ impl Watch {
         });
     }
 
-    /// The GIL is released while waiting, because `progress` may itself wait for other Python threads.
+    /// The GIL is released while waiting, because `progress` may itself wait for other Python
+    /// threads.
     fn locked<'a>(&'a self, py: Python<'_>) -> MutexGuard<'a, WatchState> {
         self.state.lock_py_attached(py).expect("no thread panics while it holds this lock")
     }
@@ -249,7 +252,8 @@ impl Figure {
         &self.figure.caption
     }
 
-    /// One row per run, with everything needed to repeat it; docs/studies.md says what the columns are.
+    /// One row per run, with everything needed to repeat it; docs/studies.md says what the columns
+    /// are.
     #[getter]
     fn rows(&self) -> Table {
         Table::from(self.rows.clone())

@@ -21,8 +21,9 @@ use crate::error::refused;
 
 /// Rows in columns, in the memory layout of Apache Arrow.
 ///
-/// pyarrow, polars, pandas and others take it without copying: `pyarrow.table(table)`, `polars.DataFrame(table)`,
-/// `pandas.DataFrame.from_arrow(table)`. Columns hold whole numbers, numbers, texts or lists of texts; null is None.
+/// pyarrow, polars, pandas and others take it without copying: `pyarrow.table(table)`,
+/// `polars.DataFrame(table)`, `pandas.DataFrame.from_arrow(table)`. Columns hold whole numbers,
+/// numbers, texts or lists of texts; null is None.
 ///
 /// Iteration yields one dict per row, `len` the number of rows.
 ///
@@ -91,8 +92,8 @@ impl Table {
         Ok(rows)
     }
 
-    /// A table of columns whose names and types are given, each of texts, whole numbers or numbers, and of rows that have a
-    /// value or None for each.
+    /// A table of columns whose names and types are given, each of texts, whole numbers or numbers,
+    /// and of rows that have a value or None for each.
     #[staticmethod]
     fn _of(columns: Vec<(String, String)>, rows: Vec<Bound<'_, PyAny>>) -> PyResult<Self> {
         let arrays = columns.iter().enumerate().map(|(place, (name, kind))| {
@@ -167,8 +168,8 @@ impl Table {
         PyCapsule::new_with_value(py, schema, c"arrow_schema")
     }
 
-    /// The rows, for Arrow libraries: a capsule of an `ArrowArrayStream`. The columns stay of the types they have, whatever
-    /// schema is requested.
+    /// The rows, for Arrow libraries: a capsule of an `ArrowArrayStream`. The columns stay of the
+    /// types they have, whatever schema is requested.
     #[pyo3(signature = (requested_schema = None))]
     fn __arrow_c_stream__<'py>(
         &self,

@@ -9,7 +9,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 
-# A shell starts what runs in the background with SIGINT ignored, which the processes of tests would inherit.
+# A shell starts what runs in the background with SIGINT ignored, which the processes of tests would
+# inherit.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 

@@ -160,7 +160,8 @@ def test_other_threads_run_while_rust_works(other_thread):
     made = plan(star, group, "binomial")
 
     def lets_others_run(call):
-        # On a busy machine the other thread may miss some calls of a few milliseconds, but not hundreds of them.
+        # On a busy machine the other thread may miss some calls of a few milliseconds, but not
+        # hundreds of them.
         before = other_thread[0]
         return any(call() and other_thread[0] > before for _ in range(1000))
 

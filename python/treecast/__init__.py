@@ -82,5 +82,6 @@ __all__ = [
     "sweep",
 ]
 
-# Closes groups in order at exit, so that this member's descendants still get the messages that they need.
+# Closes groups in order at exit, so that this member's descendants still get the messages that they
+# need.
 atexit.register(close_nodes)

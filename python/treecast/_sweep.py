@@ -15,14 +15,16 @@ from treecast._journal import Journal
 from treecast._points import COLUMNS, Point, Row, checked, key_of, run
 from treecast._treecast import Stop, Table, TreecastError
 
-# The target duration of a batch of points, and the time after which a batch stops and returns the rest of its points.
+# The target duration of a batch of points, and the time after which a batch stops and returns the
+# rest of its points.
 _BATCH_SECONDS = 0.2
 _BATCH_SECONDS_MAX = 1.0
 _BATCH_POINTS_MAX = 64
 # The most batches in flight, before and after the duration of a point is known.
 _FIRST_BATCHES = 64
 _BATCHES_MAX = 1024
-# The interval at which a sweep that waits checks signals: one that another thread has received does not wake it.
+# The interval at which a sweep that waits checks signals: one that another thread has received does
+# not wake it.
 _SIGNALS_SECONDS = 0.1
 # The most points listed in an error.
 _SHOWN = 10

@@ -149,7 +149,8 @@ async def _in_thread(call: Callable[[Callable[[], None]], _T]) -> _T:
         if is_cancelled.is_set():
             raise InterruptedError
 
-    # Not in the default executor: its threads are few, and all members that this call waits for may join in the same loop.
+    # Not in the default executor: its threads are few, and all members that this call waits for may
+    # join in the same loop.
     thread = ThreadPoolExecutor(1, thread_name_prefix="treecast")
     running = asyncio.get_running_loop().run_in_executor(thread, call, check)
     thread.shutdown(wait=False)

@@ -8,7 +8,8 @@ use crate::clock::{now_ns, thread_cpu_ns};
 use crate::control::{Measured, RunRequest, TIMEOUT};
 use crate::operation::Operation;
 
-/// The number of calls before the first measurement: after them all members call at about the same time.
+/// The number of calls before the first measurement: after them all members call at about the same
+/// time.
 const WARM_UP_CALLS: u32 = 10;
 
 /// Makes the calls before the first measurement.

@@ -22,7 +22,8 @@ enum Place {
     Coordinator,
 }
 
-/// How often the root checks the board. It sleeps meanwhile: the others have the processors until all of them wait.
+/// How often the root checks the board. It sleeps meanwhile: the others have the processors until
+/// all of them wait.
 const CHECK_INTERVAL: Duration = Duration::from_micros(100);
 
 /// How long the root waits for the others.
@@ -57,7 +58,8 @@ impl Barrier {
         Ok(())
     }
 
-    /// The root waits until all members have entered their calls for this message, and some time more, in which they fall asleep.
+    /// The root waits until all members have entered their calls for this message, and some time
+    /// more, in which they fall asleep.
     ///
     /// # Errors
     /// `TimedOut`; those of standard input, and `InvalidData` for another request.

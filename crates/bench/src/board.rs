@@ -31,12 +31,14 @@ impl Board {
 
     /// The word for all processes.
     pub fn word(&self) -> &AtomicU32 {
-        // SAFETY: the mapping has more bytes, zeros at first, lives as long as this value, and all processes use the word atomically.
+        // SAFETY: the mapping has more bytes, zeros at first, lives as long as this value, and all
+        // processes use the word atomically.
         unsafe { &*self.memory.address::<AtomicU32>() }
     }
 
     fn numbers(&self) -> &[AtomicU64] {
-        // SAFETY: as above; they follow the first eight bytes, and the mapping has room for this number of them.
+        // SAFETY: as above; they follow the first eight bytes, and the mapping has room for this
+        // number of them.
         unsafe { slice::from_raw_parts(self.memory.address::<AtomicU64>().add(1), self.processes) }
     }
 

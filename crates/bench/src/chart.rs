@@ -7,8 +7,8 @@ use treecast_node::{Integrity, Transport};
 use crate::operation::Operation;
 use crate::report::{Report, Row};
 
-/// The latency of the last delivery over the message size, with one curve per configuration. A point is the median; its error
-/// bar ends at the 99th percentile.
+/// The latency of the last delivery over the message size, with one curve per configuration. A
+/// point is the median; its error bar ends at the 99th percentile.
 pub fn figure(report: &Report, command: String) -> Figure {
     let mut curves: Vec<Curve> = Vec::new();
     for row in &report.rows {

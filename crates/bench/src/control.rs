@@ -1,4 +1,5 @@
-//! The control protocol between the coordinator and its workers: requests and responses, one line of JSON each.
+//! The control protocol between the coordinator and its workers: requests and responses, one line
+//! of JSON each.
 
 use std::io::{self, BufRead, Write};
 use std::net::SocketAddr;
@@ -78,7 +79,8 @@ pub(crate) struct RunRequest {
     pub meeting: Meeting,
     /// Whether the root waits after each message until all members have it.
     pub flushes: bool,
-    /// At the root: record when members are lost. At another member: be killed halfway through the last message.
+    /// At the root: record when members are lost. At another member: be killed halfway through the
+    /// last message.
     pub dies: bool,
 }
 
@@ -86,10 +88,12 @@ pub(crate) struct RunRequest {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Meeting {
-    /// On one machine: each writes the number of the call that it enters into a [`Board`](crate::board::Board) in this file, which has room
-    /// for this number of members, the root included. The barrier wakes no process while a message is being delivered.
+    /// On one machine: each writes the number of the call that it enters into a
+    /// [`Board`](crate::board::Board) in this file, which has room for this number of members, the
+    /// root included. The barrier wakes no process while a message is being delivered.
     Board { path: PathBuf, members: u32 },
-    /// The worker of the root gets a [`Request::Next`] for each message, when all others have sent a [`Response::Waits`].
+    /// The worker of the root gets a [`Request::Next`] for each message, when all others have sent
+    /// a [`Response::Waits`].
     Coordinator,
 }
 
@@ -97,7 +101,8 @@ pub(crate) enum Meeting {
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Pace {
-    /// The next one when every member's application has the one before and waits again ([`Meeting`]).
+    /// The next one when every member's application has the one before and waits again
+    /// ([`Meeting`]).
     Barrier,
     /// The next one when every member's node has the one before.
     Stored,
@@ -154,16 +159,17 @@ pub(crate) enum Response {
 /// The measurements of a worker; lists have one entry per message, or call of an all-reduce.
 #[derive(Debug, Default, Clone, Serialize, Deserialize)]
 pub(crate) struct Measured {
-    /// At the root, when it began to send or called; at others, when the application had the message or
-    /// the result.
+    /// At the root, when it began to send or called; at others, when the application had the
+    /// message or the result.
     pub at_ns: Vec<u64>,
-    /// At the root of a broadcast, how long until every member had the message; else the duration of the
-    /// call.
+    /// At the root of a broadcast, how long until every member had the message; else the duration
+    /// of the call.
     pub span_ns: Vec<u64>,
-    /// At others, CPU time of the calling thread in the call; empty in a stream, where reading the clock takes longer than the call.
+    /// At others, CPU time of the calling thread in the call; empty in a stream, where reading the
+    /// clock takes longer than the call.
     pub call_cpu_ns: Vec<u64>,
-    /// At others, when the kernel's packet path, or a node that several processes share, stored the message in its slots; empty with other
-    /// nodes.
+    /// At others, when the kernel's packet path, or a node that several processes share, stored the
+    /// message in its slots; empty with other nodes.
     pub stored_ns: Vec<u64>,
     /// CPU time of the whole process.
     pub cpu_ns: u64,
@@ -190,8 +196,8 @@ pub(crate) enum Notice {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum LimitRequest {
-    /// Notice this number of changes, and write down when: as the process with this number of all. Answered by `Ready`, and by `Done`
-    /// after the last change.
+    /// Notice this number of changes, and write down when: as the process with this number of all.
+    /// Answered by `Ready`, and by `Done` after the last change.
     Notice { board: PathBuf, notice: Notice, number: u32, processes: u32, rounds: u32 },
     /// Accept one TCP connection, which is answered by `Ready`, and then wait for `Connect`.
     Relay,

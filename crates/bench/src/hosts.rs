@@ -36,7 +36,8 @@ pub enum Hosts {
 }
 
 impl Hosts {
-    /// The error with the name of the host, if the hosts are remote: their numbers are those of a list that may be long.
+    /// The error with the name of the host, if the hosts are remote: their numbers are those of a
+    /// list that may be long.
     pub(crate) fn name_in(&self, error: BenchError) -> BenchError {
         let Self::Remote(RemoteHosts { names, shell }) = self else { return error };
         let name = |host: usize| names.get(host).cloned().unwrap_or_default();
@@ -69,7 +70,8 @@ pub struct RemoteHosts {
 }
 
 impl RemoteHosts {
-    /// The command that starts a worker on a host. It ends when its standard input is closed, as the worker does.
+    /// The command that starts a worker on a host. It ends when its standard input is closed, as
+    /// the worker does.
     pub(crate) fn command(&self, host: usize, worker: &WorkerCommand) -> Command {
         let mut command = self.shell.command(&self.names[host]);
         command.arg(&worker.path);

@@ -1,7 +1,8 @@
 //! Latency, throughput and CPU time of broadcasts, all-reduces and barriers over real nodes.
 //!
-//! A worker process runs on every host: of a lab on this machine, of this machine's loopback interface, or a separate machine. If several
-//! run there, they share the host's node. Configurations are interleaved, round by round, so that other load on the machine affects all of
+//! A worker process runs on every host: of a lab on this machine, of this machine's loopback
+//! interface, or a separate machine. If several run there, they share the host's node.
+//! Configurations are interleaved, round by round, so that other load on the machine affects all of
 //! them alike. docs/bench.md defines each measurement.
 
 mod all_reduce;

@@ -1,5 +1,6 @@
-//! What the machine itself takes to wake as many processes as a broadcast does, and to move as many bytes: measured by the same
-//! benchmark in the same run, so that every other figure stands beside it.
+//! What the machine itself takes to wake as many processes as a broadcast does, and to move as many
+//! bytes: measured by the same benchmark in the same run, so that every other figure stands beside
+//! it.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -24,24 +25,29 @@ pub struct Limits {
     pub processes: u32,
     /// One futex wakes all of them, which sleep on it: until the last has run, in microseconds.
     pub futex_wake_us: f64,
-    /// They check shared memory for a change, and yield the processor after each check: until the last has seen it, in microseconds.
+    /// They check shared memory for a change, and yield the processor after each check: until the
+    /// last has seen it, in microseconds.
     pub yield_notice_us: f64,
-    /// Each sleeps on a UDP socket, and is sent a datagram over loopback: until the last has it, in microseconds.
+    /// Each sleeps on a UDP socket, and is sent a datagram over loopback: until the last has it, in
+    /// microseconds.
     pub udp_each_us: f64,
     /// A copy in memory, of more than the caches hold, in bytes per second.
     pub copy_bytes_per_s: f64,
-    /// A chain of TCP connections over loopback through all of them, each of which receives and sends on: in bytes per second.
+    /// A chain of TCP connections over loopback through all of them, each of which receives and
+    /// sends on: in bytes per second.
     pub tcp_chain_bytes_per_s: f64,
 }
 
-/// The number of changes, and of TCP chains, in each half of the measurement: before the broadcasts, and after them.
+/// The number of changes, and of TCP chains, in each half of the measurement: before the
+/// broadcasts, and after them.
 const ROUNDS: u32 = 150;
 const CHAINS: u32 = 3;
 
 /// All processes wait again before the next change.
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// A process that has not noticed a change by then has died, or its datagram was lost: the measurement fails.
+/// A process that has not noticed a change by then has died, or its datagram was lost: the
+/// measurement fails.
 const NOTICE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The bytes that go through the chain, and the bytes that each process reads at once.
@@ -221,7 +227,8 @@ fn last_noticed_at_ns(board: &Board) -> Option<u64> {
     board.values().map(|at| (at > 0).then_some(at)).collect::<Option<Vec<_>>>()?.into_iter().max()
 }
 
-/// Changes the number once, and returns how long it takes until the last process has noticed, in nanoseconds.
+/// Changes the number once, and returns how long it takes until the last process has noticed, in
+/// nanoseconds.
 fn notice_once(board: &Board, round: u32, notice: Notice, addresses: &[SocketAddr]) -> io::Result<u64> {
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
     thread::sleep(PAUSE);
@@ -246,7 +253,8 @@ fn notice_once(board: &Board, round: u32, notice: Notice, addresses: &[SocketAdd
         if now_ns() - start > NOTICE_TIMEOUT.as_nanos() as u64 {
             return Err(io::Error::new(io::ErrorKind::TimedOut, "a process has not noticed a change"));
         }
-        // Where the others look and yield, they have the processors in turn with this process, as with a root that goes on.
+        // Where the others look and yield, they have the processors in turn with this process, as
+        // with a root that goes on.
         if notice == Notice::Yield { sched_yield() } else { thread::sleep(PAUSE) }
     }
 }

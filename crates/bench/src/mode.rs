@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 use treecast_node::{Authentication, EngineChoice, Integrity, Offload, Scheme, Transport};
 
-/// A configuration: engine, offload, scheme, authentication, encryption, integrity, transport, and whether the racks are known.
+/// A configuration: engine, offload, scheme, authentication, encryption, integrity, transport, and
+/// whether the racks are known.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Mode {
     /// The packet engine.

@@ -11,8 +11,8 @@ use crate::report::{Report, Row};
 
 impl Report {
     /// Puts beside each last delivery the one that the model of a network predicts: of broadcasts
-    /// with one process on each host, all hosts on one switch, a scheme that is known, and a way that
-    /// the network has.
+    /// with one process on each host, all hosts on one switch, a scheme that is known, and a way
+    /// that the network has.
     ///
     /// # Errors
     /// Those of the model.

@@ -22,12 +22,14 @@ pub struct Report {
     pub clock_error_us: f64,
     /// Times to open the nodes, one entry per engine.
     pub nodes_opened: Vec<NodesOpened>,
-    /// What this machine itself takes to wake as many processes, and to move bytes; `None` unless that was measured.
+    /// What this machine itself takes to wake as many processes, and to move bytes; `None` unless
+    /// that was measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limits: Option<Limits>,
 }
 
-/// Times to open the nodes of an engine. For the kernel engine, that is mostly loading its program. Times are in milliseconds.
+/// Times to open the nodes of an engine. For the kernel engine, that is mostly loading its program.
+/// Times are in milliseconds.
 #[derive(Debug, Clone, Serialize)]
 pub struct NodesOpened {
     /// The packet engine.
@@ -46,7 +48,8 @@ impl NodesOpened {
     }
 }
 
-/// The effect of killing a member in the middle of a message. Times are in microseconds after it was killed.
+/// The effect of killing a member in the middle of a message. Times are in microseconds after it
+/// was killed.
 #[derive(Debug, Clone, Serialize)]
 pub struct KilledMember {
     /// The number of the member.
@@ -57,7 +60,8 @@ pub struct KilledMember {
     pub survivors_complete_us: Option<f64>,
 }
 
-/// A process of each host that enters each call late, and what the others notice of it. Times are in microseconds.
+/// A process of each host that enters each call late, and what the others notice of it. Times are
+/// in microseconds.
 #[derive(Debug, Clone, Serialize)]
 pub struct LateProcess {
     /// The number of the process on its host. The root is in time.
@@ -72,8 +76,8 @@ pub struct LateProcess {
     pub others_call_us_mean: f64,
 }
 
-/// One configuration and message size. Times are in microseconds. What is said of a broadcast and its
-/// messages goes for other operations and their calls as well.
+/// One configuration and message size. Times are in microseconds. What is said of a broadcast and
+/// its messages goes for other operations and their calls as well.
 #[derive(Debug, Clone, Serialize)]
 pub struct Row {
     /// What all members did: broadcast, all-reduce or barrier.
@@ -98,21 +102,21 @@ pub struct Row {
     pub bytes: u64,
     /// The number of messages measured.
     pub messages: u32,
-    /// From the root's call until it knew that every member had the message; of another operation, the
-    /// duration of the root's call: median.
+    /// From the root's call until it knew that every member had the message; of another operation,
+    /// the duration of the root's call: median.
     pub root_us_p50: f64,
     /// The same, 99th percentile.
     pub root_us_p99: f64,
-    /// From the root's call until the last member's application had the message; of another operation,
-    /// from the call of the last member until the last one had the result: median.
+    /// From the root's call until the last member's application had the message; of another
+    /// operation, from the call of the last member until the last one had the result: median.
     pub last_delivery_us_p50: f64,
     /// The same, 99th percentile.
     pub last_delivery_us_p99: f64,
     /// What the model of a network predicts for it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_delivery_us_predicted: Option<f64>,
-    /// From the root's call until the kernel's packet path, or the node that processes of a host share, had stored the message at the last
-    /// member: median; `None` with other nodes.
+    /// From the root's call until the kernel's packet path, or the node that processes of a host
+    /// share, had stored the message at the last member: median; `None` with other nodes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_stored_us_p50: Option<f64>,
     /// The same, 99th percentile.
@@ -122,10 +126,11 @@ pub struct Row {
     pub cpu_us_per_broadcast: f64,
     /// CPU time of the root's process.
     pub root_cpu_us_per_broadcast: f64,
-    /// The mean duration of a receiver's call, or of every member's of another operation: the CPU time that
-    /// it costs a process that polls, as most MPI processes do.
+    /// The mean duration of a receiver's call, or of every member's of another operation: the CPU
+    /// time that it costs a process that polls, as most MPI processes do.
     pub call_us_mean: f64,
-    /// The mean CPU time of a receiver's thread in its call: what it costs a process that sleeps. `None` in a stream.
+    /// The mean CPU time of a receiver's thread in its call: what it costs a process that sleeps.
+    /// `None` in a stream.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub call_cpu_us_mean: Option<f64>,
     /// The throughput per member, in 10^6 bytes per second.
@@ -141,10 +146,12 @@ pub struct Row {
     /// Whether the tree was made for the fabric; `None` if no fabric was given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub on_fabric: Option<bool>,
-    /// The bytes per message that went over the uplinks of racks, all of them in both directions; `None` without racks.
+    /// The bytes per message that went over the uplinks of racks, all of them in both directions;
+    /// `None` without racks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub uplink_bytes_per_broadcast: Option<f64>,
-    /// The bytes per message that went over the busiest uplink, in its busier direction; `None` without racks.
+    /// The bytes per message that went over the busiest uplink, in its busier direction; `None`
+    /// without racks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub busiest_uplink_bytes_per_broadcast: Option<f64>,
     /// The process that is late, if one is.
@@ -170,7 +177,8 @@ pub(crate) struct Statistics {
     pub last_stored: Times,
     call: Times,
     call_cpu: Times,
-    /// The last delivery to the processes that are in time, and the duration of their calls; empty if all are.
+    /// The last delivery to the processes that are in time, and the duration of their calls; empty
+    /// if all are.
     pub others_last_delivery: Times,
     others_call: Times,
     cpu_ns: u64,
@@ -265,7 +273,8 @@ impl Statistics {
         self.retransmitted += all.iter().map(|measured| measured.retransmitted).sum::<u64>();
     }
 
-    /// Adds the measurements of a run of all-reduces or barriers: first the root's, then the others'.
+    /// Adds the measurements of a run of all-reduces or barriers: first the root's, then the
+    /// others'.
     pub fn add_all_reduces(&mut self, bytes: usize, measured: &[Measured]) {
         let Some((root, others)) = measured.split_first() else { return };
         self.add_costs(root, measured);
@@ -293,7 +302,8 @@ impl Statistics {
         self.span_ns += end.saturating_sub(begin);
     }
 
-    /// Adds the same measurements without those of the receivers that are late. `is_late` is by member.
+    /// Adds the same measurements without those of the receivers that are late. `is_late` is by
+    /// member.
     pub fn add_others(&mut self, measured: &[Measured], is_late: impl Fn(usize) -> bool) {
         let Some((root, _)) = measured.split_first() else { return };
         let in_time =
@@ -359,7 +369,8 @@ mod tests {
             call_cpu_ns: vec![span_ns / 2],
             ..Measured::default()
         };
-        // The root calls at 1,000 and returns at 1,400; another calls at 1,100 and returns at 1,500.
+        // The root calls at 1,000 and returns at 1,400; another calls at 1,100 and returns at
+        // 1,500.
         let all = [measured(1_000, 400), measured(1_500, 400), measured(1_450, 700)];
         let mut statistics = Statistics::default();
         statistics.add_all_reduces(8, &all);

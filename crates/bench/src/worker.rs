@@ -47,8 +47,8 @@ pub fn work() -> io::Result<()> {
 /// How long a request may go on after the coordinator has ended.
 const END_TIMEOUT: Duration = Duration::from_millis(200);
 
-/// Ends this process if the coordinator ends while a request is executed. It would otherwise wait for
-/// workers that have ended.
+/// Ends this process if the coordinator ends while a request is executed. It would otherwise wait
+/// for workers that have ended.
 fn end_with_coordinator(is_idle: &AtomicBool) {
     let input = io::stdin();
     // The end of a pipe is reported without being asked for, that of a socket is not.
@@ -288,7 +288,8 @@ fn receive(group: &Group, run: &RunRequest, barrier: &mut Barrier) -> Result<Mea
     Ok(measured)
 }
 
-/// Receives half of the next message, and ends without closing anything, as a host does that loses power.
+/// Receives half of the next message, and ends without closing anything, as a host does that loses
+/// power.
 fn die_halfway(group: &Group, bytes: usize) -> Result<(), NodeError> {
     let mut received = 0;
     let taken = group.receive_with(Some(TIMEOUT), u64::MAX, |_, part| {

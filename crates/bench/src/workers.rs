@@ -61,7 +61,8 @@ pub(crate) struct Workers {
 /// The result of one run.
 #[derive(Debug, Default)]
 pub(crate) struct RunResult {
-    /// The measurements of each worker, converted to the coordinator's clock; empty for one that was killed.
+    /// The measurements of each worker, converted to the coordinator's clock; empty for one that
+    /// was killed.
     pub measured: Vec<Measured>,
     /// When the victim was killed.
     pub died_at_ns: Option<u64>,
@@ -76,7 +77,8 @@ const LOOPBACK: Ipv4Addr = Ipv4Addr::LOCALHOST;
 const CLOCK_READINGS: usize = 20;
 
 impl Workers {
-    /// Starts the workers, and lets each open a node for each engine. Returns the addresses of the members' nodes by engine.
+    /// Starts the workers, and lets each open a node for each engine. Returns the addresses of the
+    /// members' nodes by engine.
     pub fn start(with: &Start<'_>) -> Result<(Self, Vec<Vec<SocketAddr>>), BenchError> {
         let &Start { hosts, processes, command, .. } = with;
         let lab = match hosts {
@@ -131,7 +133,8 @@ impl Workers {
         Ok((started, members))
     }
 
-    /// Estimates the offsets of the remote clocks as NTP does (RFC 5905, section 8): the error is at most half of the round trip.
+    /// Estimates the offsets of the remote clocks as NTP does (RFC 5905, section 8): the error is
+    /// at most half of the round trip.
     fn compare_clocks(&mut self) -> Result<(), BenchError> {
         for worker in &mut self.workers {
             let mut nearest = u64::MAX;
@@ -183,7 +186,8 @@ impl Workers {
         Ok(self.uplink_bytes()?.iter().zip(before).map(|(after, before)| after - before).collect())
     }
 
-    /// Creates a group of all workers. Returns the root's scheme, if it was given or has been chosen by measurement.
+    /// Creates a group of all workers. Returns the root's scheme, if it was given or has been
+    /// chosen by measurement.
     pub fn create_group(&mut self, group: &GroupRequest) -> Result<Option<String>, BenchError> {
         for worker in &mut self.workers {
             worker.send(&Request::Group(GroupRequest { member: worker.member, ..group.clone() }))?;
@@ -199,7 +203,8 @@ impl Workers {
         Ok(of_root)
     }
 
-    /// Lets the root send and the others receive, and kills the victim, if there is one. Receivers get the request first.
+    /// Lets the root send and the others receive, and kills the victim, if there is one. Receivers
+    /// get the request first.
     pub fn run(&mut self, run: &RunRequest, victim: Option<u32>) -> Result<RunResult, BenchError> {
         let before = self.uplink_bytes()?;
         for worker in self.workers.iter_mut().rev() {
@@ -282,7 +287,8 @@ pub(crate) struct Worker {
     /// The offset of its clock, relative to ours.
     ahead_ns: i64,
     is_dead: bool,
-    /// In a run with barriers: the message whose call it has entered last, and its last response, if that has come already.
+    /// In a run with barriers: the message whose call it has entered last, and its last response,
+    /// if that has come already.
     entered: Option<u32>,
     last: Option<Response>,
 }
@@ -320,8 +326,8 @@ impl Worker {
         self.running.receive().map_err(|why| BenchError::Worker { worker: self.id, why })
     }
 
-    /// Waits until it has entered the call for this message, or a later one if it has lost some, or has responded for the last time in the
-    /// run.
+    /// Waits until it has entered the call for this message, or a later one if it has lost some, or
+    /// has responded for the last time in the run.
     fn await_entry(&mut self, number: u32) -> Result<(), BenchError> {
         if number == 0 {
             self.entered = None;
@@ -380,7 +386,8 @@ impl Worker {
     }
 }
 
-/// The first process of a host has the node that the others use, and waits for them: it is the last to end.
+/// The first process of a host has the node that the others use, and waits for them: it is the last
+/// to end.
 impl Drop for Workers {
     fn drop(&mut self) {
         self.workers.sort_by_key(|worker| Reverse(worker.process));

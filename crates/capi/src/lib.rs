@@ -41,7 +41,8 @@ pub enum tc_result {
     TC_MEMBERS_LOST = 4,
     /// An argument is invalid, or does not apply to this member.
     TC_INVALID_ARGUMENT = 5,
-    /// The group has ended without being closed: it was aborted, the root is unreachable, or this member has left or was evicted.
+    /// The group has ended without being closed: it was aborted, the root is unreachable, or this
+    /// member has left or was evicted.
     TC_ENDED = 6,
     /// A system call has failed.
     TC_SYSTEM_ERROR = 7,
@@ -152,7 +153,8 @@ unsafe fn text<'a>(pointer: *const c_char, what: &str) -> Result<&'a str, Failur
 }
 
 /// # Safety
-/// `pointer` is null, or a handle from `tc_node_new` or a function that creates groups, and not freed.
+/// `pointer` is null, or a handle from `tc_node_new` or a function that creates groups, and not
+/// freed.
 unsafe fn handle<'a, T: 'a>(
     pointer: *const (impl AsRef<Owned<T>> + 'a),
     what: &str,
@@ -186,17 +188,20 @@ fn timeout(milliseconds: i64) -> Option<Duration> {
     u64::try_from(milliseconds).ok().map(Duration::from_millis)
 }
 
-/// The error message of this thread's last call that did not return TC_OK. It is valid until this thread's next such call.
+/// The error message of this thread's last call that did not return TC_OK. It is valid until this
+/// thread's next such call.
 #[unsafe(no_mangle)]
 pub extern "C" fn tc_error_message() -> *const c_char {
     MESSAGE.with_borrow(|message| message.as_ptr())
 }
 
-/// Opens a node at a UDP address such as "192.0.2.1:7000"; with port 0 the system chooses a port. `settings` are those of a
-/// node, separated by spaces, such as "spin_us=20 peer_timeout_ms=400", or NULL.
+/// Opens a node at a UDP address such as "192.0.2.1:7000"; with port 0 the system chooses a port.
+/// `settings` are those of a node, separated by spaces, such as "spin_us=20 peer_timeout_ms=400",
+/// or NULL.
 ///
 /// # Safety
-/// `bind` is a zero-terminated string, and so is `settings` unless it is NULL; `node` is valid for writing a pointer.
+/// `bind` is a zero-terminated string, and so is `settings` unless it is NULL; `node` is valid for
+/// writing a pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tc_node_new(
     bind: *const c_char,
@@ -221,8 +226,9 @@ pub unsafe extern "C" fn tc_node_new(
     })
 }
 
-/// Closes a node. The call waits, for some seconds at most, until closed groups have sent what other members still need. The node's
-/// groups must be freed before. NULL is allowed. In a forked process the call does nothing.
+/// Closes a node. The call waits, for some seconds at most, until closed groups have sent what
+/// other members still need. The node's groups must be freed before. NULL is allowed. In a forked
+/// process the call does nothing.
 ///
 /// # Safety
 /// `node` is NULL, or comes from `tc_node_new` and is not used afterwards.
@@ -234,7 +240,8 @@ pub unsafe extern "C" fn tc_node_free(node: *mut tc_node) {
     }
 }
 
-/// Writes the node's UDP address as a zero-terminated string to `address`, a buffer of `capacity` bytes; 64 are sufficient.
+/// Writes the node's UDP address as a zero-terminated string to `address`, a buffer of `capacity`
+/// bytes; 64 are sufficient.
 ///
 /// # Safety
 /// `node` comes from `tc_node_new`; `address` is valid for writing `capacity` bytes.
@@ -252,8 +259,9 @@ pub unsafe extern "C" fn tc_node_address(
     })
 }
 
-/// Writes the engine of the node, "user" or "ebpf", as a zero-terminated string to `engine`, a buffer of `capacity` bytes; 8 are
-/// sufficient. The engine of the daemon's node, or of a shared one, is named in the same way.
+/// Writes the engine of the node, "user" or "ebpf", as a zero-terminated string to `engine`, a
+/// buffer of `capacity` bytes; 8 are sufficient. The engine of the daemon's node, or of a shared
+/// one, is named in the same way.
 ///
 /// # Safety
 /// `node` comes from `tc_node_new`; `engine` is valid for writing `capacity` bytes.
@@ -284,7 +292,8 @@ unsafe fn write_text(
     if buffer.is_null() || capacity <= text.len() {
         return Err(wrong(format!("{what} needs a buffer of {} bytes", text.len() + 1)));
     }
-    // SAFETY: the buffer is large enough for the text and its zero, and is not the text, which Rust borrows.
+    // SAFETY: the buffer is large enough for the text and its zero, and is not the text, which Rust
+    // borrows.
     unsafe {
         ptr::copy_nonoverlapping(text.as_ptr().cast(), buffer, text.len());
         buffer.add(text.len()).write(0);
@@ -315,15 +324,18 @@ unsafe fn group_settings(settings: *const c_char, members: Vec<Member>) -> Resul
     Ok(group_settings)
 }
 
-/// Creates a group from a list of members. `members` are the addresses of all members, as host:port, separated by commas, the same at
-/// every member. The root is the first, unless `settings` says otherwise. `settings` is NULL, or key=value separated by spaces, such as
-/// "root=2 scheme=binomial offload=nic token=secret message_bytes=16384". With "plan=FILE" the root carries out the plan in a JSON file,
-/// as `treecast plan --format json` writes it, whose root is that of the group. With "fabric=FILE" the root makes the plan on the racks and
-/// switches in a file, such as Slurm's topology.conf or an inventory of hosts and racks, whose hosts have the names in `members`, or those
-/// of the hosts that join.
+/// Creates a group from a list of members. `members` are the addresses of all members, as
+/// host:port, separated by commas, the same at every member. The root is the first, unless
+/// `settings` says otherwise. `settings` is NULL, or key=value separated by spaces, such as "root=2
+/// scheme=binomial offload=nic token=secret message_bytes=16384". With "plan=FILE" the root carries
+/// out the plan in a JSON file, as `treecast plan --format json` writes it, whose root is that of
+/// the group. With "fabric=FILE" the root makes the plan on the racks and switches in a file, such
+/// as Slurm's topology.conf or an inventory of hosts and racks, whose hosts have the names in
+/// `members`, or those of the hosts that join.
 ///
 /// # Safety
-/// `node` comes from `tc_node_new`; the strings are zero-terminated; `group` is valid for writing a pointer.
+/// `node` comes from `tc_node_new`; the strings are zero-terminated; `group` is valid for writing a
+/// pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tc_group_new(
     node: *const tc_node,
@@ -345,12 +357,14 @@ pub unsafe extern "C" fn tc_group_new(
     })
 }
 
-/// Listens until all members have joined, and takes part in their group as its root. `listen` is the TCP address, such as
-/// "0.0.0.0:7000", at which the others call tc_group_join; `members` is their number, this node included. `settings` are as for
-/// tc_group_new, and hold for all members. TC_TIMED_OUT, if not all have joined; tc_error_message names them.
+/// Listens until all members have joined, and takes part in their group as its root. `listen` is
+/// the TCP address, such as "0.0.0.0:7000", at which the others call tc_group_join; `members` is
+/// their number, this node included. `settings` are as for tc_group_new, and hold for all members.
+/// TC_TIMED_OUT, if not all have joined; tc_error_message names them.
 ///
 /// # Safety
-/// `node` comes from `tc_node_new`; the strings are zero-terminated; `group` is valid for writing a pointer.
+/// `node` comes from `tc_node_new`; the strings are zero-terminated; `group` is valid for writing a
+/// pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tc_group_listen(
     node: *const tc_node,
@@ -376,12 +390,14 @@ pub unsafe extern "C" fn tc_group_listen(
     })
 }
 
-/// Joins the group of a root that listens, or will listen before the timeout: `root` is its address, and `token` the token of
-/// its settings, or NULL if all members are on one host. `member` is the number that this node requests; below 0, any. TC_TIMED_OUT, if the root or other members are
-/// missing; TC_INVALID_ARGUMENT, if the root rejects this node.
+/// Joins the group of a root that listens, or will listen before the timeout: `root` is its
+/// address, and `token` the token of its settings, or NULL if all members are on one host. `member`
+/// is the number that this node requests; below 0, any. TC_TIMED_OUT, if the root or other members
+/// are missing; TC_INVALID_ARGUMENT, if the root rejects this node.
 ///
 /// # Safety
-/// `node` comes from `tc_node_new`; the strings are zero-terminated; `group` is valid for writing a pointer.
+/// `node` comes from `tc_node_new`; the strings are zero-terminated; `group` is valid for writing a
+/// pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tc_group_join(
     node: *const tc_node,
@@ -415,7 +431,8 @@ pub unsafe extern "C" fn tc_group_join(
 /// Writes this member's number, from 0. TC_INVALID_ARGUMENT, if it has no number yet.
 ///
 /// # Safety
-/// `group` comes from tc_group_new, tc_group_listen or tc_group_join; `member` is valid for writing a number.
+/// `group` comes from tc_group_new, tc_group_listen or tc_group_join; `member` is valid for writing
+/// a number.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tc_group_member(group: *const tc_group, member: *mut u32) -> tc_result {
     result_of(|| {
@@ -428,12 +445,14 @@ pub unsafe extern "C" fn tc_group_member(group: *const tc_group, member: *mut u3
     })
 }
 
-/// Writes a sentence as a zero-terminated string to `text`, a buffer of `capacity` bytes; 256 are sufficient: where packets are forwarded, why
-/// that was chosen with "offload=auto", and how many of the root's children multicast reaches, which is known some milliseconds after the
-/// group is ready. TC_INVALID_ARGUMENT at other members than the root.
+/// Writes a sentence as a zero-terminated string to `text`, a buffer of `capacity` bytes; 256 are
+/// sufficient: where packets are forwarded, why that was chosen with "offload=auto", and how many
+/// of the root's children multicast reaches, which is known some milliseconds after the group is
+/// ready. TC_INVALID_ARGUMENT at other members than the root.
 ///
 /// # Safety
-/// `group` comes from tc_group_new or tc_group_listen; `text` is valid for writing `capacity` bytes.
+/// `group` comes from tc_group_new or tc_group_listen; `text` is valid for writing `capacity`
+/// bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tc_group_offload_status(
     group: *const tc_group,
@@ -449,8 +468,9 @@ pub unsafe extern "C" fn tc_group_offload_status(
     })
 }
 
-/// Waits until every member has its position in the tree: TC_MEMBERS_LOST, if some are lost; the others can still use the group. After
-/// TC_TIMED_OUT, tc_error_message names the missing members. Sending and receiving do not require this call.
+/// Waits until every member has its position in the tree: TC_MEMBERS_LOST, if some are lost; the
+/// others can still use the group. After TC_TIMED_OUT, tc_error_message names the missing members.
+/// Sending and receiving do not require this call.
 ///
 /// # Safety
 /// `group` comes from tc_group_new, tc_group_listen or tc_group_join.
@@ -463,11 +483,12 @@ pub unsafe extern "C" fn tc_group_wait_until_ready(group: *const tc_group, timeo
     })
 }
 
-/// At the root: sends a message to all other members. The call returns when the message has been copied, and its buffer can be
-/// reused.
+/// At the root: sends a message to all other members. The call returns when the message has been
+/// copied, and its buffer can be reused.
 ///
 /// # Safety
-/// `group` comes from tc_group_new, tc_group_listen or tc_group_join; `message` is valid for reading `length` bytes, or NULL if `length` is 0.
+/// `group` comes from tc_group_new, tc_group_listen or tc_group_join; `message` is valid for
+/// reading `length` bytes, or NULL if `length` is 0.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tc_group_send(
     group: *const tc_group,
@@ -494,15 +515,17 @@ unsafe fn bytes<'a>(message: *const c_void, length: usize) -> Result<&'a [u8], F
     Ok(unsafe { slice::from_raw_parts(message.cast::<u8>(), length) })
 }
 
-/// At the root: sends the next bytes of a message of `message_bytes`, and writes how many of `length` it has taken. For programs that
-/// cannot wait as long as tc_group_send may, or do not have the whole message in memory: they call it with what follows until the message is
-/// complete, and before they send another one. It takes whole packets (tc_group_packet_bytes), so that bytes that fill none are
-/// taken only if they complete the message. A message of no bytes is sent by one call. TC_TIMED_OUT, if there is no room; TC_INVALID_ARGUMENT
-/// for another message than the partly sent one, or for more bytes than it lacks.
+/// At the root: sends the next bytes of a message of `message_bytes`, and writes how many of
+/// `length` it has taken. For programs that cannot wait as long as tc_group_send may, or do not
+/// have the whole message in memory: they call it with what follows until the message is complete,
+/// and before they send another one. It takes whole packets (tc_group_packet_bytes), so that bytes
+/// that fill none are taken only if they complete the message. A message of no bytes is sent by one
+/// call. TC_TIMED_OUT, if there is no room; TC_INVALID_ARGUMENT for another message than the partly
+/// sent one, or for more bytes than it lacks.
 ///
 /// # Safety
-/// `group` comes from tc_group_new, tc_group_listen or tc_group_join; `part` is valid for reading `length` bytes, or NULL if `length`
-/// is 0; `sent` is valid for writing a number.
+/// `group` comes from tc_group_new, tc_group_listen or tc_group_join; `part` is valid for reading
+/// `length` bytes, or NULL if `length` is 0; `sent` is valid for writing a number.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tc_group_send_part(
     group: *const tc_group,
@@ -525,11 +548,12 @@ pub unsafe extern "C" fn tc_group_send_part(
     })
 }
 
-/// Writes the number of bytes of a message that each packet but the last one has. TC_INVALID_ARGUMENT at other members than the root
-/// before the first call that receives.
+/// Writes the number of bytes of a message that each packet but the last one has.
+/// TC_INVALID_ARGUMENT at other members than the root before the first call that receives.
 ///
 /// # Safety
-/// `group` comes from tc_group_new, tc_group_listen or tc_group_join; `packet_bytes` is valid for writing a number.
+/// `group` comes from tc_group_new, tc_group_listen or tc_group_join; `packet_bytes` is valid for
+/// writing a number.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tc_group_packet_bytes(
     group: *const tc_group,
@@ -545,7 +569,8 @@ pub unsafe extern "C" fn tc_group_packet_bytes(
     })
 }
 
-/// At the root: TC_MEMBERS_LOST, if members have been lost so far; tc_error_message names them. TC_OK at other members. It does not wait.
+/// At the root: TC_MEMBERS_LOST, if members have been lost so far; tc_error_message names them.
+/// TC_OK at other members. It does not wait.
 ///
 /// # Safety
 /// `group` comes from tc_group_new, tc_group_listen or tc_group_join.
@@ -568,11 +593,13 @@ pub unsafe extern "C" fn tc_group_flush(group: *const tc_group, timeout_ms: i64)
     })
 }
 
-/// At other members: receives the next message into `buffer`, which has `capacity` bytes, and writes its length. TC_CLOSED, if the
-/// root has closed the group and all messages have been received.
+/// At other members: receives the next message into `buffer`, which has `capacity` bytes, and
+/// writes its length. TC_CLOSED, if the root has closed the group and all messages have been
+/// received.
 ///
 /// # Safety
-/// `group` comes from tc_group_new, tc_group_listen or tc_group_join; `buffer` is valid for writing `capacity` bytes; `length` is valid for writing a number.
+/// `group` comes from tc_group_new, tc_group_listen or tc_group_join; `buffer` is valid for writing
+/// `capacity` bytes; `length` is valid for writing a number.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tc_group_receive(
     group: *const tc_group,
@@ -600,15 +627,18 @@ pub unsafe extern "C" fn tc_group_receive(
     })
 }
 
-/// At other members: receives the next bytes of a message into `buffer`, which has `capacity` bytes, and writes the length of the whole
-/// message and how many bytes were received. For programs that cannot wait as long as tc_group_receive may, whose timeout is for
-/// the beginning of a message, or that do not keep the whole message in memory. It receives whole packets: TC_BUFFER_TOO_SMALL, if the
-/// buffer has no room for the next one; 65536 bytes, or those that the message lacks, are sufficient. TC_CLOSED, if the root has closed the
-/// group and all messages have been received.
+/// At other members: receives the next bytes of a message into `buffer`, which has `capacity`
+/// bytes, and writes the length of the whole message and how many bytes were received. For programs
+/// that cannot wait as long as tc_group_receive may, whose timeout is for the beginning of a
+/// message, or that do not keep the whole message in memory. It receives whole packets:
+/// TC_BUFFER_TOO_SMALL, if the buffer has no room for the next one; 65536 bytes, or those that the
+/// message lacks, are sufficient. TC_CLOSED, if the root has closed the group and all messages have
+/// been received.
 ///
 /// # Safety
-/// `group` comes from tc_group_new, tc_group_listen or tc_group_join; `buffer` is valid for writing `capacity` bytes, or NULL if that is
-/// 0; `message_bytes` and `received` are valid for writing a number.
+/// `group` comes from tc_group_new, tc_group_listen or tc_group_join; `buffer` is valid for writing
+/// `capacity` bytes, or NULL if that is 0; `message_bytes` and `received` are valid for writing a
+/// number.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tc_group_receive_part(
     group: *const tc_group,
@@ -627,8 +657,9 @@ pub unsafe extern "C" fn tc_group_receive_part(
         let room = Room { message_bytes: u64::MAX, part_bytes: capacity as u64 };
         let mut filled = 0;
         let part = group.receive_part(timeout(timeout_ms), room, |_, bytes| {
-            // SAFETY: all parts together have at most `capacity` bytes, which are valid for writing, as the caller promises, and are not
-            // those of the group, which it cannot know.
+            // SAFETY: all parts together have at most `capacity` bytes, which are valid for
+            // writing, as the caller promises, and are not those of the group, which it cannot
+            // know.
             unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), buffer.cast::<u8>().add(filled), bytes.len()) };
             filled += bytes.len();
         })?;
@@ -642,8 +673,8 @@ pub unsafe extern "C" fn tc_group_receive_part(
     })
 }
 
-/// A file descriptor that becomes readable when the group's state changes, or -1. Then read its eight bytes, and receive with a
-/// timeout of 0 until TC_TIMED_OUT. The group owns it.
+/// A file descriptor that becomes readable when the group's state changes, or -1. Then read its
+/// eight bytes, and receive with a timeout of 0 until TC_TIMED_OUT. The group owns it.
 ///
 /// # Safety
 /// `group` comes from tc_group_new, tc_group_listen or tc_group_join.
@@ -659,8 +690,9 @@ pub unsafe extern "C" fn tc_group_descriptor(group: *const tc_group) -> c_int {
     descriptor
 }
 
-/// At the root: waits until every member has all messages, and closes the group: TC_MEMBERS_LOST, if some have been lost. At another
-/// member: leaves the group. The group is freed, whatever the result is.
+/// At the root: waits until every member has all messages, and closes the group: TC_MEMBERS_LOST,
+/// if some have been lost. At another member: leaves the group. The group is freed, whatever the
+/// result is.
 ///
 /// # Safety
 /// `group` comes from tc_group_new, tc_group_listen or tc_group_join, and is not used afterwards.
@@ -676,10 +708,12 @@ pub unsafe extern "C" fn tc_group_close(group: *mut tc_group, timeout_ms: i64) -
     })
 }
 
-/// Frees a group. If it is not closed, the root aborts it, and another member leaves it. NULL is allowed.
+/// Frees a group. If it is not closed, the root aborts it, and another member leaves it. NULL is
+/// allowed.
 ///
 /// # Safety
-/// `group` is NULL, or comes from tc_group_new, tc_group_listen or tc_group_join, and is not used afterwards.
+/// `group` is NULL, or comes from tc_group_new, tc_group_listen or tc_group_join, and is not used
+/// afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tc_group_free(group: *mut tc_group) {
     if !group.is_null() {

@@ -1,4 +1,5 @@
-//! An installation by `make install` is found by pkg-config, and the programs of the docs link with it and work.
+//! An installation by `make install` is found by pkg-config, and the programs of the docs link with
+//! it and work.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,7 +15,8 @@ fn run(command: &mut Command) -> String {
     String::from_utf8(stdout).unwrap()
 }
 
-/// A directory with the build outputs to install: the libraries of this test, and a placeholder for the command.
+/// A directory with the build outputs to install: the libraries of this test, and a placeholder for
+/// the command.
 fn built(directory: &Path) -> PathBuf {
     let built = directory.join("built");
     fs::create_dir(&built).unwrap();
@@ -61,7 +63,8 @@ fn with(package: &Path, program: &str) -> Command {
     command
 }
 
-/// Whether programs are installed. If not, says what is skipped, directly, because the test harness captures output.
+/// Whether programs are installed. If not, says what is skipped, directly, because the test harness
+/// captures output.
 fn are_there(programs: &[&str], skipped: &str) -> bool {
     let missing = programs.iter().find(|program| Command::new(program).arg("--version").output().is_err());
     if let Some(program) = missing {
@@ -109,7 +112,8 @@ fn a_c_program_links_with_the_installed_library() {
     let shared = compile("shared", &pkg_config(&["--cflags", "--libs"]));
     let plan = source.with_file_name("plan.json");
     assert_eq!(run(with(&package, shared.to_str().unwrap()).arg(&plan)), "done\n");
-    // The machine that valgrind simulates has no vDSO, by which programs read the clock without a system call.
+    // The machine that valgrind simulates has no vDSO, by which programs read the clock without a
+    // system call.
     if are_there(&["valgrind"], "no C program is run under it") {
         let mut valgrind = with(&package, "valgrind");
         assert_eq!(run(valgrind.args(["--quiet", "--error-exitcode=1"]).arg(&shared).arg(&plan)), "done\n");

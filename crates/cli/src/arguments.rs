@@ -79,12 +79,12 @@ pub fn member(text: &str) -> Result<String, &'static str> {
 /// The fabric and its routing.
 #[derive(Debug, Args)]
 pub struct FabricArguments {
-    /// The fabric: a name such as star:16, or a file (.toml, .graphml, the output of ibnetdiscover, Slurm's topology.conf, or an
-    /// inventory of hosts and racks)
+    /// The fabric: a name such as star:16, or a file (.toml, .graphml, the output of ibnetdiscover,
+    /// Slurm's topology.conf, or an inventory of hosts and racks)
     ///
-    /// Names: icpp98, star:16, fat-tree:k=8, leaf-spine:leaves=8,spines=4,hosts=64, mesh:k=4,n=2, torus:k=4,n=2,uni,
-    /// dragonfly:p=2, hyperx:s=4x4,t=4, random-regular:switches=20,degree=4,hosts=40,
-    /// irregular:switches=16,ports=8,hosts=32,seed=3
+    /// Names: icpp98, star:16, fat-tree:k=8, leaf-spine:leaves=8,spines=4,hosts=64, mesh:k=4,n=2,
+    /// torus:k=4,n=2,uni, dragonfly:p=2, hyperx:s=4x4,t=4,
+    /// random-regular:switches=20,degree=4,hosts=40, irregular:switches=16,ports=8,hosts=32,seed=3
     #[arg(long, value_name = "SPEC")]
     pub fabric: Option<String>,
 
@@ -139,8 +139,8 @@ pub struct PlanArguments {
     #[arg(long, value_name = "H", default_value = "0", value_parser = member, allow_negative_numbers = true)]
     pub root: String,
 
-    /// The destinations: 1-31, or 3,5,9, or all, or random:15; or the names of hosts: n[1-16],login, or
-    /// slurm, the hosts of this Slurm job
+    /// The destinations: 1-31, or 3,5,9, or all, or random:15; or the names of hosts:
+    /// n[1-16],login, or slurm, the hosts of this Slurm job
     #[arg(long, value_name = "LIST", default_value = "all", allow_negative_numbers = true)]
     pub dests: String,
 
@@ -291,8 +291,8 @@ pub struct RunArguments {
     #[arg(long, value_name = "FLITS", value_parser = whole_number::<u64>(1, u64::MAX), allow_negative_numbers = true)]
     pub message: Option<u64>,
 
-    /// The simulator: event, fast and exact with virtual cut-through, or cycle, which simulates every
-    /// flit in every cycle; the fastest that supports the switching technique if not given
+    /// The simulator: event, fast and exact with virtual cut-through, or cycle, which simulates
+    /// every flit in every cycle; the fastest that supports the switching technique if not given
     #[arg(long, value_name = "NAME")]
     simulator: Option<Simulator>,
 

@@ -82,8 +82,8 @@ fn set(signal: Signal, handler: SigHandler) -> nix::Result<()> {
     unsafe { sigaction(signal, &action) }.map(drop)
 }
 
-/// As [`clean_up_on_signals`], and puts all temporary files of the libraries into one directory that
-/// is removed then, or when the returned value is dropped.
+/// As [`clean_up_on_signals`], and puts all temporary files of the libraries into one directory
+/// that is removed then, or when the returned value is dropped.
 pub fn temporary_files() -> anyhow::Result<TempDir> {
     clean_up_on_signals()?;
     let directory = tempfile::tempdir().context("cannot create a temporary directory")?;

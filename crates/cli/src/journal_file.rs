@@ -1,4 +1,5 @@
-//! The journal file of a figure: each row is written when it is complete, so that an interrupted command loses no finished run.
+//! The journal file of a figure: each row is written when it is complete, so that an interrupted
+//! command loses no finished run.
 
 use std::fs::{File, TryLockError};
 use std::io::{self, Write};

@@ -43,7 +43,8 @@ enum LogFormat {
 
 impl LogArguments {
     /// Starts the log, of events from level `usual` unless an option or the variable says
-    /// otherwise. A worker does not report an invalid variable, because the command that started it has.
+    /// otherwise. A worker does not report an invalid variable, because the command that started it
+    /// has.
     pub fn start(&self, usual: LevelFilter, is_worker: bool) {
         let is_json = self.log_format == LogFormat::Json;
         set_messages(Messages { is_quiet: self.quiet, is_verbose: self.verbose > 0, is_json });

@@ -1,4 +1,5 @@
-//! `treecast-receiver`: only the receiver of `treecast cp`, as a small static program that hosts without `treecast` are sent.
+//! `treecast-receiver`: only the receiver of `treecast cp`, as a small static program that hosts
+//! without `treecast` are sent.
 
 // It has no unit tests, and need not be compiled again for none.
 #![cfg(not(test))]

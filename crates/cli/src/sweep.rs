@@ -24,7 +24,8 @@ pub struct Sweep {
 }
 
 impl Sweep {
-    /// A sweep of figures that consist of `runs`, on `jobs` threads, or one per core. `fresh` ignores the journals.
+    /// A sweep of figures that consist of `runs`, on `jobs` threads, or one per core. `fresh`
+    /// ignores the journals.
     pub fn new<'a>(
         directory: &Path,
         runs: impl Iterator<Item = &'a RunSpec<'a>>,
@@ -41,7 +42,8 @@ impl Sweep {
         })
     }
 
-    /// The rows of a figure: from the journal of an interrupted command, from earlier figures, and from new runs.
+    /// The rows of a figure: from the journal of an interrupted command, from earlier figures, and
+    /// from new runs.
     pub fn run<'a>(&mut self, figure: &str, runs: &[RunSpec<'a>]) -> anyhow::Result<Vec<Row<'a>>> {
         let path = self.directory.join(format!("{figure}.journal"));
         let (file, mut journal) = JournalFile::open(&path, self.fresh)?;

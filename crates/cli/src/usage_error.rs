@@ -9,7 +9,8 @@ use treecast_node::NodeError;
 use treecast_sim::UnknownOffload;
 use treecast_terms::{SpecError, nearest_hint};
 
-/// One sentence that names the offending value. Clap's own messages take several lines, and wrap the messages of our parsers.
+/// One sentence that names the offending value. Clap's own messages take several lines, and wrap
+/// the messages of our parsers.
 pub fn sentence(error: &Error) -> String {
     let option = option(error);
     match error.kind() {
@@ -45,8 +46,8 @@ pub fn sentence(error: &Error) -> String {
     }
 }
 
-/// A value that one of our parsers rejected. Parsers of names and specs give the whole sentence, parsers of numbers what they
-/// expected.
+/// A value that one of our parsers rejected. Parsers of names and specs give the whole sentence,
+/// parsers of numbers what they expected.
 fn value(error: &Error, option: &str) -> String {
     let given = text(error, ContextKind::InvalidValue);
     let Some(reason) = std::error::Error::source(error) else { return first_line(error) };

@@ -89,7 +89,8 @@ fn modules_of_a_crate_do_not_use_each_other_in_circles() {
     assert!(found.is_empty(), "{found:?}");
 }
 
-/// The top-level modules that each top-level module of a crate uses. A module is a file or a folder directly below `src`.
+/// The top-level modules that each top-level module of a crate uses. A module is a file or a folder
+/// directly below `src`.
 fn uses(source: &Path) -> BTreeMap<String, BTreeSet<String>> {
     let mut uses: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     let mut texts: Vec<(String, String)> = Vec::new();
@@ -207,7 +208,8 @@ const LICENCES: [&str; 13] = [
 /// What runs while ours is built, and is not linked.
 const TOOLS: [&str; 1] = ["cbindgen"];
 
-/// Cargo looks for no test programs in crates that have one for all of their tests, and would not miss a file.
+/// Cargo looks for no test programs in crates that have one for all of their tests, and would not
+/// miss a file.
 #[test]
 fn no_file_of_tests_is_left_out_of_the_program_of_its_crate() {
     let mut seen = 0;

@@ -318,9 +318,10 @@ fn data_by_multicast_comes_to_all_hosts_of_a_lab() {
         let Some(report) = lab_report(arguments) else { return };
         for row in report["rows"].as_array().unwrap() {
             assert_no_loss(row);
-            // The root sends each packet once, and a member gets by the tree only what it lacks; along
-            // the tree alone each would be sent four times. Repairs do not count: on a busy machine a
-            // host may be late for every message, and its parent repairs what is only late.
+            // The root sends each packet once, and a member gets by the tree only what it lacks;
+            // along the tree alone each would be sent four times. Repairs do not count: on a busy
+            // machine a host may be late for every message, and its parent repairs what is only
+            // late.
             let [sent, retransmitted] = ["packets_per_broadcast", "retransmitted_per_broadcast"]
                 .map(|key| row[key].as_f64().unwrap());
             let packets = row["bytes"].as_u64().unwrap().div_ceil(1_408) as f64;
@@ -635,9 +636,10 @@ fn racks_are_measured_with_and_without_a_tree_for_them() {
     rows.iter().for_each(assert_no_loss);
     let on_fabric: Vec<bool> = rows.iter().map(|row| row["on_fabric"].as_bool().unwrap()).collect();
     assert_eq!(on_fabric, [false, true, false, true]);
-    // Of 12 members 8 are in other racks, and 2 of them are reached from outside. Members are on one rack after the other in turn, so
-    // without the fabric more than 6 of 11 edges cross uplinks: three times as many bytes and more for a message of many packets. For
-    // a short one, heartbeats and acknowledgments outside the tree count too.
+    // Of 12 members 8 are in other racks, and 2 of them are reached from outside. Members are on
+    // one rack after the other in turn, so without the fabric more than 6 of 11 edges cross
+    // uplinks: three times as many bytes and more for a message of many packets. For a short one,
+    // heartbeats and acknowledgments outside the tree count too.
     let uplinks = |row: &Value| row["uplink_bytes_per_broadcast"].as_f64().unwrap();
     let busiest = |row: &Value| row["busiest_uplink_bytes_per_broadcast"].as_f64().unwrap();
     assert!(uplinks(&rows[2]) > 3.0 * uplinks(&rows[3]), "{rows:?}");

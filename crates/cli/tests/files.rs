@@ -1,4 +1,5 @@
-//! Output files can be read back, are written atomically, and do not depend on the number of threads.
+//! Output files can be read back, are written atomically, and do not depend on the number of
+//! threads.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -225,7 +226,8 @@ fn a_killed_study_leaves_complete_files_only() {
     assert!(files["fig1.svg"].trim_ascii_end().ends_with(b"</svg>"));
 }
 
-/// Starts a study in `out`, and kills it when the journal of its second figure has some lines; returns their number.
+/// Starts a study in `out`, and kills it when the journal of its second figure has some lines;
+/// returns their number.
 fn interrupted(place: &Path, line: &str) -> usize {
     let mut command = treecast(place);
     command.args(line.split(' ')).stdout(Stdio::null()).stderr(Stdio::null());

@@ -12,7 +12,8 @@ fn lab(words: &[&str]) -> Command {
     command
 }
 
-/// Whether this machine allows labs. If not, prints a message directly, because the test harness captures output.
+/// Whether this machine allows labs. If not, prints a message directly, because the test harness
+/// captures output.
 fn allowed() -> bool {
     let output = lab(&["1", "--", "true"]).output().unwrap();
     let stderr = String::from_utf8(output.stderr).unwrap();
@@ -124,7 +125,8 @@ fn reported(output: &Output) -> Vec<[u64; 2]> {
 /// The length of the file that hosts send themselves.
 const FILE_BYTES: u64 = 2_000_000;
 
-/// The bytes that each host received, when the hosts 0 to 2 of a lab of 4 have sent themselves 2 MB by multicast.
+/// The bytes that each host received, when the hosts 0 to 2 of a lab of 4 have sent themselves 2 MB
+/// by multicast.
 fn received_bytes(multicast: &[&str], root: &str) -> Vec<u64> {
     let line = r#"
         case $TREECAST_LAB_HOST in
@@ -164,7 +166,8 @@ fn switches_flood_multicast_or_send_it_to_those_that_have_joined_or_drop_it() {
         return;
     }
     for root in ["10.42.0.1:7000", "[fd42::1]:7000"] {
-        // The root receives acknowledgments; whether host 3, which is no member, receives the file is up to the switch.
+        // The root receives acknowledgments; whether host 3, which is no member, receives the file
+        // is up to the switch.
         for (multicast, receivers) in [
             (&[][..], 3),
             (&["--multicast", "snooping"], 2),
@@ -294,8 +297,8 @@ fn background_processes_do_not_keep_the_lab_alive() {
     }
 }
 
-/// A lab with long-running commands, and the inode numbers of their namespaces. It is started as shells start background jobs, which
-/// ignore interrupts.
+/// A lab with long-running commands, and the inode numbers of their namespaces. It is started as
+/// shells start background jobs, which ignore interrupts.
 fn running() -> (Child, Vec<u64>) {
     let line = "trap '' INT; stat -L -c %i /proc/self/ns/pid /proc/self/ns/net; sleep 1000; true";
     let mut shell = Command::new("sh");

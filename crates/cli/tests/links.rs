@@ -1,4 +1,5 @@
-//! Every link between pages has a target, every path in the map of the code and in a comment exists, and sentences are plain.
+//! Every link between pages has a target, every path in the map of the code and in a comment
+//! exists, sentences are plain, and lines of comments are short.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -189,7 +190,8 @@ fn every_path_in_a_comment_exists() {
     assert!(paths > 10, "the comments name {paths} paths");
 }
 
-/// Words of sentences that are hard to read: measures that refer back, inversions, and archaic words.
+/// Words of sentences that are hard to read: measures that refer back, inversions, and archaic
+/// words.
 const HARD_TO_READ: [&str; 10] = [
     " lest ",
     " becomes of ",
@@ -218,6 +220,36 @@ fn sentences_are_plain() {
             for words in HARD_TO_READ {
                 assert!(!line.contains(words), "{}:{number}: '{words}': {line}", file.display());
             }
+        }
+    }
+}
+
+/// The longest line of a comment, apart from tables and examples.
+const COMMENT_COLUMNS_MAX: usize = 100;
+
+#[test]
+fn lines_of_comments_are_short() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut files = Vec::new();
+    for directory in ["bpf", "crates", "fuzz", "include", "mpi"] {
+        sources(&root.join(directory), &mut files);
+    }
+    for file in files {
+        let text = std::fs::read_to_string(&file).unwrap();
+        let mut is_example = false;
+        for (number, line) in (1..).zip(text.lines()) {
+            let Some(comment) = line.trim_start().strip_prefix("//") else {
+                is_example = false;
+                continue;
+            };
+            let comment = comment.trim_start_matches(['/', '!']);
+            is_example ^= comment.trim_start().starts_with("```");
+            let is_excepted = is_example || comment.starts_with("     ") || comment.starts_with(" |");
+            assert!(
+                is_excepted || line.chars().count() <= COMMENT_COLUMNS_MAX,
+                "{}:{number} has more than {COMMENT_COLUMNS_MAX} columns: {line}",
+                file.display()
+            );
         }
     }
 }

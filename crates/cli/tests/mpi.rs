@@ -1,5 +1,5 @@
-//! `treecast mpi`: which shim it preloads, and what it says if there is none. The programs and libraries are empty ones with the right names;
-//! crates/capi/tests/mpi has real ones.
+//! `treecast mpi`: which shim it preloads, and what it says if there is none. The programs and
+//! libraries are empty ones with the right names; crates/capi/tests/mpi has real ones.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -13,7 +13,8 @@ fn compile(directory: &Path, arguments: &[&str], source: &str) {
     assert!(status.success());
 }
 
-/// A directory with a program that needs the library of Open MPI, and prints what is preloaded and its arguments.
+/// A directory with a program that needs the library of Open MPI, and prints what is preloaded and
+/// its arguments.
 fn program(with_shim: bool) -> TempDir {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path();

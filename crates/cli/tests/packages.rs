@@ -1,5 +1,5 @@
-//! The scripts that make packages, on the build of the tests: a .deb and a tarball have all parts, and their command works in an empty
-//! root. `make packages-test` uses the real ones.
+//! The scripts that make packages, on the build of the tests: a .deb and a tarball have all parts,
+//! and their command works in an empty root. `make packages-test` uses the real ones.
 
 use std::fs;
 use std::io::Write as _;
@@ -28,7 +28,8 @@ fn are_there(programs: &[&str]) -> bool {
     missing.is_none()
 }
 
-/// Build outputs as `make packages` has them: the command of this test, and in place of the libraries small files.
+/// Build outputs as `make packages` has them: the command of this test, and in place of the
+/// libraries small files.
 fn built(directory: &Path) -> PathBuf {
     let built = directory.join("built");
     fs::create_dir(&built).unwrap();

@@ -11,7 +11,8 @@ fn treecast(arguments: &[&str]) {
     assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// Compares an output with the picture in docs/images, or replaces the picture if that is requested.
+/// Compares an output with the picture in docs/images, or replaces the picture if that is
+/// requested.
 fn check(name: &str, written: &Path) {
     let picture = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/images").join(name);
     if std::env::var_os("UPDATE_PICTURES").is_some() {
@@ -23,7 +24,8 @@ fn check(name: &str, written: &Path) {
     assert!(same, "docs/images/{name} is not what the command writes; to renew it: {RENEW}");
 }
 
-/// Runs figures of a study by one command, which shares runs among them; `--quick` among them runs the smaller sweeps.
+/// Runs figures of a study by one command, which shares runs among them; `--quick` among them runs
+/// the smaller sweeps.
 fn check_figures(study: &str, figures: &[&str]) {
     let directory = tempfile::tempdir().unwrap();
     let out = ["--out", directory.path().to_str().unwrap()];

@@ -45,8 +45,8 @@ fn labs_are_allowed() -> bool {
     output.status.success()
 }
 
-/// Inserts a blank line after each output, which trycmd requires for output that ends with a newline. All of ours does, and readers
-/// of the docs do not need it.
+/// Inserts a blank line after each output, which trycmd requires for output that ends with a
+/// newline. All of ours does, and readers of the docs do not need it.
 fn with_line_ends(page: &str) -> String {
     let mut text = String::new();
     let mut in_console = false;

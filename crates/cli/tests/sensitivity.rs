@@ -1,9 +1,11 @@
-//! The tables of the studies' pages on the sensitivity to guessed parameters equal the output of the command.
+//! The tables of the studies' pages on the sensitivity to guessed parameters equal the output of
+//! the command.
 
 use std::path::Path;
 use std::process::Command;
 
-/// Checks the rows of figures; the others of a page are written by the same command, and take longer.
+/// Checks the rows of figures; the others of a page are written by the same command, and take
+/// longer.
 fn check(study: &str, figures: &[&str]) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_treecast"));
     command.args(["paper", "sensitivity", study]).args(figures).args(["--format", "markdown"]);

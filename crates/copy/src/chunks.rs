@@ -12,8 +12,9 @@ use serde::{Deserialize, Serialize};
 use crate::stopper::Stopper;
 use crate::stream::Hash;
 
-/// The least, the expected and the largest length of a chunk, in bytes. The boundaries depend on what is in a file, and not on where it is
-/// (`FastCDC`, Xia and others, USENIX ATC 2016; in its form of 2020).
+/// The least, the expected and the largest length of a chunk, in bytes. The boundaries depend on
+/// what is in a file, and not on where it is (`FastCDC`, Xia and others, USENIX ATC 2016; in its
+/// form of 2020).
 const CHUNK_BYTES: [usize; 3] = [16 << 10, 64 << 10, 256 << 10];
 
 /// Files of fewer bytes are sent as they are.
@@ -119,8 +120,8 @@ impl Lacking {
     }
 }
 
-/// The files that were compared, by their numbers in increasing order, and which of their chunks a host lacks. Chunks are numbered from 0
-/// through all files.
+/// The files that were compared, by their numbers in increasing order, and which of their chunks a
+/// host lacks. Chunks are numbered from 0 through all files.
 #[derive(Debug, Default)]
 pub(crate) struct Compared {
     pub files: Vec<(u32, Chunks)>,

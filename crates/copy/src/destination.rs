@@ -49,8 +49,8 @@ impl FromStr for Destination {
     }
 }
 
-/// Returns a destination's path on this host: a leading `~` or `~user` is replaced by the home directory,
-/// and an empty path by `.`.
+/// Returns a destination's path on this host: a leading `~` or `~user` is replaced by the home
+/// directory, and an empty path by `.`.
 ///
 /// # Errors
 /// The user is unknown on this host, or the home directory of `~` is.

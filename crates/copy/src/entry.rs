@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 /// A file, directory or symbolic link that is copied.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
-    /// Its path below the destination, which may be no text; empty for a source that gets the destination's name.
+    /// Its path below the destination, which may be no text; empty for a source that gets the
+    /// destination's name.
     #[serde(with = "bytes_of_path")]
     pub path: PathBuf,
     /// Its kind.

@@ -98,7 +98,8 @@ pub(crate) struct Listener {
 }
 
 impl Listener {
-    /// Passes responses on. A receiver that ends without its last one is evicted: no member waits for it.
+    /// Passes responses on. A receiver that ends without its last one is evicted: no member waits
+    /// for it.
     pub fn run(self, mut responses: Responses) {
         let mut has_ended = false;
         loop {

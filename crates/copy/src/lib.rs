@@ -1,8 +1,10 @@
 //! Files to many hosts: receivers that a remote shell starts, and one multicast to all of them.
 //!
-//! [`copy`] runs at the host that has the files. It starts a receiver on each other host, forms a group of all of them with a fresh token,
-//! sends what [`Sources`] has found as a stream of [records](stream), and collects what each receiver has to say. [`receive`] is a
-//! receiver: it verifies what comes by BLAKE3, writes files under other names, and renames each when it is complete.
+//! [`copy`] runs at the host that has the files. It starts a receiver on each other host, forms a
+//! group of all of them with a fresh token, sends what [`Sources`] has found as a stream of
+//! [records](stream), and collects what each receiver has to say. [`receive`] is a receiver: it
+//! verifies what comes by BLAKE3, writes files under other names, and renames each when it is
+//! complete.
 
 mod chunks;
 mod compression;

@@ -31,8 +31,9 @@ const RECEIVED_BYTES_MAX: u64 = 64 << 20;
 /// Messages that wait to be written.
 const QUEUED_MESSAGES: usize = 8;
 
-/// Speaks with the host that copies, by lines of JSON: requests come from `input`, responses go to `output`. Receives what that host sends,
-/// and writes it. Ends, and removes what is not complete, when `input` ends. Returns whether it is complete.
+/// Speaks with the host that copies, by lines of JSON: requests come from `input`, responses go to
+/// `output`. Receives what that host sends, and writes it. Ends, and removes what is not complete,
+/// when `input` ends. Returns whether it is complete.
 ///
 /// # Errors
 /// Those of `input` and `output`. Others are told to the host that copies.
@@ -103,7 +104,8 @@ fn read_digests(mut input: impl BufRead + Send + 'static, group: Arc<Group>) -> 
     queue
 }
 
-/// Tells whether messages are those that the host that copies has sent. They pass through other hosts, which have the token of the group.
+/// Tells whether messages are those that the host that copies has sent. They pass through other
+/// hosts, which have the token of the group.
 struct Authentic {
     digests: mpsc::Receiver<Hash>,
     stopper: Stopper,
@@ -166,7 +168,8 @@ fn write_all(
         for message in queue {
             writer.take(&message)?;
             if let Some(ranges) = writer.lacking.take() {
-                // A write error means that the coordinator is gone: its end of the input aborts the group.
+                // A write error means that the coordinator is gone: its end of the input aborts the
+                // group.
                 let _ = answer(&Response::Lacking { ranges });
             }
             written_bytes.store(writer.bytes, Ordering::Relaxed);
@@ -189,8 +192,9 @@ fn write_all(
     Ok(Response::Done { files, kept, deleted, deletions, failures, failure_count, stream })
 }
 
-/// Passes authentic messages to the writer, until the group is closed, and returns their digest. Leaves the group at the first message that
-/// is not authentic, or if the writer has ended. `buffers` are messages that are written.
+/// Passes authentic messages to the writer, until the group is closed, and returns their digest.
+/// Leaves the group at the first message that is not authentic, or if the writer has ended.
+/// `buffers` are messages that are written.
 fn pass_on(
     group: &Group,
     authentic: &Authentic,
@@ -311,7 +315,8 @@ mod tests {
         message
     }
 
-    /// Starts a receiver whose pipe says that `announced` is sent, and whose group brings `sent`. Returns its last response.
+    /// Starts a receiver whose pipe says that `announced` is sent, and whose group brings `sent`.
+    /// Returns its last response.
     fn received(destination: &Path, announced: &[Vec<u8>], sent: &[u8]) -> Response {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let input = BufReader::new(theirs.try_clone().unwrap());
@@ -348,7 +353,8 @@ mod tests {
             }
         };
         let response = if announced.is_empty() {
-            // It waits for the digest, and writes nothing, until the host that copies is gone. The group is closed after that.
+            // It waits for the digest, and writes nothing, until the host that copies is gone. The
+            // group is closed after that.
             let _ = group.flush(Some(Duration::from_secs(10)));
             ours.shutdown(std::net::Shutdown::Write).unwrap();
             let response = last(&mut next);

@@ -16,7 +16,8 @@ use crate::chunks::Lacking;
 use crate::entry::Attribute;
 use crate::{CopyError, Entry, Kind};
 
-/// The files, directories and symbolic links to copy, sorted by name, each directory before its contents.
+/// The files, directories and symbolic links to copy, sorted by name, each directory before its
+/// contents.
 #[derive(Debug)]
 pub struct Sources {
     pub(crate) all: Vec<Source>,
@@ -67,7 +68,8 @@ impl Source {
         }
     }
 
-    /// Checks that the file still has the length and the time of modification with which it was found.
+    /// Checks that the file still has the length and the time of modification with which it was
+    /// found.
     ///
     /// # Errors
     /// It was changed.
@@ -95,21 +97,23 @@ fn modified(metadata: &Metadata) -> (i64, u32) {
 pub struct SourceSettings {
     /// Whether directories are copied, with all that is in them.
     pub is_recursive: bool,
-    /// Glob patterns of files and directories that are left out. A pattern with a slash is matched against the whole path, which begins
-    /// with the source's name; one without a slash is matched against names.
+    /// Glob patterns of files and directories that are left out. A pattern with a slash is matched
+    /// against the whole path, which begins with the source's name; one without a slash is matched
+    /// against names.
     pub exclude: Vec<String>,
     /// Whether extended attributes are copied.
     pub attributes: bool,
 }
 
 impl Sources {
-    /// Finds all sources. `-` is standard input, and cannot be combined with others. A symbolic link is followed if it is
-    /// named here, and copied as a link if it is in a directory.
+    /// Finds all sources. `-` is standard input, and cannot be combined with others. A symbolic
+    /// link is followed if it is named here, and copied as a link if it is in a directory.
     ///
     /// # Errors
-    /// [`CopyError::Source`] if one of `paths` does not exist or cannot be read; what is in a directory and cannot be read is left out.
-    /// [`CopyError::Directory`], [`CopyError::Special`], [`CopyError::NoName`], [`CopyError::SameName`],
-    /// [`CopyError::InputAndOthers`], [`CopyError::Pattern`].
+    /// [`CopyError::Source`] if one of `paths` does not exist or cannot be read; what is in a
+    /// directory and cannot be read is left out. [`CopyError::Directory`], [`CopyError::Special`],
+    /// [`CopyError::NoName`], [`CopyError::SameName`], [`CopyError::InputAndOthers`],
+    /// [`CopyError::Pattern`].
     pub fn find(paths: &[PathBuf], settings: &SourceSettings) -> Result<Self, CopyError> {
         let exclude = patterns(&settings.exclude)?;
         let mut found = Self {

@@ -43,9 +43,11 @@ struct Awaited {
     until: Instant,
 }
 
-/// Starts a receiver on each host, and returns them, or why they have not started, in the order of the hosts. A host that does nothing for
-/// the timeout is given up, and the others do not wait for it longer than that. `tell` is called ten times a second with the numbers of the
-/// hosts that are awaited, and how many have failed. When the copy is stopped, the hosts that are awaited have failed.
+/// Starts a receiver on each host, and returns them, or why they have not started, in the order of
+/// the hosts. A host that does nothing for the timeout is given up, and the others do not wait for
+/// it longer than that. `tell` is called ten times a second with the numbers of the hosts that are
+/// awaited, and how many have failed. When the copy is stopped, the hosts that are awaited have
+/// failed.
 pub(crate) fn start_all(
     hosts: &[String],
     starts: &Starts<'_>,
@@ -91,7 +93,8 @@ fn late_text(host: &str, starts: &Starts<'_>) -> String {
     )
 }
 
-/// Starts one receiver. A thread, which may outlive the copy where something keeps the pipes of a shell open that was killed, waits for it.
+/// Starts one receiver. A thread, which may outlive the copy where something keeps the pipes of a
+/// shell open that was killed, waits for it.
 fn begin(number: usize, host: &str, starts: &Starts<'_>, events: &Sender<Event>) -> Result<Killer, String> {
     let starting = Starting::new(host, starts.shell, &starts.program)?;
     let killer = starting.killer();

@@ -1,7 +1,8 @@
 //! The sender's messages to all receivers, each of which is a sequence of records.
 //!
-//! The records are in [postcard](https://postcard.jamesmunns.com/wire-format)'s format, one after another. An entry gets its number by its
-//! place among all entries, from 0. The data of a file comes between its entry and its end, each part once.
+//! The records are in [postcard](https://postcard.jamesmunns.com/wire-format)'s format, one after
+//! another. An entry gets its number by its place among all entries, from 0. The data of a file
+//! comes between its entry and its end, each part once.
 
 use serde::{Deserialize, Serialize, Serializer};
 
@@ -40,15 +41,16 @@ fn at_once<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error
 /// A part of what is said.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Record<'a> {
-    /// An entry that will follow unless no receiver lacks it. These records are the first, in the order of entries.
+    /// An entry that will follow unless no receiver lacks it. These records are the first, in the
+    /// order of entries.
     Listed {
         /// The entry.
         of: Entry,
         /// The hash of the contents of a file, if files are compared by it.
         hash: Option<Hash>,
     },
-    /// Some chunks of a file that will be an entry, in their order: a receiver says which of them it lacks. All of them come before the
-    /// first entry.
+    /// Some chunks of a file that will be an entry, in their order: a receiver says which of them
+    /// it lacks. All of them come before the first entry.
     Chunks {
         /// The number that the entry will have; from one file to the next it grows.
         entry: u32,
@@ -57,7 +59,8 @@ pub enum Record<'a> {
         /// The chunks.
         chunks: Vec<Chunk>,
     },
-    /// All entries have been listed, or all chunks have been sent: a receiver answers which of them it lacks.
+    /// All entries have been listed, or all chunks have been sent: a receiver answers which of them
+    /// it lacks.
     Asked {
         /// Of what.
         question: Question,

@@ -52,7 +52,8 @@ impl Starting {
         self.process.killer()
     }
 
-    /// Waits until the receiver has opened its node. `advance` is called whenever the host has done something.
+    /// Waits until the receiver has opened its node. `advance` is called whenever the host has done
+    /// something.
     pub fn finish(
         mut self,
         program: &Program,
@@ -124,14 +125,14 @@ fn of_shell(shell: impl Display, why: &io::Error) -> String {
     format!("the remote shell '{shell}': {}", described(why))
 }
 
-/// Requests that wait until a receiver reads them, beside those in its pipe. One that works reads digests before their messages, and the
-/// slots of the group bound how many these are.
+/// Requests that wait until a receiver reads them, beside those in its pipe. One that works reads
+/// digests before their messages, and the slots of the group bound how many these are.
 const QUEUED_REQUESTS: usize = 256;
 
 /// A receiver that has opened its node.
 pub(crate) struct Worker {
-    /// Its requests, which a thread writes, so that a receiver that does not read them delays nobody. Dropped before the process, which
-    /// ends with its input.
+    /// Its requests, which a thread writes, so that a receiver that does not read them delays
+    /// nobody. Dropped before the process, which ends with its input.
     requests: Option<SyncSender<Arc<[u8]>>>,
     process: Process,
     pub address: SocketAddr,
@@ -151,7 +152,8 @@ impl Worker {
     /// Posts a line of a request.
     ///
     /// # Errors
-    /// The receiver does not read its requests. One that has ended is reported by the end of its responses.
+    /// The receiver does not read its requests. One that has ended is reported by the end of its
+    /// responses.
     pub fn post(&self, line: &Arc<[u8]>) -> Result<(), &'static str> {
         match self.requests.as_ref().map(|requests| requests.try_send(Arc::clone(line))) {
             Some(Err(TrySendError::Full(_))) => Err(

@@ -1,17 +1,21 @@
 //! The memory that is charged to a user's groups, and how the daemon learns that it is free again.
 //!
-//! A client keeps what it was sent for as long as it likes: it may leave memory mapped when its group has ended, or pass descriptors to
-//! another process, and what it says about that is not believed. So memory is charged until the daemon has taken it back, or the kernel
-//! shows that no process has it:
+//! A client keeps what it was sent for as long as it likes: it may leave memory mapped when its
+//! group has ended, or pass descriptors to another process, and what it says about that is not
+//! believed. So memory is charged until the daemon has taken it back, or the kernel shows that no
+//! process has it:
 //!
-//! - Memory of a [`Lease`] (memfd) is revoked: the daemon frees its pages. Whoever still maps it finds zeros, and a page that it touches is a
-//!   new one, which the kernel allocates for that process like any other memory of its own. Pages that a process has pinned stay;
-//!   `RLIMIT_MEMLOCK` and `pipe-user-pages-soft` bound them. The daemon waits until each client has said that it has unmapped the memory, or
-//!   is gone. A client that was disconnected while it has a group finds by a word of the page that what it reads is not valid any more
-//!   ([`SlotMemory::is_lent`](treecast_ebpf::SlotMemory::is_lent)). A daemon that ends leaves all memory to its clients, which may still
-//!   read what had arrived.
-//! - Memory of the kernel's packet path cannot be revoked. [`KernelMemory`] has its descriptors in an epoll instance: the kernel removes them
-//!   when their open file descriptions end, which is when no process has a descriptor or a mapping of them.
+//! - Memory of a [`Lease`] (memfd) is revoked: the daemon frees its pages. Whoever still maps it
+//!   finds zeros, and a page that it touches is a new one, which the kernel allocates for that
+//!   process like any other memory of its own. Pages that a process has pinned stay;
+//!   `RLIMIT_MEMLOCK` and `pipe-user-pages-soft` bound them. The daemon waits until each client has
+//!   said that it has unmapped the memory, or is gone. A client that was disconnected while it has
+//!   a group finds by a word of the page that what it reads is not valid any more
+//!   ([`SlotMemory::is_lent`](treecast_ebpf::SlotMemory::is_lent)). A daemon that ends leaves all
+//!   memory to its clients, which may still read what had arrived.
+//! - Memory of the kernel's packet path cannot be revoked. [`KernelMemory`] has its descriptors in
+//!   an epoll instance: the kernel removes them when their open file descriptions end, which is
+//!   when no process has a descriptor or a mapping of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -50,8 +54,9 @@ pub(crate) struct Charge {
     bytes: u64,
 }
 
-/// Memory that the daemon shares with clients, and takes back when the last reference is dropped. The group has one, and so has each
-/// client that was sent the memory, until it says that it has unmapped it or is gone.
+/// Memory that the daemon shares with clients, and takes back when the last reference is dropped.
+/// The group has one, and so has each client that was sent the memory, until it says that it has
+/// unmapped it or is gone.
 #[derive(Debug)]
 pub(crate) struct Lease {
     /// In the order in which they are taken back.
@@ -189,7 +194,8 @@ impl KernelMemory {
         let mut charges = lock(&self.charges);
         let number = charges.last_key_value().map_or(0, |(last, _)| last + 1);
         for descriptor in descriptors {
-            // A map always has the event of an error (bpf_map_poll in kernel/bpf/syscall.c), which needs no flag.
+            // A map always has the event of an error (bpf_map_poll in kernel/bpf/syscall.c), which
+            // needs no flag.
             let data = epoll::EventData::new_u64(number);
             epoll::add(&self.watch, descriptor, data, epoll::EventFlags::empty())?;
         }

@@ -1,4 +1,5 @@
-//! Links a group in the daemon to the clients that have it: one, or the processes of a host that are members of the same group.
+//! Links a group in the daemon to the clients that have it: one, or the processes of a host that
+//! are members of the same group.
 
 use std::io;
 use std::mem;
@@ -41,7 +42,8 @@ pub(crate) struct ClientLink {
     clients: Mutex<Vec<LinkedClient>>,
     account: Arc<Account>,
     kernel_memory: Arc<KernelMemory>,
-    /// The daemon's memory of a group that one client has, in bytes: the link, and the entry in the client's connection.
+    /// The daemon's memory of a group that one client has, in bytes: the link, and the entry in the
+    /// client's connection.
     state_bytes: u64,
     /// The daemon's part of the group.
     state: Mutex<Charge>,
@@ -120,8 +122,9 @@ pub(crate) struct Share {
 }
 
 impl ClientLink {
-    /// The link to the first client that has the group, at its place; with the memory of the places, where there are several, and its charge.
-    /// `entry_bytes` is the memory of the group in the client's connection.
+    /// The link to the first client that has the group, at its place; with the memory of the
+    /// places, where there are several, and its charge. `entry_bytes` is the memory of the group in
+    /// the client's connection.
     pub fn new(
         waker: &Arc<ClientWaker>,
         is_root: bool,
@@ -154,7 +157,8 @@ impl ClientLink {
         link
     }
 
-    /// Adds a client, at its place. As long as the group has no memory, a client may take the place of one that has left.
+    /// Adds a client, at its place. As long as the group has no memory, a client may take the place
+    /// of one that has left.
     ///
     /// # Errors
     /// The reason for the client, if another one has or had the place.
@@ -215,7 +219,8 @@ impl ClientLink {
         self.readers.as_ref()
     }
 
-    /// Where several processes have the group and some poll descriptors: wakes them by their sockets.
+    /// Where several processes have the group and some poll descriptors: wakes them by their
+    /// sockets.
     pub fn wake_watchers(&self, group: GroupId) {
         if self.readers.as_ref().is_none_or(|shared| !shared.readers.has_watchers()) {
             return;
@@ -250,7 +255,8 @@ impl ClientLink {
         if places.any(|place| self.awaits(place)) { Others::Awaited } else { Others::None }
     }
 
-    /// Which of the processes that share this node have not come, and which are lost; none where only one has the group.
+    /// Which of the processes that share this node have not come, and which are lost; none where
+    /// only one has the group.
     pub fn present_readers(&self) -> Option<treecast_proto::Readers> {
         let count = self.readers.as_ref()?.readers.places().len() as u32;
         let mut readers = treecast_proto::Readers { awaited: ReaderSet::first(count), ..Default::default() };
@@ -280,7 +286,8 @@ impl ClientLink {
         lock(&self.clients).iter().all(|client| client.ending.is_some())
     }
 
-    /// The client at a place leaves the group, which goes on for the others: they wait for it no more.
+    /// The client at a place leaves the group, which goes on for the others: they wait for it no
+    /// more.
     pub fn leave(&self, place: u32, ending: Ending) {
         let Some(SharedReaders { readers, .. }) = &self.readers else { return };
         {
@@ -288,7 +295,8 @@ impl ClientLink {
             if let Some(client) = clients.iter_mut().find(|client| client.place == place) {
                 client.ending = Some(ending);
             }
-            // Before the group has memory its place holds back no slot, and the client may join again.
+            // Before the group has memory its place holds back no slot, and the client may join
+            // again.
             if self.memory.get().is_some() {
                 readers.places()[place as usize].leave();
             }
@@ -362,7 +370,8 @@ impl ClientLink {
         *lock(&self.share) = Some(Arc::new(Share { memory, slots, page, leases }));
     }
 
-    /// The memory to send to the client at a place; once. Where there is one place only, its descriptors are closed when it is sent.
+    /// The memory to send to the client at a place; once. Where there is one place only, its
+    /// descriptors are closed when it is sent.
     pub fn take_share(&self, place: u32) -> Option<Arc<Share>> {
         let mut share = lock(&self.share);
         let mut clients = lock(&self.clients);
@@ -464,8 +473,9 @@ impl ClientWaker {
     }
 }
 
-/// Another descriptor of a file in memory, for a process of another user, which cannot open it for writing either: the file is the daemon's.
-/// (A seal against writing would keep the daemon from freeing the pages.)
+/// Another descriptor of a file in memory, for a process of another user, which cannot open it for
+/// writing either: the file is the daemon's. (A seal against writing would keep the daemon from
+/// freeing the pages.)
 fn read_only(memory: &OwnedFd) -> io::Result<OwnedFd> {
     fchmod(memory, Mode::RUSR)?;
     let path = format!("/proc/self/fd/{}", memory.as_raw_fd());

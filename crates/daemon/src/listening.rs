@@ -21,8 +21,8 @@ const BACKLOG: i32 = 128;
 pub(crate) enum SocketName {
     /// A file, which the file system protects.
     Path(PathBuf),
-    /// An abstract name (unix(7)): of this network namespace, and gone with the process that listens. Anybody may take it, so clients check
-    /// who that is.
+    /// An abstract name (unix(7)): of this network namespace, and gone with the process that
+    /// listens. Anybody may take it, so clients check who that is.
     Abstract(String),
 }
 
@@ -53,7 +53,8 @@ pub(super) struct ListeningSocket {
 }
 
 impl ListeningSocket {
-    /// Listens at a path, whose directory is created if it is missing. The socket of a daemon that has died is replaced.
+    /// Listens at a path, whose directory is created if it is missing. The socket of a daemon that
+    /// has died is replaced.
     ///
     /// # Errors
     /// [`NodeError::Daemon`].

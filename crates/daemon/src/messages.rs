@@ -1,5 +1,6 @@
-//! The messages between a daemon and its clients: one JSON value per packet of a Unix socket. The client sends requests; the daemon
-//! answers some of them, and sends nothing else but wake-ups on a socket of their own ([`Wakeup`]).
+//! The messages between a daemon and its clients: one JSON value per packet of a Unix socket. The
+//! client sends requests; the daemon answers some of them, and sends nothing else but wake-ups on a
+//! socket of their own ([`Wakeup`]).
 
 use std::net::SocketAddr;
 
@@ -38,7 +39,8 @@ pub enum ClientMessage {
         settings: SettingsMessage,
         /// The children of each member.
         children: Vec<Vec<MemberId>>,
-        /// The session that the client has drawn: its application computes checksums under the session's keys.
+        /// The session that the client has drawn: its application computes checksums under the
+        /// session's keys.
         session: [u8; 16],
         place: Option<ProcessPlace>,
     },
@@ -49,7 +51,8 @@ pub enum ClientMessage {
     },
     /// Asks for the next update. Answered by [`DaemonMessage::Update`].
     PollUpdate,
-    /// The application has written or read in the memory of its groups. Not answered, as all that follow up to the query.
+    /// The application has written or read in the memory of its groups. Not answered, as all that
+    /// follow up to the query.
     Wake,
     /// The application's requests.
     Close {
@@ -106,8 +109,8 @@ pub enum ClientMessage {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum DaemonMessage {
-    /// With two descriptors: the client's end of the wake-ups, and the socket by which the kernel's packet path wakes it, with datagrams
-    /// that carry the nonce.
+    /// With two descriptors: the client's end of the wake-ups, and the socket by which the kernel's
+    /// packet path wakes it, with datagrams that carry the nonce.
     Welcome {
         address: SocketAddr,
         has_kernel: bool,
@@ -118,12 +121,13 @@ pub enum DaemonMessage {
     Refused {
         reason: String,
     },
-    /// At the root with descriptors: slots, page, the places of its host's processes if they are several, and the root's socket, if there is
-    /// one.
+    /// At the root with descriptors: slots, page, the places of its host's processes if they are
+    /// several, and the root's socket, if there is one.
     Entered {
         memory: Option<MemoryLayout>,
     },
-    /// The state of a group that has changed; none if no group has. `is_last` if no other group has changed.
+    /// The state of a group that has changed; none if no group has. `is_last` if no other group has
+    /// changed.
     Update {
         update: Option<Box<GroupUpdate>>,
         is_last: bool,
@@ -165,7 +169,8 @@ pub struct MemoryLayout {
     pub payload_bytes_max: u16,
     /// The first packet.
     pub start: u32,
-    /// The number of [`ClientMessage::Unmapped`], among those of the client; none if the kernel tells the daemon.
+    /// The number of [`ClientMessage::Unmapped`], among those of the client; none if the kernel
+    /// tells the daemon.
     pub lease: Option<u64>,
 }
 

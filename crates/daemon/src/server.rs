@@ -1,4 +1,5 @@
-//! The daemon: one thread admits clients, and gives each to the thread of its user (`users/user.rs`).
+//! The daemon: one thread admits clients, and gives each to the thread of its user
+//! (`users/user.rs`).
 
 use std::collections::BTreeMap;
 use std::io;
@@ -34,7 +35,8 @@ use super::users::{ConnectionBounds, PeerCredentials, Policy, Shared, User, peer
 /// The most descriptors that the daemon has for a group: its memory, its maps, and its multicast.
 const DESCRIPTORS_PER_GROUP: u64 = 8;
 
-/// The lanes of the node's socket: one for datagrams of no group, and the others for users, who share them if they are more.
+/// The lanes of the node's socket: one for datagrams of no group, and the others for users, who
+/// share them if they are more.
 const LANES: usize = 16;
 
 /// The tokens of what wakes the thread.
@@ -72,9 +74,11 @@ pub struct DaemonCounters {
     pub clients: u64,
     /// Rejected clients: the policy has no rule for them, or there are too many.
     pub rejected: u64,
-    /// Clients that were disconnected because of an invalid message, or because they did not read their answers.
+    /// Clients that were disconnected because of an invalid message, or because they did not read
+    /// their answers.
     pub disconnected: u64,
-    /// Refused groups, also those that ended because they exceeded the budget of their user later on.
+    /// Refused groups, also those that ended because they exceeded the budget of their user later
+    /// on.
     pub refused_groups: u64,
     /// Groups that ended because their applications wrote invalid values into shared memory.
     pub invalid: u64,
@@ -105,20 +109,23 @@ impl Usage {
 }
 
 impl Daemon {
-    /// The version of the messages between a daemon and its clients. A daemon serves only clients of its own version.
+    /// The version of the messages between a daemon and its clients. A daemon serves only clients
+    /// of its own version.
     pub const PROTOCOL_VERSION: u32 = VERSION;
 
-    /// Opens a node in this process, and a socket at a path, whose directory is created if it is missing. The socket of a daemon that
-    /// has died is replaced.
+    /// Opens a node in this process, and a socket at a path, whose directory is created if it is
+    /// missing. The socket of a daemon that has died is replaced.
     ///
     /// # Errors
-    /// Those of `Node::open`; [`NodeError::Daemon`], if a daemon listens at the path; [`NodeError::System`].
+    /// Those of `Node::open`; [`NodeError::Daemon`], if a daemon listens at the path;
+    /// [`NodeError::System`].
     pub fn open(settings: &NodeSettings, path: &Path, policy: Policy) -> Result<Self, NodeError> {
         raise_descriptor_limit();
         Self::with_listener(settings, LANES, policy, ListeningSocket::open(path)?)
     }
 
-    /// Opens a node in this process, whose socket has this number of lanes, for clients of a socket.
+    /// Opens a node in this process, whose socket has this number of lanes, for clients of a
+    /// socket.
     pub(super) fn with_listener(
         settings: &NodeSettings,
         lanes: usize,
@@ -189,7 +196,8 @@ impl Daemon {
         }
     }
 
-    /// Serves clients until it is stopped. Then it ends all groups, detaches the program from the interfaces, and removes the socket.
+    /// Serves clients until it is stopped. Then it ends all groups, detaches the program from the
+    /// interfaces, and removes the socket.
     ///
     /// # Errors
     /// [`NodeError::System`].
@@ -306,7 +314,8 @@ pub(super) fn new_connection(
     Ok(Connection::new(socket.try_clone()?, peer, rule, waker, (client_end, wake)))
 }
 
-/// Raises the limit of descriptors: a client needs two, and each of its groups two until the client has them.
+/// Raises the limit of descriptors: a client needs two, and each of its groups two until the client
+/// has them.
 fn raise_descriptor_limit() {
     let limit = getrlimit(Resource::Nofile);
     let _ = setrlimit(Resource::Nofile, rustix::process::Rlimit { current: limit.maximum, ..limit });

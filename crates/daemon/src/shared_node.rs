@@ -1,4 +1,5 @@
-//! A node that the processes of one user on a host share without a daemon of the system: the first of them opens it, and serves the others.
+//! A node that the processes of one user on a host share without a daemon of the system: the first
+//! of them opens it, and serves the others.
 
 use std::io;
 use std::sync::Arc;
@@ -17,12 +18,14 @@ use super::users::Policy;
 /// The context of the names' hash.
 const CONTEXT: &str = "Treecast: name of a shared node, version 1";
 
-/// How long a process waits for the node. The process that has it may be opening it, which takes seconds where it loads the kernel's
-/// packet path, or closing it. A process that fails to open it closes its socket, and so do processes that end.
+/// How long a process waits for the node. The process that has it may be opening it, which takes
+/// seconds where it loads the kernel's packet path, or closing it. A process that fails to open it
+/// closes its socket, and so do processes that end.
 const TIMEOUT: Duration = Duration::from_mins(1);
 
-/// How long a name may be bound by a process that does not listen there. A process that opens a node listens directly after it has bound
-/// the name; only a connection would tell whose name it is.
+/// How long a name may be bound by a process that does not listen there. A process that opens a
+/// node listens directly after it has bound the name; only a connection would tell whose name it
+/// is.
 const LISTEN_TIMEOUT: Duration = Duration::from_secs(1);
 
 const RETRY_INTERVAL: Duration = Duration::from_millis(5);
@@ -40,7 +43,8 @@ pub struct SharedNode {
 }
 
 impl SharedNode {
-    /// Waits until no other process uses the node, and closes it. Says whether that was so before the deadline; if not, it goes on.
+    /// Waits until no other process uses the node, and closes it. Says whether that was so before
+    /// the deadline; if not, it goes on.
     pub fn wait_until_unused(&self, until: Instant) -> bool {
         while self.usage.is_used() {
             if Instant::now() >= until {
@@ -62,8 +66,9 @@ impl Drop for SharedNode {
     }
 }
 
-/// Connects to the node that this user's processes share by this text on this host. The first process opens it, as its settings say.
-/// A name that a process of another user has, or at which nobody listens, is passed over.
+/// Connects to the node that this user's processes share by this text on this host. The first
+/// process opens it, as its settings say. A name that a process of another user has, or at which
+/// nobody listens, is passed over.
 ///
 /// # Errors
 /// Those of `Node::open`; [`NodeError::Daemon`], if the node cannot be used.

@@ -1,4 +1,5 @@
-//! Volatile access to fields of structures in memory that the program or another process may change at any time.
+//! Volatile access to fields of structures in memory that the program or another process may change
+//! at any time.
 
 /// Reads a field of a structure in shared memory exactly once.
 macro_rules! get {

@@ -24,8 +24,8 @@ use crate::memory::Mapping;
 use crate::slots::SlotMemory;
 use crate::wake::WakeSocket;
 
-/// A group in the program's maps. It is made by [`crate::GroupMaker`] and posted by [`crate::Program::add_group`]; user
-/// space owns it then.
+/// A group in the program's maps. It is made by [`crate::GroupMaker`] and posted by
+/// [`crate::Program::add_group`]; user space owns it then.
 #[derive(Debug)]
 pub struct KernelGroup {
     id: GroupId,
@@ -117,8 +117,9 @@ impl KernelGroup {
     fn reset(&self) {
         self.memory.is_delegated().store(0, Ordering::Release);
         let pointer = self.pointer();
-        // SAFETY: the index was free, so that no packet finds the group yet. The program keeps a pointer to a group for one packet,
-        // which takes less time than has passed since the index became free. Only this value names the index.
+        // SAFETY: the index was free, so that no packet finds the group yet. The program keeps a
+        // pointer to a group for one packet, which takes less time than has passed since the index
+        // became free. Only this value names the index.
         unsafe {
             // A program that still has such a pointer sees that the group has an owner.
             self.owner().store(layout::OWNER_USER, Ordering::SeqCst);
@@ -146,8 +147,9 @@ impl KernelGroup {
         &self.memory
     }
 
-    /// File descriptors of its slots and of its page, for another process to map ([`SlotMemory::over`]); `None` if they were taken
-    /// before. The memory stays mapped here without them.
+    /// File descriptors of its slots and of its page, for another process to map
+    /// ([`SlotMemory::over`]); `None` if they were taken before. The memory stays mapped here
+    /// without them.
     pub fn take_descriptors(&mut self) -> Option<io::Result<(OwnedFd, OwnedFd)>> {
         let (slots, page) = self.maps.take()?;
         let own = |map: &MapData| map.fd().as_fd().try_clone_to_owned();
@@ -166,7 +168,8 @@ impl KernelGroup {
 
     fn owner(&self) -> &AtomicU32 {
         let pointer = self.pointer();
-        // SAFETY: the word is aligned, mapped as long as this value, and both sides access it atomically only.
+        // SAFETY: the word is aligned, mapped as long as this value, and both sides access it
+        // atomically only.
         unsafe { AtomicU32::from_ptr(&raw mut (*pointer).owner) }
     }
 
@@ -183,8 +186,8 @@ impl KernelGroup {
             return;
         }
         let pointer = self.pointer();
-        // SAFETY: the program writes to these structures at any time. They are integers, valid for any bytes: numbers of
-        // different moments do no harm to a reader who only shows them.
+        // SAFETY: the program writes to these structures at any time. They are integers, valid for
+        // any bytes: numbers of different moments do no harm to a reader who only shows them.
         unsafe {
             status.flow = get!(pointer, flow);
             let count = (get!(pointer, child_count) as usize).min(CHILDREN_MAX);
@@ -255,7 +258,8 @@ impl KernelGroup {
         unsafe { AtomicU32::from_ptr(&raw mut (*pointer).room_wanted) }
     }
 
-    /// Sets the socket whose datagrams are packets of this group's root, by its `SO_COOKIE`; 0: none.
+    /// Sets the socket whose datagrams are packets of this group's root, by its `SO_COOKIE`; 0:
+    /// none.
     pub fn set_root_socket(&mut self, socket_cookie: u64) {
         // SAFETY: the program reads the number whole, at any time.
         unsafe { set!(self.pointer(), socket_cookie, root_socket) };
@@ -271,8 +275,8 @@ impl KernelGroup {
         }
     }
 
-    /// Posts the neighbours: the program learns the path to each from the next packet that user space sends there. The paths of
-    /// neighbours that stay are kept. User space owns the group.
+    /// Posts the neighbours: the program learns the path to each from the next packet that user
+    /// space sends there. The paths of neighbours that stay are kept. User space owns the group.
     pub fn post_neighbours(&mut self, parent: Option<SocketAddr>, children: &[SocketAddr]) {
         debug_assert!(!self.is_handed_off, "only the owner posts");
         let pointer = self.pointer();
@@ -290,7 +294,8 @@ impl KernelGroup {
         }
     }
 
-    /// Forgets the paths to all neighbours: the program learns them anew once they are posted. User space owns the group.
+    /// Forgets the paths to all neighbours: the program learns them anew once they are posted. User
+    /// space owns the group.
     pub fn forget_paths(&mut self) {
         debug_assert!(!self.is_handed_off, "only the owner changes paths");
         self.forget_all_paths();
@@ -321,7 +326,8 @@ impl KernelGroup {
         if !is_accepted || source.is_some() != multicast_path.is_some() {
             return false;
         }
-        // SAFETY: user space owns the group, and this value is borrowed mutably, so that this is the only access.
+        // SAFETY: user space owns the group, and this value is borrowed mutably, so that this is
+        // the only access.
         unsafe {
             write(self.pointer(), group);
             write_multicast(self.pointer(), group, source.zip(multicast_path));
@@ -351,14 +357,16 @@ impl KernelGroup {
             .is_some_and(|first| paths.iter().all(|path| path.is_learned() && path.bytes == first.bytes))
     }
 
-    /// The path back from the multicast address to the root, if it is of the same version of IP as the path to the parent.
+    /// The path back from the multicast address to the root, if it is of the same version of IP as
+    /// the path to the parent.
     fn multicast_path(&self, source: &MulticastSource) -> Option<Path> {
         // SAFETY: user space owns the group.
         let bytes = unsafe { get!(self.pointer(), parent_path.bytes) };
         Path::between(source.to, source.from).filter(|path| path.bytes == bytes)
     }
 
-    /// Reclaims the group; false if it was not handed off. Waits while the program works on a packet, which takes microseconds.
+    /// Reclaims the group; false if it was not handed off. Waits while the program works on a
+    /// packet, which takes microseconds.
     pub fn reclaim(&mut self, group: &mut HandOff) -> bool {
         if !self.is_handed_off {
             return false;

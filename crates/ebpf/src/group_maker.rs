@@ -15,8 +15,9 @@ use crate::slots::SlotMemory;
 
 /// Makes the maps of groups, and unmakes them, in any thread.
 ///
-/// The kernel clears the memory of a new map, and waits until no processor uses the old one in its place (`maybe_wait_bpf_programs` in
-/// kernel/bpf/syscall.c): each takes tens of milliseconds, for which no other group should wait.
+/// The kernel clears the memory of a new map, and waits until no processor uses the old one in its
+/// place (`maybe_wait_bpf_programs` in kernel/bpf/syscall.c): each takes tens of milliseconds, for
+/// which no other group should wait.
 #[derive(Debug, Clone)]
 pub struct GroupMaker {
     /// The longest payload of the program, in bytes.
@@ -48,7 +49,8 @@ impl GroupMaker {
         Self { payload_bytes_max, groups_max, groups, tables: Arc::new(Mutex::new(tables)) }
     }
 
-    /// Makes a group, which user space owns at first. The program does not find it before [`crate::Program::add_group`].
+    /// Makes a group, which user space owns at first. The program does not find it before
+    /// [`crate::Program::add_group`].
     ///
     /// # Errors
     /// [`EbpfError::TooManyGroups`], [`EbpfError::TooLong`], [`EbpfError::System`].
@@ -94,7 +96,8 @@ impl GroupMaker {
         Ok(group)
     }
 
-    /// Unmakes a group that is not in the program's tables; its memory is freed when no process has it mapped.
+    /// Unmakes a group that is not in the program's tables; its memory is freed when no process has
+    /// it mapped.
     pub fn unmake(&self, group: KernelGroup) {
         let index = group.index();
         drop(group);

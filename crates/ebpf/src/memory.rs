@@ -10,15 +10,16 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
 /// Memory of a map, shared with the program and with every process that has mapped it.
 ///
-/// The program or another process may change its bytes at any time. Code that creates a reference into it argues why none does so
-/// during the life of the reference.
+/// The program or another process may change its bytes at any time. Code that creates a reference
+/// into it argues why none does so during the life of the reference.
 #[derive(Debug)]
 pub struct Mapping {
     first: NonNull<u8>,
     bytes: usize,
 }
 
-// SAFETY: it is an address and a length. The memory is shared with the kernel anyway; code that accesses it argues its own safety.
+// SAFETY: it is an address and a length. The memory is shared with the kernel anyway; code that
+// accesses it argues its own safety.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}

@@ -4,7 +4,8 @@ use std::net::{IpAddr, SocketAddr};
 
 use crate::layout::Path;
 
-/// The length of the headers below ours, and the offsets of destination address and port in them, by version of IP, in bytes.
+/// The length of the headers below ours, and the offsets of destination address and port in them,
+/// by version of IP, in bytes.
 const IPV4: (u32, usize, usize) = (42, 14 + 16, 14 + 20 + 2);
 const IPV6: (u32, usize, usize) = (62, 14 + 24, 14 + 40 + 2);
 

@@ -147,7 +147,8 @@ impl Program {
     pub fn set_socket(&mut self, socket_cookie: u64, wake_socket: WakeSocket) {
         self.wake_socket = wake_socket;
         let node = self.node.address::<Node>();
-        // SAFETY: the map has one such structure, aligned to a page; the program only reads these fields.
+        // SAFETY: the map has one such structure, aligned to a page; the program only reads these
+        // fields.
         unsafe {
             (&raw mut (*node).socket).write_volatile(socket_cookie);
             (&raw mut (*node).port).write_volatile(wake_socket.port.to_be());
@@ -159,7 +160,8 @@ impl Program {
         self.wake_socket
     }
 
-    /// The numbers of packets from and to the slow path's socket that have passed the program; both wrap.
+    /// The numbers of packets from and to the slow path's socket that have passed the program; both
+    /// wrap.
     pub fn packet_counts(&self) -> (u32, u32) {
         let node = self.node.address::<Node>();
         // SAFETY: as in `set_socket`; the program adds to them atomically.
@@ -280,7 +282,8 @@ impl Drop for SignalsBlocked {
     }
 }
 
-/// Loads a program into the kernel. SIGSTOP cannot be blocked, and interrupts the verifier; the program is then loaded again.
+/// Loads a program into the kernel. SIGSTOP cannot be blocked, and interrupts the verifier; the
+/// program is then loaded again.
 fn load(program: &mut SchedClassifier) -> Result<(), EbpfError> {
     let mut attempt = 1;
     let loaded = loop {
@@ -315,7 +318,8 @@ fn load_error(error: impl std::error::Error + 'static) -> EbpfError {
     EbpfError::Load { why: chain(&error) }
 }
 
-/// The tables of CRC-32C for eight bytes at a time: the k-th has the CRC of a byte that k zero bytes follow.
+/// The tables of CRC-32C for eight bytes at a time: the k-th has the CRC of a byte that k zero
+/// bytes follow.
 fn crc_tables() -> Vec<u32> {
     const POLYNOMIAL: u32 = 0x82f6_3b78;
     let mut tables = vec![0_u32; 8 * 256];

@@ -1,5 +1,5 @@
-//! The program attached to interfaces, beside other programs. Each test has a network namespace of its own with a veth pair: what `one`
-//! sends, `two` receives.
+//! The program attached to interfaces, beside other programs. Each test has a network namespace of
+//! its own with a veth pair: what `one` sends, `two` receives.
 
 #![expect(
     unsafe_code,
@@ -28,8 +28,8 @@ use treecast_ebpf::{
 const HOOKS: [Hook; 2] = [Hook::Tcx, Hook::Clsact];
 const CHILD_INTERFACE: &str = "TREECAST_TEST_ATTACH_AND_WAIT";
 
-/// Other BPF programs, as bytecode for tc(8): one passes packets to the next program; one drops those of IPv4 (the kernel sends packets
-/// of IPv6 on its own at any time).
+/// Other BPF programs, as bytecode for tc(8): one passes packets to the next program; one drops
+/// those of IPv4 (the kernel sends packets of IPv6 on its own at any time).
 const CONTINUE: &str = "1,6 0 0 4294967295,";
 const DROP: &str = "4,40 0 0 12,21 0 1 2048,6 0 0 2,6 0 0 4294967295,";
 
@@ -54,7 +54,8 @@ fn in_namespace(test: impl FnOnce() + Send) {
     });
 }
 
-/// Says why a test is skipped: in one write to stderr, since the test harness captures what passing tests print.
+/// Says why a test is skipped: in one write to stderr, since the test harness captures what passing
+/// tests print.
 fn skip(why: &dyn Display) {
     let _ = std::io::stderr().write_all(format!("skipped: {why}\n").as_bytes());
 }
@@ -125,7 +126,8 @@ impl Node {
         self.socket.send_to(&[0; 64], ("10.7.0.2", port)).unwrap();
     }
 
-    /// The numbers of packets that the program has seen on egress and ingress, once there are `ingress_count` on ingress.
+    /// The numbers of packets that the program has seen on egress and ingress, once there are
+    /// `ingress_count` on ingress.
     fn seen(&self, ingress_count: u32) -> (u32, u32) {
         for _ in 0..1_000 {
             if self.program.packet_counts().1 >= ingress_count {
@@ -173,7 +175,8 @@ fn attaching_again_detaches_from_the_first_interfaces() {
     });
 }
 
-/// A process that another thread is just starting has all descriptors until it executes its program.
+/// A process that another thread is just starting has all descriptors until it executes its
+/// program.
 #[test]
 fn a_program_is_detached_while_another_process_has_its_descriptors() {
     in_namespace(|| {

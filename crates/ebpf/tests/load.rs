@@ -15,12 +15,14 @@ use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction
 use treecast_ebpf::{Program, ProgramSettings};
 use treecast_proto::GroupId;
 
-/// Says why a test is skipped: in one write to stderr, since the test harness captures what passing tests print.
+/// Says why a test is skipped: in one write to stderr, since the test harness captures what passing
+/// tests print.
 fn skip(why: &dyn Display) {
     let _ = std::io::stderr().write_all(format!("skipped: {why}\n").as_bytes());
 }
 
-/// A loaded program; `None`, with the reason on stderr, where it cannot be loaded for lack of privileges.
+/// A loaded program; `None`, with the reason on stderr, where it cannot be loaded for lack of
+/// privileges.
 fn load(settings: ProgramSettings) -> Option<Program> {
     match Program::load(settings) {
         Ok(program) => Some(program),
@@ -56,9 +58,10 @@ fn a_group_takes_the_memory_that_is_stated() {
     }
 }
 
-/// The greatest number of instructions that the verifier may process for one of the two programs: about 50 ms of its time. The kernel's
-/// limit is a million (`BPF_COMPLEXITY_LIMIT_INSNS`). The verifier's work multiplies with every branch in a function that it examines for
-/// each call, or in a loop, so that a small change may cost much.
+/// The greatest number of instructions that the verifier may process for one of the two programs:
+/// about 50 ms of its time. The kernel's limit is a million (`BPF_COMPLEXITY_LIMIT_INSNS`). The
+/// verifier's work multiplies with every branch in a function that it examines for each call, or in
+/// a loop, so that a small change may cost much.
 const INSTRUCTIONS_MAX: u32 = 50_000;
 
 #[test]
@@ -82,8 +85,8 @@ fn the_verifier_accepts_both_variants_with_little_work() {
 /// A signal without a handler would not interrupt the system call.
 extern "C" fn do_nothing(_: libc::c_int) {}
 
-/// A signal interrupts the verifier, and a profiler sends many per second. The test runs in a process of its own, since the action of a
-/// signal is set for the whole process.
+/// A signal interrupts the verifier, and a profiler sends many per second. The test runs in a
+/// process of its own, since the action of a signal is set for the whole process.
 #[test]
 fn loading_succeeds_in_spite_of_signals() {
     const IN_CHILD: &str = "TREECAST_TEST_SIGNALS";

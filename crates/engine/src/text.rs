@@ -3,7 +3,8 @@
 /// The longest text of another process, in characters.
 const CHARACTERS_MAX: usize = 2_000;
 
-/// A text of another process, as it can be printed in a terminal or in a log: bounded, and without control characters.
+/// A text of another process, as it can be printed in a terminal or in a log: bounded, and without
+/// control characters.
 pub fn printable(text: &str) -> String {
     let replace = |character: char| {
         if character.is_control() { char::REPLACEMENT_CHARACTER } else { character }

@@ -1,6 +1,7 @@
 //! Time and memory to find the next links of one unicast to each of 65,536 hosts on a fat tree.
 //!
-//! `cargo run --release -p treecast-fabric --example next_links`, optionally with another adaptive fabric as argument.
+//! `cargo run --release -p treecast-fabric --example next_links`, optionally with another adaptive
+//! fabric as argument.
 
 use std::time::Instant;
 
@@ -35,7 +36,8 @@ fn millis(begin: Instant) -> f64 {
     begin.elapsed().as_secs_f64() * 1e3
 }
 
-/// The number of links between switches on a path from host 0 to every other host; the choices rotate.
+/// The number of links between switches on a path from host 0 to every other host; the choices
+/// rotate.
 fn walk_to_all(fabric: &Fabric, next: &mut NextLinks) -> u64 {
     let topology = fabric.topology();
     let mut count = 0;

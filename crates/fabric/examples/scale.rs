@@ -1,6 +1,7 @@
 //! Time and memory to generate and route a fabric of 10,000 hosts and 1,000 switches.
 //!
-//! `cargo run --release -p treecast-fabric --example scale`, optionally with another fabric as argument.
+//! `cargo run --release -p treecast-fabric --example scale`, optionally with another fabric as
+//! argument.
 
 use std::time::{Duration, Instant};
 

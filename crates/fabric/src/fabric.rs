@@ -28,8 +28,9 @@ impl Fabric {
     /// A topology with a routing.
     ///
     /// # Errors
-    /// [`FabricError::RoutingMismatch`] if the topology does not support that routing; [`FabricError::NoSuchSwitch`] for
-    /// an unknown root, [`FabricError::OutOfRange`] for an invalid number of channels.
+    /// [`FabricError::RoutingMismatch`] if the topology does not support that routing;
+    /// [`FabricError::NoSuchSwitch`] for an unknown root, [`FabricError::OutOfRange`] for an
+    /// invalid number of channels.
     pub fn new(topology: Topology, policy: RoutingPolicy) -> Result<Self, FabricError> {
         let routing = match policy {
             RoutingPolicy::Auto if topology.grid().is_some() => {

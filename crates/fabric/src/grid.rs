@@ -18,7 +18,8 @@ pub struct Grid {
     dimensions: u32,
     wraps: bool,
     bidirectional: bool,
-    /// The link that leaves a node in a dimension and direction: entry `(node * dimensions + dimension) * 2 + direction`.
+    /// The link that leaves a node in a dimension and direction: entry `(node * dimensions +
+    /// dimension) * 2 + direction`.
     links: Vec<Option<LinkId>>,
 }
 
@@ -82,7 +83,8 @@ impl Grid {
         coordinates.rev().fold(0, |node, coordinate| node * self.radix + coordinate % self.radix)
     }
 
-    /// The link that leaves a node in a direction; `None` at the edge of a mesh, and downwards in a unidirectional torus.
+    /// The link that leaves a node in a direction; `None` at the edge of a mesh, and downwards in a
+    /// unidirectional torus.
     pub fn link(&self, node: u32, dimension: u32, direction: Direction) -> Option<LinkId> {
         self.links[self.entry(node, dimension, direction)]
     }

@@ -1,8 +1,10 @@
-//! Fabrics: hosts, switches with numbered ports, and the directed links between them, with their routing.
+//! Fabrics: hosts, switches with numbered ports, and the directed links between them, with their
+//! routing.
 //!
-//! A [`Fabric`] is a [`Topology`] (hosts, switches and links) and a [`Routing`] over it (the links that packets may take).
-//! It is generated ([`generate`]), or read from a file ([`read`]). A [`FabricSpec`] describes a generated one in one line,
-//! such as `irregular:switches=16,ports=8,hosts=32,seed=3`.
+//! A [`Fabric`] is a [`Topology`] (hosts, switches and links) and a [`Routing`] over it (the links
+//! that packets may take). It is generated ([`generate`]), or read from a file ([`read`]). A
+//! [`FabricSpec`] describes a generated one in one line, such as
+//! `irregular:switches=16,ports=8,hosts=32,seed=3`.
 //!
 //! ```
 //! use treecast_fabric::{Fabric, FabricSpec, HostId};
@@ -15,7 +17,8 @@
 //! # Ok::<(), treecast_fabric::FabricError>(())
 //! ```
 //!
-//! The crate is pure: no clock, no environment, no file, no entropy. A seed determines a fabric, byte for byte.
+//! The crate is pure: no clock, no environment, no file, no entropy. A seed determines a fabric,
+//! byte for byte.
 
 mod error;
 mod fabric;

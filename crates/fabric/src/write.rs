@@ -1,4 +1,5 @@
-//! Writers: each writes a [`Topology`] as the text of a file from which a reader builds the same topology.
+//! Writers: each writes a [`Topology`] as the text of a file from which a reader builds the same
+//! topology.
 
 use std::fmt::{self, Write};
 
@@ -9,7 +10,8 @@ use crate::ids::Vertex;
 use crate::topology::{Link, Topology};
 
 impl Topology {
-    /// The whole topology in the format of [`read::toml`](crate::read::toml()), which builds an equal topology from it.
+    /// The whole topology in the format of [`read::toml`](crate::read::toml()), which builds an
+    /// equal topology from it.
     ///
     /// ```
     /// let topology = treecast_fabric::generate::star(3)?;
@@ -20,9 +22,9 @@ impl Topology {
         text(|out| self.write_toml(out))
     }
 
-    /// The whole topology in the format of [`read::graphml`](crate::read::graphml()), which builds an equal topology
-    /// from it, except for unusual names: XML has no control characters, which become U+FFFD, and white space around a name
-    /// is lost.
+    /// The whole topology in the format of [`read::graphml`](crate::read::graphml()), which builds
+    /// an equal topology from it, except for unusual names: XML has no control characters, which
+    /// become U+FFFD, and white space around a name is lost.
     ///
     /// ```
     /// let topology = treecast_fabric::generate::star(3)?;

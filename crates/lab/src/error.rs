@@ -61,7 +61,8 @@ impl LabError {
         Self::Setting { key, given: given.to_string(), expected }
     }
 
-    /// Whether this machine does not support the lab: a tool, a right or a kernel feature is missing.
+    /// Whether this machine does not support the lab: a tool, a right or a kernel feature is
+    /// missing.
     pub fn is_about_the_machine(&self) -> bool {
         matches!(self, Self::ToolMissing { .. } | Self::NotAllowed(_) | Self::KernelLacks(_))
     }

@@ -1,9 +1,11 @@
-//! Hosts on one machine: each is a set of namespaces (network, mount, UTS, IPC); a bridge in another network namespace joins them. In a
-//! lab with [`Racks`], each rack has a bridge, and a core bridge joins these by one uplink each.
+//! Hosts on one machine: each is a set of namespaces (network, mount, UTS, IPC); a bridge in
+//! another network namespace joins them. In a lab with [`Racks`], each rack has a bridge, and a
+//! core bridge joins these by one uplink each.
 //!
-//! A lab needs root, or a system where users may create user namespaces. It has no name anywhere: its namespaces live as long as its
-//! processes, its processes as long as the first of them, and that one until the [`Lab`] is dropped or its process ends, even by a
-//! signal. Nothing is written to disk, and no interface of the machine changes.
+//! A lab needs root, or a system where users may create user namespaces. It has no name anywhere:
+//! its namespaces live as long as its processes, its processes as long as the first of them, and
+//! that one until the [`Lab`] is dropped or its process ends, even by a signal. Nothing is written
+//! to disk, and no interface of the machine changes.
 //!
 //! ```no_run
 //! use treecast_lab::{Lab, LabSettings};
@@ -76,7 +78,8 @@ pub struct Host {
     pub rack: u32,
 }
 
-/// Hosts that run until this is dropped, or its process has ended, including forked children that have not called `exec`.
+/// Hosts that run until this is dropped, or its process has ended, including forked children that
+/// have not called `exec`.
 #[derive(Debug)]
 pub struct Lab {
     hosts: Vec<Host>,
@@ -101,7 +104,8 @@ impl Lab {
     ///
     /// # Errors
     ///
-    /// [`LabError`] for a setting out of bounds, a missing tool, and a machine that does not allow labs.
+    /// [`LabError`] for a setting out of bounds, a missing tool, and a machine that does not allow
+    /// labs.
     pub fn start(settings: &LabSettings) -> Result<Self, LabError> {
         settings.check()?;
         let path = search_path();
@@ -148,7 +152,8 @@ impl Lab {
             // Signals from the terminal are for the caller, not for the lab.
             .process_group(0);
         let switch = command.spawn()?;
-        // The command holds the write end of the pipe, whose end of file says that the tools have exited.
+        // The command holds the write end of the pipe, whose end of file says that the tools have
+        // exited.
         drop(command);
         let mut lab = Self {
             hosts: (0..settings.hosts).map(|number| Host::new(number, settings.hosts_per_switch())).collect(),
@@ -193,14 +198,16 @@ impl Lab {
         &self.hosts
     }
 
-    /// An inventory of the racks: a line for each host, its name and that of its rack, such as `n0 r0`.
+    /// An inventory of the racks: a line for each host, its name and that of its rack, such as `n0
+    /// r0`.
     pub fn inventory(&self) -> String {
         let lines: Vec<String> =
             self.hosts.iter().map(|host| format!("{} r{}\n", host.name, host.rack)).collect();
         lines.concat()
     }
 
-    /// A command that runs on a host each time it is spawned, as the first process of the host: see [`Lab::process_command`].
+    /// A command that runs on a host each time it is spawned, as the first process of the host: see
+    /// [`Lab::process_command`].
     ///
     /// # Errors
     ///
@@ -209,24 +216,29 @@ impl Lab {
         self.process_command(host, 0, program)
     }
 
-    /// A command that runs on a host each time it is spawned, as one of the [processes](LabSettings::processes) of the host, numbered from
-    /// 0: in the same working directory, with the same environment, and with these variables, which the caller may change:
+    /// A command that runs on a host each time it is spawned, as one of the
+    /// [processes](LabSettings::processes) of the host, numbered from 0: in the same working
+    /// directory, with the same environment, and with these variables, which the caller may change:
     ///
     /// - `TREECAST_LAB_HOST`: the number of the host, from 0;
     /// - `TREECAST_LAB_HOSTS`: the number of hosts;
     /// - `TREECAST_LAB_PROCESS`: the number of the process on the host, from 0;
     /// - `TREECAST_LAB_PROCESSES`: the number of processes of each host;
-    /// - `TREECAST_LAB_MEMBER`: the number of the process among those of all hosts, which are numbered host by host;
+    /// - `TREECAST_LAB_MEMBER`: the number of the process among those of all hosts, which are
+    ///   numbered host by host;
     /// - `TREECAST_LAB_RACK`: the number of the host's rack, from 0; 0 without racks;
     /// - `TREECAST_LAB_ADDRESSES`: the IPv4 addresses of all hosts, separated by commas;
-    /// - `TREECAST_LAB_INVENTORY`: the path of a file with a line for each host: its name and that of its rack, such as `n0 r0`;
-    /// - `TREECAST_LAB_AGENT`: a remote shell between the hosts, for example for Open MPI: the path of a script with the arguments
-    ///   host name and shell command;
-    /// - `TMPDIR`: `/dev/shm`, a directory of the host's own. Programs that name their temporary files after the host and the process,
-    ///   as Open MPI does, would otherwise share them with labs that run at the same time.
+    /// - `TREECAST_LAB_INVENTORY`: the path of a file with a line for each host: its name and that
+    ///   of its rack, such as `n0 r0`;
+    /// - `TREECAST_LAB_AGENT`: a remote shell between the hosts, for example for Open MPI: the path
+    ///   of a script with the arguments host name and shell command;
+    /// - `TMPDIR`: `/dev/shm`, a directory of the host's own. Programs that name their temporary
+    ///   files after the host and the process, as Open MPI does, would otherwise share them with
+    ///   labs that run at the same time.
     ///
-    /// The spawned child is a proxy for the process on the host: it exits with the same status, and the process is killed if the child
-    /// is killed. The child ignores interrupts from the terminal, which the process also gets.
+    /// The spawned child is a proxy for the process on the host: it exits with the same status, and
+    /// the process is killed if the child is killed. The child ignores interrupts from the
+    /// terminal, which the process also gets.
     ///
     /// # Errors
     ///
@@ -262,18 +274,20 @@ impl Lab {
         Ok(command)
     }
 
-    /// Traffic over the uplink of each rack since the lab was created, in the order of the racks; empty without racks.
+    /// Traffic over the uplink of each rack since the lab was created, in the order of the racks;
+    /// empty without racks.
     ///
     /// # Errors
     ///
-    /// [`LabError::System`] if the kernel's statistics cannot be read, for example because a process outside the lab has killed those
-    /// that run it.
+    /// [`LabError::System`] if the kernel's statistics cannot be read, for example because a
+    /// process outside the lab has killed those that run it.
     pub fn uplink_bytes(&self) -> Result<Vec<UplinkBytes>, LabError> {
         Ok(uplinks::read(self.switch.id(), self.uplinks)?)
     }
 }
 
-/// Kills every process of the lab, and waits for their end. The owner of a [`Child`] still has to wait for it.
+/// Kills every process of the lab, and waits for their end. The owner of a [`Child`] still has to
+/// wait for it.
 impl Drop for Lab {
     fn drop(&mut self) {
         // Its TAP device keeps the network namespace of the switch alive.
@@ -295,7 +309,8 @@ impl Host {
     }
 }
 
-/// The search path for tools. It includes /usr/sbin, which is often not in the `PATH` of ordinary users.
+/// The search path for tools. It includes /usr/sbin, which is often not in the `PATH` of ordinary
+/// users.
 fn search_path() -> OsString {
     let given = std::env::var_os("PATH").unwrap_or_default();
     let given = std::env::split_paths(&given).filter(|directory| !directory.as_os_str().is_empty());

@@ -6,7 +6,8 @@ use std::str::FromStr;
 use crate::error::LabError;
 use crate::probability::Probability;
 
-/// The probabilities with which a switch drops packets on its links to hosts: one for all, and others for single hosts.
+/// The probabilities with which a switch drops packets on its links to hosts: one for all, and
+/// others for single hosts.
 ///
 /// ```
 /// let losses: treecast_lab::Losses = "1%,n3=20%".parse().unwrap();
@@ -43,8 +44,9 @@ impl Losses {
         }
     }
 
-    /// The loss of all links, and then `HOST=LOSS` for each host that has its own, separated by spaces. A loss is written as the
-    /// threshold of 32 bits below which a random number means a loss.
+    /// The loss of all links, and then `HOST=LOSS` for each host that has its own, separated by
+    /// spaces. A loss is written as the threshold of 32 bits below which a random number means a
+    /// loss.
     pub(crate) fn thresholds(&self) -> String {
         let threshold = |probability: Probability| (probability.get() * 2f64.powi(32)) as u32;
         let mut text = threshold(self.all).to_string();
@@ -65,7 +67,8 @@ impl From<Probability> for Losses {
 impl FromStr for Losses {
     type Err = LabError;
 
-    /// Probabilities separated by commas: one for all hosts at most, and one for each host that is named.
+    /// Probabilities separated by commas: one for all hosts at most, and one for each host that is
+    /// named.
     fn from_str(text: &str) -> Result<Self, LabError> {
         let read = || {
             let mut losses = Self::default();

@@ -1,13 +1,15 @@
 //! Entering the namespaces of a host.
 //!
-//! A process with several threads cannot enter them: only single-threaded processes can enter a user namespace, and only new children
-//! are placed in a PID namespace. So the child that a `Command` forks enters them, before it calls `exec`. Neither `main` nor
-//! tests need preparation, and all features of `Command` work.
+//! A process with several threads cannot enter them: only single-threaded processes can enter a
+//! user namespace, and only new children are placed in a PID namespace. So the child that a
+//! `Command` forks enters them, before it calls `exec`. Neither `main` nor tests need preparation,
+//! and all features of `Command` work.
 //!
-//! There are three processes. The child is the caller's `Child`: it exits with the status of the program. The guard is a child of the
-//! child, and the program is a child of the guard, in the PID namespace of the lab. If the child is killed, the guard kills the program
-//! and reaps it. Without the guard, the program would be reparented to the init process of the machine, and the lab could not end before
-//! that has reaped it: in a container whose init does not reap, never.
+//! There are three processes. The child is the caller's `Child`: it exits with the status of the
+//! program. The guard is a child of the child, and the program is a child of the guard, in the PID
+//! namespace of the lab. If the child is killed, the guard kills the program and reaps it. Without
+//! the guard, the program would be reparented to the init process of the machine, and the lab could
+//! not end before that has reaped it: in a container whose init does not reap, never.
 #![expect(unsafe_code, reason = "fork, and code between fork and exec")]
 
 use std::fs::File;
@@ -33,8 +35,8 @@ pub(crate) struct Namespaces {
 }
 
 impl Namespaces {
-    /// The namespaces of a process of a lab. `outer` is the PID, outside the lab, of the parent of the lab's first process; `inner` is
-    /// the PID of the process within the lab.
+    /// The namespaces of a process of a lab. `outer` is the PID, outside the lab, of the parent of
+    /// the lab's first process; `inner` is the PID of the process within the lab.
     pub(crate) fn open(outer: u32, inner: u32, own_user: bool) -> io::Result<Self> {
         let outer = Path::new("/proc").join(outer.to_string());
         let inner = outer.join("root/proc").join(inner.to_string());
@@ -47,7 +49,8 @@ impl Namespaces {
         })
     }
 
-    /// Lets a command run in the namespaces, in the same working directory, and on these processors only.
+    /// Lets a command run in the namespaces, in the same working directory, and on these processors
+    /// only.
     pub(crate) fn enter_by(self, command: &mut Command, processors: Option<CpuSet>) {
         let before_exec = move || {
             let mut directory = [0u8; libc::PATH_MAX as usize];
@@ -63,7 +66,8 @@ impl Namespaces {
                 std::ffi::CStr::from_bytes_until_nul(&directory).expect("getcwd ends with a zero");
             chdir(directory)?;
             let caller = getpid();
-            // SAFETY: this process and its children have one thread each, and only make system calls.
+            // SAFETY: this process and its children have one thread each, and only make system
+            // calls.
             if let ForkResult::Parent { child } = unsafe { fork() }? {
                 follow(child);
             }

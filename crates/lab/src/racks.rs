@@ -5,8 +5,8 @@ use std::str::FromStr;
 
 use crate::error::LabError;
 
-/// Racks with the same number of hosts each: at most [`Racks::HOSTS_MAX`] hosts in all, and so at most as many racks, of one host each.
-/// Hosts are numbered rack by rack.
+/// Racks with the same number of hosts each: at most [`Racks::HOSTS_MAX`] hosts in all, and so at
+/// most as many racks, of one host each. Hosts are numbered rack by rack.
 ///
 /// ```
 /// let racks: treecast_lab::Racks = "4x8".parse().unwrap();

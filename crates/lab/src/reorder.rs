@@ -1,8 +1,8 @@
-//! Reordering: each switch redirects a fraction of the packets to a TAP device of its own; a thread holds each for a while and writes it
-//! back to the same device.
+//! Reordering: each switch redirects a fraction of the packets to a TAP device of its own; a thread
+//! holds each for a while and writes it back to the same device.
 //!
-//! A TAP device is opened from within its network namespace. A child process that is forked for that opens it, and passes the
-//! descriptor.
+//! A TAP device is opened from within its network namespace. A child process that is forked for
+//! that opens it, and passes the descriptor.
 #![expect(unsafe_code, reason = "code between fork and exec, and an ioctl")]
 
 use std::collections::VecDeque;
@@ -48,7 +48,8 @@ pub(crate) struct Reorderer {
 }
 
 impl Reorderer {
-    /// Opens the TAP devices of a lab, one for each of its switches; `parent` is the parent of the lab's first process.
+    /// Opens the TAP devices of a lab, one for each of its switches; `parent` is the parent of the
+    /// lab's first process.
     pub(crate) fn start(parent: u32, own_user: bool, switches: u32) -> io::Result<Self> {
         let taps = (0..switches).map(|switch| open_tap(parent, own_user, &format!("{DEVICE}{switch}")));
         let taps = taps.collect::<io::Result<Vec<_>>>()?;
@@ -61,7 +62,8 @@ impl Reorderer {
 
 impl Drop for Reorderer {
     fn drop(&mut self) {
-        // Closing the pipe is not sufficient: a child that was forked meanwhile may have it open as well.
+        // Closing the pipe is not sufficient: a child that was forked meanwhile may have it open as
+        // well.
         if self.end.write_all(b".").is_ok()
             && let Some(thread) = self.thread.take()
         {
@@ -116,8 +118,8 @@ fn open_tap(parent: u32, own_user: bool, device: &str) -> io::Result<OwnedFd> {
         if !is_running {
             return Err(io::ErrorKind::TimedOut.into());
         }
-        // Setting the flags, even to their current value, waits for the kernel's rtnl lock, and so until the change is complete.
-        // SAFETY: as above.
+        // Setting the flags, even to their current value, waits for the kernel's rtnl lock, and so
+        // until the change is complete. SAFETY: as above.
         if unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS as _, &raw const request) } != 0 {
             return Err(io::Error::last_os_error());
         }
@@ -144,7 +146,8 @@ fn open_tap(parent: u32, own_user: bool, device: &str) -> io::Result<OwnedFd> {
     received.ok_or_else(|| io::Error::other("the TAP device was not passed"))
 }
 
-/// Writes each frame back to its device after its delay, until `ended` is readable or a device is gone.
+/// Writes each frame back to its device after its delay, until `ended` is readable or a device is
+/// gone.
 fn hold(taps: &[OwnedFd], ended: &PipeReader) {
     let mut frame = vec![0; FRAME_BYTES_MAX];
     let mut held: VecDeque<(Instant, &OwnedFd, Box<[u8]>)> = VecDeque::new();

@@ -65,9 +65,11 @@ pub enum Multicast {
     /// They send them to all hosts, as switches without snooping do.
     #[default]
     Flood,
-    /// They send them to the hosts that have joined the address: switches with IGMP and MLD snooping (RFC 4541), and with a querier.
+    /// They send them to the hosts that have joined the address: switches with IGMP and MLD
+    /// snooping (RFC 4541), and with a querier.
     Snooping,
-    /// They drop them, as some networks do: a snooping switch without a querier, once it has forgotten who has joined.
+    /// They drop them, as some networks do: a snooping switch without a querier, once it has
+    /// forgotten who has joined.
     Drop,
 }
 
@@ -100,10 +102,11 @@ impl FromStr for Multicast {
 pub struct LabSettings {
     /// The number of hosts: 1 to 250.
     pub hosts: u32,
-    /// The racks of the hosts: each rack has a switch, and a core switch joins these by one uplink each. The racks have as many hosts as
-    /// the lab. `None` for one switch that joins all hosts.
+    /// The racks of the hosts: each rack has a switch, and a core switch joins these by one uplink
+    /// each. The racks have as many hosts as the lab. `None` for one switch that joins all hosts.
     pub racks: Option<Racks>,
-    /// The rate limit of each uplink of a rack in each direction; `None` for no limit, and without racks.
+    /// The rate limit of each uplink of a rack in each direction; `None` for no limit, and without
+    /// racks.
     pub uplink: Option<Rate>,
     /// The rate limit of each link in each direction; `None` for no limit.
     pub rate: Option<Rate>,
@@ -111,16 +114,18 @@ pub struct LabSettings {
     pub mtu: u32,
     /// The probability with which the switch drops a packet on each link to a host.
     pub loss: Losses,
-    /// The probability with which the switch delays a packet by a millisecond, so that later ones overtake it. Broadcast and
-    /// multicast packets are never delayed.
+    /// The probability with which the switch delays a packet by a millisecond, so that later ones
+    /// overtake it. Broadcast and multicast packets are never delayed.
     pub reorder: Probability,
     /// What the switches do with multicast packets.
     pub multicast: Multicast,
-    /// The number of processes that run on each host: 1 to 256, and at most 1,024 on all hosts together. They are numbered host by host;
-    /// see [`Lab::process_command`](crate::Lab::process_command).
+    /// The number of processes that run on each host: 1 to 256, and at most 1,024 on all hosts
+    /// together. They are numbered host by host; see
+    /// [`Lab::process_command`](crate::Lab::process_command).
     pub processes: u32,
-    /// Whether the commands of each host run on one processor only: those of host `i` on the one at `i` modulo `n` of the `n` on which
-    /// this process may run. So two hosts on a machine with two processors have one each.
+    /// Whether the commands of each host run on one processor only: those of host `i` on the one at
+    /// `i` modulo `n` of the `n` on which this process may run. So two hosts on a machine with two
+    /// processors have one each.
     pub pin: bool,
 }
 
@@ -140,8 +145,8 @@ impl LabSettings {
     /// The largest [`mtu`](Self::mtu), the maximum total length of an IPv4 packet (RFC 791).
     pub const MTU_MAX: u32 = 65535;
 
-    /// The defaults for a number of hosts: no rate limit, an MTU of 1500 bytes, no loss, no reordering, multicast to all hosts, one
-    /// process on each host, which runs on any processor.
+    /// The defaults for a number of hosts: no rate limit, an MTU of 1500 bytes, no loss, no
+    /// reordering, multicast to all hosts, one process on each host, which runs on any processor.
     pub fn new(hosts: u32) -> Self {
         Self {
             hosts,
@@ -212,7 +217,8 @@ impl LabSettings {
         if self.racks.is_some() { "core" } else { "" }
     }
 
-    /// The token bucket of a link in one direction, as arguments of `tc qdisc add ... root`; empty without a rate.
+    /// The token bucket of a link in one direction, as arguments of `tc qdisc add ... root`; empty
+    /// without a rate.
     ///
     /// The bucket holds 2 ms of traffic, and at least two packets: small enough that a receiver
     /// sees the rate, large enough that a timer which is late by less than that costs no
@@ -231,27 +237,30 @@ impl LabSettings {
         format!("tbf rate {}bit burst {burst} limit {limit}", rate.bits_per_s())
     }
 
-    /// Arguments of `ip link` that disable segmentation offload (GSO) if packets are lost or reordered, so that this happens to each
-    /// packet independently; empty otherwise.
+    /// Arguments of `ip link` that disable segmentation offload (GSO) if packets are lost or
+    /// reordered, so that this happens to each packet independently; empty otherwise.
     pub(crate) fn segments(&self) -> &'static str {
         if !self.loss.is_none() || self.reorder.get() > 0.0 { "gso_max_segs 1" } else { "" }
     }
 
-    /// The name, without the number of the rack, of the TAP devices for reordering; empty without reordering.
+    /// The name, without the number of the rack, of the TAP devices for reordering; empty without
+    /// reordering.
     pub(crate) fn reorder_device(&self) -> &'static str {
         if self.reorder.get() > 0.0 { DEVICE } else { "" }
     }
 
-    /// The traffic control of the port of a host at its switch: commands for `tc -batch`, with `@` for the port, `%` for the number of
-    /// the rack, and `!` for the threshold of the port's loss ([`Losses::thresholds`]).
+    /// The traffic control of the port of a host at its switch: commands for `tc -batch`, with `@`
+    /// for the port, `%` for the number of the rack, and `!` for the threshold of the port's loss
+    /// ([`Losses::thresholds`]).
     ///
-    /// Losses happen at the switch, so that hosts can use the queueing disciplines of their own interfaces. The program is classic BPF,
-    /// which needs no rights and no compiler: drop (2) if a random number is below the probability, otherwise continue (-1). netem is
-    /// not in every kernel, and alternatives need more tools.
+    /// Losses happen at the switch, so that hosts can use the queueing disciplines of their own
+    /// interfaces. The program is classic BPF, which needs no rights and no compiler: drop (2) if a
+    /// random number is below the probability, otherwise continue (-1). netem is not in every
+    /// kernel, and alternatives need more tools.
     ///
-    /// Packets to reorder are redirected on ingress, before the bridge forwards them, so that rates and losses apply to them as to any
-    /// packet. The program ignores (0) broadcast and multicast frames (the lowest bit of the first byte is set), and otherwise
-    /// matches (-1) at random.
+    /// Packets to reorder are redirected on ingress, before the bridge forwards them, so that rates
+    /// and losses apply to them as to any packet. The program ignores (0) broadcast and multicast
+    /// frames (the lowest bit of the first byte is set), and otherwise matches (-1) at random.
     pub(crate) fn port(&self) -> String {
         let mut commands = Vec::new();
         if self.rate.is_some() {

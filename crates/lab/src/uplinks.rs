@@ -3,10 +3,11 @@
 use std::collections::HashMap;
 use std::io;
 
-/// The bytes that went over the uplink of a rack: Ethernet frames with their headers of 14 bytes, without preamble, checksum and gap.
+/// The bytes that went over the uplink of a rack: Ethernet frames with their headers of 14 bytes,
+/// without preamble, checksum and gap.
 ///
-/// A batch of packets that a sender's segmentation offload makes one (GSO) is one frame here, with one set of headers. A packet that
-/// the queue of an uplink drops is not counted.
+/// A batch of packets that a sender's segmentation offload makes one (GSO) is one frame here, with
+/// one set of headers. A packet that the queue of an uplink drops is not counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct UplinkBytes {
     /// From the rack to the core.
@@ -15,8 +16,9 @@ pub struct UplinkBytes {
     pub down: u64,
 }
 
-/// Reads the statistics of the uplinks of racks `0..uplinks`. `parent` is the parent of the lab's first process, which is in the network
-/// namespace of the switches; its directory in /proc shows the interfaces of that namespace.
+/// Reads the statistics of the uplinks of racks `0..uplinks`. `parent` is the parent of the lab's
+/// first process, which is in the network namespace of the switches; its directory in /proc shows
+/// the interfaces of that namespace.
 pub(crate) fn read(parent: u32, uplinks: u32) -> io::Result<Vec<UplinkBytes>> {
     let table = std::fs::read_to_string(format!("/proc/{parent}/net/dev"))?;
     let sent = sent_bytes(&table);
@@ -29,8 +31,8 @@ pub(crate) fn read(parent: u32, uplinks: u32) -> io::Result<Vec<UplinkBytes>> {
         .collect()
 }
 
-/// The bytes that each interface has sent, from the text of /proc/net/dev: `name: `, eight counters of reception, the first of which is
-/// bytes, and eight of transmission in the same order.
+/// The bytes that each interface has sent, from the text of /proc/net/dev: `name: `, eight counters
+/// of reception, the first of which is bytes, and eight of transmission in the same order.
 fn sent_bytes(table: &str) -> HashMap<&str, u64> {
     table.lines().filter_map(sent_by_interface).collect()
 }

@@ -1,6 +1,7 @@
 //! Running labs: connectivity, links, and cleanup.
 //!
-//! This test program also runs on the hosts: there the test `role` runs the function that the variable `ROLE` names.
+//! This test program also runs on the hosts: there the test `role` runs the function that the
+//! variable `ROLE` names.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -17,7 +18,8 @@ fn lab(settings: &LabSettings) -> Option<Lab> {
     match Lab::start(settings) {
         Ok(lab) => Some(lab),
         Err(error) if error.is_about_the_machine() => {
-            // Written directly, because the test harness shows captured output of failed tests only.
+            // Written directly, because the test harness shows captured output of failed tests
+            // only.
             let _ = std::io::stderr().write_all(format!("skipped: {error}\n").as_bytes());
             None
         }
@@ -164,7 +166,8 @@ fn flood(address: SocketAddr, packets: u32) {
 /// The maximum number of packets in flight, which fit into the socket's receive buffer.
 const BATCH: u32 = 50;
 
-/// Sends numbered packets in batches, waits for the acknowledgment of each batch, and at the end sends an empty packet.
+/// Sends numbered packets in batches, waits for the acknowledgment of each batch, and at the end
+/// sends an empty packet.
 fn send_numbered(address: SocketAddr, packets: u32) {
     let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
     socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
@@ -178,8 +181,8 @@ fn send_numbered(address: SocketAddr, packets: u32) {
     println!("> done");
 }
 
-/// Receives numbered packets until an empty one, acknowledges each batch, and prints how many were received, out of order,
-/// and duplicate.
+/// Receives numbered packets until an empty one, acknowledges each batch, and prints how many were
+/// received, out of order, and duplicate.
 fn receive_numbered() {
     let socket = UdpSocket::bind("0.0.0.0:7000").unwrap();
     println!("> ready");
@@ -296,7 +299,8 @@ fn a_link_has_its_rate() {
         Some(play_on(&lab, 0, "upload 10.42.0.2:7000 1000000").next_line().parse::<f64>().unwrap())
     };
     let (Some(slow), Some(fast)) = (micros("8mbit"), micros("32mbit")) else { return };
-    // A token bucket never exceeds its rate, however busy the machine is; 5 % are for its initial tokens.
+    // A token bucket never exceeds its rate, however busy the machine is; 5 % are for its initial
+    // tokens.
     assert!(slow > 950_000.0 && fast > 237_500.0, "{slow} and {fast} microseconds");
 }
 
@@ -460,7 +464,8 @@ fn pinned_hosts_have_one_processor_each() {
     assert_eq!(printed(&lab, 0, &by_agent), processors[1]);
 }
 
-/// How many bytes more went over each uplink while this many bytes were sent from one host to another.
+/// How many bytes more went over each uplink while this many bytes were sent from one host to
+/// another.
 fn counted_during_upload(lab: &Lab, from: u32, to: u32, bytes: u32) -> Vec<UplinkBytes> {
     let before = lab.uplink_bytes().unwrap();
     let mut sink = play_on(lab, to, "sink");
@@ -473,7 +478,8 @@ fn counted_during_upload(lab: &Lab, from: u32, to: u32, bytes: u32) -> Vec<Uplin
         .collect()
 }
 
-/// More than what is sent in the background, acknowledgments of TCP and headers, for a megabyte of payload.
+/// More than what is sent in the background, acknowledgments of TCP and headers, for a megabyte of
+/// payload.
 const OVERHEAD_MAX: u64 = 250_000;
 
 #[test]
@@ -652,7 +658,8 @@ fn unprivileged_users_can_do_the_same() {
     }
     // Such users may not read the directory of this program.
     let place = std::env::temp_dir().join(format!("treecast-lab-test-{}", std::process::id()));
-    // A copy by this process would be open for writing in children that other tests start meanwhile, and could not be executed.
+    // A copy by this process would be open for writing in children that other tests start
+    // meanwhile, and could not be executed.
     let copied = Command::new("cp").arg(std::env::current_exe().unwrap()).arg(&place).status();
     assert!(copied.unwrap().success());
     let output = Command::new("setpriv")

@@ -118,7 +118,8 @@ impl Model {
     /// Multiplies a parameter that is a number; one that is a whole number stays whole.
     ///
     /// # Errors
-    /// [`SpecError::BadValue`] if it is not a number, or the product does not fit; [`SpecError::UnknownKey`].
+    /// [`SpecError::BadValue`] if it is not a number, or the product does not fit;
+    /// [`SpecError::UnknownKey`].
     pub fn scale(&mut self, key: &str, factor: f64) -> Result<(), SpecError> {
         let scaled = match self.value(key)? {
             Value::Whole(number) => (number as f64 * factor).round(),

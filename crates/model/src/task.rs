@@ -69,7 +69,8 @@ pub(crate) const ROOT_USER_SHARE: Measure = Measure {
 /// The maximum number of packet deliveries of a run.
 pub const DELIVERIES_MAX: u64 = 1 << 26;
 
-/// Checks the number of packet deliveries of a run, the product of `factors`. `shorten` tells the user how to reduce it.
+/// Checks the number of packet deliveries of a run, the product of `factors`. `shorten` tells the
+/// user how to reduce it.
 pub(crate) fn check_deliveries(factors: &[u64], shorten: &str) -> Result<(), ModelError> {
     let deliveries = factors.iter().copied().fold(1, u64::saturating_mul);
     if deliveries <= DELIVERIES_MAX {

@@ -1,4 +1,5 @@
-//! Measures a message from one process of a host to many others that share its node, beside what the machine itself takes to wake as many.
+//! Measures a message from one process of a host to many others that share its node, beside what
+//! the machine itself takes to wake as many.
 //!
 //! `cargo run --release --package treecast-node --example readers -- --readers 15`
 
@@ -60,7 +61,8 @@ impl Word {
     }
 
     fn word(&self) -> &AtomicU32 {
-        // SAFETY: the mapping has a page of zeros at first, lives as long as this value, and all processes use the word atomically.
+        // SAFETY: the mapping has a page of zeros at first, lives as long as this value, and all
+        // processes use the word atomically.
         unsafe { &*self.0.address::<AtomicU32>() }
     }
 
@@ -91,7 +93,8 @@ fn group(node: &Node, members: usize, member: usize) -> anyhow::Result<Group> {
     Ok(node.group(&settings)?)
 }
 
-/// Receives, and prints when each message of both kinds was there; then how long a message took that had not to be waited for.
+/// Receives, and prints when each message of both kinds was there; then how long a message took
+/// that had not to be waited for.
 fn receive(arguments: &Arguments, number: usize) -> anyhow::Result<()> {
     let memory = arguments.memory.as_ref().context("the memory is missing")?;
     let (word, node) = (Word::open(memory)?, open(memory)?);

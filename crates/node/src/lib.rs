@@ -1,8 +1,9 @@
 //! A node: the protocol on UDP sockets, in memory that it shares with the application.
 //!
-//! An application opens a [`Node`], and makes a [`Group`] from a list of addresses or of the members that join at a [`Listener`]; then
-//! it sends and receives messages. None of this needs rights. A [`Daemon`] is a node with the kernel's packet path that serves all
-//! processes of its host.
+//! An application opens a [`Node`], and makes a [`Group`] from a list of addresses or of the
+//! members that join at a [`Listener`]; then it sends and receives messages. None of this needs
+//! rights. A [`Daemon`] is a node with the kernel's packet path that serves all processes of its
+//! host.
 
 mod api;
 mod rendezvous;

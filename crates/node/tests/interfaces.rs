@@ -1,4 +1,5 @@
-//! Groups in the kernel's packet path on hosts whose interfaces compute no checksums, segment no batches, or merge received datagrams.
+//! Groups in the kernel's packet path on hosts whose interfaces compute no checksums, segment no
+//! batches, or merge received datagrams.
 
 #![expect(unsafe_code, reason = "offloads of interfaces are set by ioctl(2)")]
 

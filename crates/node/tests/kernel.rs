@@ -184,8 +184,8 @@ fn packets_by_multicast_do_not_reach_user_space() {
         let accepted = after[1].group.accepted - before[1].group.accepted;
         let acknowledged = after[0].group.acks_received - before[0].group.acks_received;
         assert_eq!(accepted, 200 * 3);
-        // What the program has taken does not reach user space as well, where each packet would be a duplicate. A member that is
-        // late gets a few packets twice.
+        // What the program has taken does not reach user space as well, where each packet would be
+        // a duplicate. A member that is late gets a few packets twice.
         let duplicates = after[1].group.duplicates;
         assert!(duplicates < accepted / 10, "{duplicates} of {accepted} packets were duplicates");
         assert!(passed(1) < accepted / 2, "{} of {accepted} packets were passed up", passed(1));
@@ -245,7 +245,8 @@ fn applications_forward_where_the_group_says_so() {
 #[test]
 fn groups_side_by_side_fill_the_table_and_do_not_disturb_one_another() {
     in_own_network(|| {
-        // The kernel's table has room for the node's maximum of groups; it does not contain groups of other nodes.
+        // The kernel's table has room for the node's maximum of groups; it does not contain groups
+        // of other nodes.
         let further =
             |nodes: &[Node]| nodes[0].group(&GroupSettings { group: GroupId(5), ..binomial(nodes) });
         let nodes: Vec<Node> = (0..3).map(|_| node("127.0.0.1:0", 4)).collect();
@@ -433,7 +434,8 @@ fn forged_packets_are_counted_and_do_nothing() {
         let member: SocketAddr = nodes[1].address();
         let send = |packet: &[u8]| outsider.send_to(packet, member).unwrap();
         let next = 10;
-        // Of the parent, and of another member; the next packet, and one that was there; a wake-up; and half a packet.
+        // Of the parent, and of another member; the next packet, and one that was there; a wake-up;
+        // and half a packet.
         send(&forged(0, next));
         send(&forged(2, next));
         send(&forged(0, 3));
@@ -465,7 +467,8 @@ fn a_node_whose_interface_disappears_reports_it_and_its_groups_end() {
         wait_until("the interface is missed", || {
             nodes[0].troubles().iter().any(|trouble| matches!(trouble, HookTrouble::InterfaceRemoved { .. }))
         });
-        // Packets in flight are lost, and the group ends by its timeouts, as after any network failure.
+        // Packets in flight are lost, and the group ends by its timeouts, as after any network
+        // failure.
         wait_until("the group is over", || {
             groups[1].receive(Some(Duration::from_millis(10))).is_err_and(|error| {
                 matches!(error, treecast_node::NodeError::Ended(Ending::RootSilent(_) | Ending::Evicted(_)))
@@ -474,14 +477,16 @@ fn a_node_whose_interface_disappears_reports_it_and_its_groups_end() {
     });
 }
 
-/// Lets bpf(2) fail in this thread and in the threads that it starts, as on a kernel that lacks one of its commands, or all.
+/// Lets bpf(2) fail in this thread and in the threads that it starts, as on a kernel that lacks one
+/// of its commands, or all.
 fn without_bpf(command: Option<u32>, error: i32) {
     // Results that the process caches are cached before.
     drop(treecast_ebpf::Program::load(treecast_ebpf::ProgramSettings::default()).unwrap());
     let step = |code: u32, (jt, jf), k| libc::sock_filter { code: code as u16, jt, jf, k };
     let load = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;
     let (compare, command) = command.map_or((libc::BPF_JGE, 0), |command| (libc::BPF_JEQ, command));
-    // On the number of the system call, and on the lower half of its first argument (`struct seccomp_data`).
+    // On the number of the system call, and on the lower half of its first argument (`struct
+    // seccomp_data`).
     let mut filter = [
         step(load, (0, 0), 0),
         step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, (0, 3), libc::SYS_bpf as u32),
@@ -526,7 +531,8 @@ fn a_kernel_without_bpf_is_reported_and_a_daemon_with_engine_auto_uses_a_thread(
 #[test]
 fn a_node_whose_program_is_detached_reports_it_and_continues() {
     in_own_network(|| {
-        // BPF_LINK_CREATE, for this hook from Linux 6.6 on. Older kernels attach programs by filters, which other tools can remove.
+        // BPF_LINK_CREATE, for this hook from Linux 6.6 on. Older kernels attach programs by
+        // filters, which other tools can remove.
         without_bpf(Some(28), libc::EINVAL);
         let nodes = nodes(3, "127.0.0.1:0");
         let groups = groups(&nodes, &binomial(&nodes));

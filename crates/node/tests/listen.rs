@@ -266,7 +266,8 @@ fn a_root_that_dies_while_members_join_is_named() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let place = silent.local_addr().unwrap();
     let other = join(JoinOptions { timeout: Some(Duration::from_millis(500)), ..options(place, "n1") });
-    // It greets, and is gone when it has heard who comes. The member tries again until its time is over.
+    // It greets, and is gone when it has heard who comes. The member tries again until its time is
+    // over.
     let (mut stream, _) = silent.accept().unwrap();
     drop(silent);
     let challenge = "0".repeat(64);

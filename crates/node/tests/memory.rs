@@ -1,5 +1,5 @@
-//! The memory of a daemon's groups is charged to their users. This test is a program of its own, since it counts what the whole
-//! process allocates.
+//! The memory of a daemon's groups is charged to their users. This test is a program of its own,
+//! since it counts what the whole process allocates.
 
 #![expect(unsafe_code, reason = "an allocator that counts")]
 
@@ -52,7 +52,8 @@ fn allocated() -> i64 {
     }
 }
 
-/// What memory takes that a client maps: a BPF map, or a file in memory, of which every page is written first.
+/// What memory takes that a client maps: a BPF map, or a file in memory, of which every page is
+/// written first.
 fn shared_bytes(descriptor: &OwnedFd) -> u64 {
     let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", descriptor.as_raw_fd())).unwrap();
     if let Some(bytes) = info.lines().find_map(|line| line.strip_prefix("memlock:")) {
@@ -65,8 +66,8 @@ fn shared_bytes(descriptor: &OwnedFd) -> u64 {
     rustix::fs::fstat(descriptor).unwrap().st_blocks as u64 * 512
 }
 
-/// Creates a group of members that never answer, with this number of children each, at a daemon at this address; returns the answer and
-/// the descriptors.
+/// Creates a group of members that never answer, with this number of children each, at a daemon at
+/// this address; returns the answer and the descriptors.
 fn create(
     socket: &OwnedFd,
     node: SocketAddr,
@@ -90,7 +91,8 @@ fn create(
     ask(socket, &message)
 }
 
-/// The bytes charged to the user of a client, read from the refusal of a group that exceeds any budget.
+/// The bytes charged to the user of a client, read from the refusal of a group that exceeds any
+/// budget.
 fn charged(socket: &OwnedFd, node: SocketAddr) -> u64 {
     let (answer, _) = create(socket, node, u32::MAX, (4_001, 65_536, 4_000));
     let (_, rest) = answer.split_once("of memory: ").unwrap_or_else(|| panic!("{answer}"));
@@ -111,7 +113,8 @@ fn a_group_is_charged_what_it_takes() {
         let path = directory.path().join("node.sock");
         let bind = "127.0.0.1:0".parse().unwrap();
         let mut settings = NodeSettings { bind, engine, ..NodeSettings::default() };
-        // Members that are lost are not charged any more, and on a slow machine this test takes longer than the usual timeout.
+        // Members that are lost are not charged any more, and on a slow machine this test takes
+        // longer than the usual timeout.
         settings.protocol.join_timeout = treecast_terms::Nanoseconds::from_ms(600_000);
         let policy = "[[rule]]\nname = \"all\"\nall_users = true\nmemory_max = \"1G\"";
         let daemon = Daemon::open(&settings, &path, Policy::parse(policy, "policy").unwrap()).unwrap();
@@ -133,7 +136,8 @@ fn a_group_is_charged_what_it_takes() {
             assert!(answer.contains("entered"), "{answer}");
             let heap_bytes = allocated() - before.0;
             let shared_bytes: u64 = descriptors[..2].iter().map(shared_bytes).sum();
-            // With the first packet to each child that answers, it takes the times of packets, and a bit for each.
+            // With the first packet to each child that answers, it takes the times of packets, and
+            // a bit for each.
             let later = u64::from(size.2) * u64::from(8 * size.1 + size.1 / 8);
             let taken = heap_bytes.max(0) as u64 + shared_bytes + later;
             let charged = charged(&socket, node) - before.1;

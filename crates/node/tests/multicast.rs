@@ -1,4 +1,5 @@
-//! Groups with offload `switch` in a network of several interfaces, which is the network namespace of a thread.
+//! Groups with offload `switch` in a network of several interfaces, which is the network namespace
+//! of a thread.
 
 #[allow(dead_code, reason = "not all tests use all of it")]
 mod common;
@@ -14,9 +15,10 @@ use network::{Network, run};
 use nix::sched::{CloneFlags, unshare};
 use treecast_node::{Group, GroupId, GroupSettings, Node, NodeSettings, Offload, Scheme, TreeScheme};
 
-/// Runs a test on a host with two interfaces, whose other ends are in the network of another host, for which the test gets a handle:
-/// number 1 with an MTU of 9,000 bytes and networks 10.1.0.0/16 and `fd01::/64`, and number 2 with an MTU of 1,500 bytes, 10.2.0.0/16 and
-/// `fd02::/64`. The test's host has address 1 in each, the other one 2 to 9.
+/// Runs a test on a host with two interfaces, whose other ends are in the network of another host,
+/// for which the test gets a handle: number 1 with an MTU of 9,000 bytes and networks 10.1.0.0/16
+/// and `fd01::/64`, and number 2 with an MTU of 1,500 bytes, 10.2.0.0/16 and `fd02::/64`. The
+/// test's host has address 1 in each, the other one 2 to 9.
 fn in_two_networks(test: impl FnOnce(&Network) + Send) {
     if !nix::unistd::geteuid().is_root() {
         return skip(&"network namespaces are for root");

@@ -1,4 +1,5 @@
-//! Processes of one host share a node and its slots. Here the processes are nodes of one process, each with its own connection.
+//! Processes of one host share a node and its slots. Here the processes are nodes of one process,
+//! each with its own connection.
 
 use std::net::SocketAddr;
 use std::sync::Barrier;
@@ -22,7 +23,8 @@ fn open(share: &str, join_timeout: Nanoseconds) -> Node {
     Node::open(&settings).unwrap()
 }
 
-/// The nodes of members. They are closed in reverse order: the first one of a host waits for the others.
+/// The nodes of members. They are closed in reverse order: the first one of a host waits for the
+/// others.
 struct Nodes(Vec<Node>);
 
 impl Drop for Nodes {
@@ -64,7 +66,8 @@ fn message(number: usize) -> Vec<u8> {
     (0..length).map(|place| (place * 7 + number * 13) as u8).collect()
 }
 
-/// Sends messages from the root, and checks that every other member receives them, and that all end well.
+/// Sends messages from the root, and checks that every other member receives them, and that all end
+/// well.
 fn broadcast(groups: Vec<Group>, root: usize, messages: usize) {
     broadcast_to(groups.into_iter().enumerate().collect(), root, messages);
 }
@@ -113,7 +116,8 @@ fn every_member_of_every_host_gets_every_message() {
 
 #[test]
 fn processes_that_join_a_root_share_nodes_also_with_it() {
-    // The root's host has three members, another host four, and a third one member with a node of its own.
+    // The root's host has three members, another host four, and a third one member with a node of
+    // its own.
     let (nodes, addresses) = hosts("joined", &[3, 4]);
     let alone = Node::open(&NodeSettings { bind: "127.0.0.1:0".parse().unwrap(), ..NodeSettings::default() });
     let alone = alone.unwrap();
@@ -257,7 +261,8 @@ fn the_root_learns_which_processes_it_has_not_reached() {
     let of = |nodes: &Nodes, member: usize| {
         nodes[member].group(&GroupSettings { member: Some(member), ..settings.clone() }).unwrap()
     };
-    // Members 2 and 6 never come, member 4 leaves, and the node of member 5 closes, as that of a process that ends.
+    // Members 2 and 6 never come, member 4 leaves, and the node of member 5 closes, as that of a
+    // process that ends.
     let root = of(&nodes, 0);
     let others = [1, 3].map(|member| of(&nodes, member));
     let (leaves, dies) = (of(&nodes, 4), of(&nodes, 5));

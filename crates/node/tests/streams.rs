@@ -59,8 +59,8 @@ fn streams_are_the_default() {
     }
 }
 
-/// The congestion control of each end of the streams between these nodes, by whether it is the parent's
-/// end.
+/// The congestion control of each end of the streams between these nodes, by whether it is the
+/// parent's end.
 fn congestion_of(nodes: &[Node]) -> Vec<(bool, String)> {
     let is_of_nodes = |address: SocketAddrAny| {
         let address = SocketAddr::try_from(address).ok();

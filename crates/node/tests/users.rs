@@ -1,4 +1,5 @@
-//! How a daemon shares its descriptors among users. The test counts the descriptors of its process, so it is alone in it.
+//! How a daemon shares its descriptors among users. The test counts the descriptors of its process,
+//! so it is alone in it.
 
 #[path = "daemon/raw.rs"]
 #[expect(dead_code, reason = "the daemon's tests use the rest")]

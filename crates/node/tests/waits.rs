@@ -1,4 +1,5 @@
-//! Every call that waits for a group ends when nobody is left that it could wait for. crates/engine/src/wait/mod.rs says who wakes whom.
+//! Every call that waits for a group ends when nobody is left that it could wait for.
+//! crates/engine/src/wait/mod.rs says who wakes whom.
 
 mod common;
 #[path = "common/network.rs"]
@@ -78,7 +79,8 @@ fn result_of<T>(call: &Receiver<T>, what: &str) -> T {
     call.recv_timeout(FOREVER).unwrap_or_else(|error| panic!("{what} hangs: {error}"))
 }
 
-/// Datagrams from and to a node are lost from now on, as if its host were dead. The filter is behind the node's own program.
+/// Datagrams from and to a node are lost from now on, as if its host were dead. The filter is
+/// behind the node's own program.
 fn cut(node: &Node) {
     let port = node.address().port();
     // Classic BPF: the ports of a datagram over IPv4, and the verdict `TC_ACT_SHOT`, or none.
@@ -88,8 +90,8 @@ fn cut(node: &Node) {
     assert!(Command::new("tc").args(filter).status().unwrap().success());
 }
 
-/// A node with the roots of two groups, and one with their only other members. Of the threads that wait for the two groups one leads, and
-/// the other follows.
+/// A node with the roots of two groups, and one with their only other members. Of the threads that
+/// wait for the two groups one leads, and the other follows.
 struct Pair {
     roots: Vec<Arc<Group>>,
     members: Vec<Arc<Group>>,
@@ -286,7 +288,8 @@ fn members_that_wait_for_their_places_learn_that_the_root_does_not_come() {
     });
 }
 
-/// Attempts a call whenever the descriptor of the group says that it has changed, as programs do that wait for several things.
+/// Attempts a call whenever the descriptor of the group says that it has changed, as programs do
+/// that wait for several things.
 fn watching<T>(
     group: &Group,
     mut attempt: impl FnMut(&Group) -> Result<T, NodeError>,
@@ -340,7 +343,8 @@ fn members_that_watch_their_descriptors_learn_that_the_root_is_dead() {
     });
 }
 
-/// A host with the root and one reader, and a host with two more; all wait in calls that end when the other host is cut off.
+/// A host with the root and one reader, and a host with two more; all wait in calls that end when
+/// the other host is cut off.
 #[test]
 fn processes_that_share_a_node_learn_that_the_other_host_is_dead() {
     in_own_network(|| {
@@ -364,7 +368,8 @@ fn processes_that_share_a_node_learn_that_the_other_host_is_dead() {
                     })
                 };
                 let (local, remote) = (read(local), read(remote));
-                // The root waits for a process that does not read, which is on the host that is cut off.
+                // The root waits for a process that does not read, which is on the host that is cut
+                // off.
                 let sending = calling(move || {
                     let losses = send_past_the_loss(&root);
                     root.close(None).and(losses)

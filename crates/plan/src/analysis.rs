@@ -13,12 +13,13 @@ use crate::routes::Routes;
 
 /// The static metrics of a plan.
 ///
-/// Steps are those of the one-port model: a holder starts one worm per step, and a receiver may send from the next
-/// step on. With m packets a sender serves them first-packet-first-served: packet 1 to every child, then packet 2.
-/// Links inside a node (torus, mesh) and inside a host do not count as links.
+/// Steps are those of the one-port model: a holder starts one worm per step, and a receiver may
+/// send from the next step on. With m packets a sender serves them first-packet-first-served:
+/// packet 1 to every child, then packet 2. Links inside a node (torus, mesh) and inside a host do
+/// not count as links.
 ///
-/// Where the fabric routes adaptively, links are those of representative routes: the lowest-numbered choice at each
-/// step.
+/// Where the fabric routes adaptively, links are those of representative routes: the
+/// lowest-numbered choice at each step.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Analysis {
     /// Steps until the last destination has all packets.
@@ -40,17 +41,18 @@ pub struct Analysis {
     pub link_concentration: f64,
     /// The most worms in transit on links in one step.
     pub link_concurrency: u32,
-    /// Pairs of worms that may be in flight together and share a directed link, or a virtual channel of it where links
-    /// have several; counted once per contiguous stretch of links that a pair shares.
+    /// Pairs of worms that may be in flight together and share a directed link, or a virtual
+    /// channel of it where links have several; counted once per contiguous stretch of links that a
+    /// pair shares.
     pub contending_pairs: u64,
-    /// Whether every child's id is greater than its parent's unless the parent is the root: then waits of NICs with
-    /// bounded buffers cannot form a cycle.
+    /// Whether every child's id is greater than its parent's unless the parent is the root: then
+    /// waits of NICs with bounded buffers cannot form a cycle.
     pub id_rule: bool,
 }
 
 impl Plan {
-    /// The step in which each worm carries the first packet, from 1, in the one-port model; one entry per worm, in the
-    /// order of [`Plan::worms`].
+    /// The step in which each worm carries the first packet, from 1, in the one-port model; one
+    /// entry per worm, in the order of [`Plan::worms`].
     pub fn steps(&self) -> Vec<u32> {
         Steps::of(self).sent
     }
@@ -63,13 +65,15 @@ impl Plan {
 
     /// Analyses the plan for a message of `packets` packets.
     ///
-    /// Two worms may be in flight together unless the plan orders them: the same sender sends one before the other, or,
-    /// for a message of one packet, one sender receives through what the other worm started. (With several packets a
-    /// network interface forwards the first while later ones still arrive.) Cost: n log n, and the length of all routes; where
-    /// routing is adaptive also a search over the switches above senders for each destination switch.
+    /// Two worms may be in flight together unless the plan orders them: the same sender sends one
+    /// before the other, or, for a message of one packet, one sender receives through what the
+    /// other worm started. (With several packets a network interface forwards the first while later
+    /// ones still arrive.) Cost: n log n, and the length of all routes; where routing is adaptive
+    /// also a search over the switches above senders for each destination switch.
     ///
     /// # Errors
-    /// [`PlanError::PlacementMismatch`] where the plan belongs to another fabric; [`PlanError::Packets`].
+    /// [`PlanError::PlacementMismatch`] where the plan belongs to another fabric;
+    /// [`PlanError::Packets`].
     pub fn analyse(&self, fabric: &Fabric, packets: u32) -> Result<Analysis, PlanError> {
         self.placement().check_fabric(fabric)?;
         if !(1..=PACKETS_MAX).contains(&packets) {
@@ -82,14 +86,16 @@ impl Plan {
         let mut used = vec![false; topology.link_count() as usize];
         let mut link_visits = 0;
         let mut routes = Routes::new(self, fabric);
-        // In the order of destination switches: worms to one switch share the search for their routes.
+        // In the order of destination switches: worms to one switch share the search for their
+        // routes.
         let mut by_switch: Vec<usize> = (0..self.worms.len()).collect();
         by_switch
             .sort_by_key(|&position| topology.switch_of(self.placement.host_of(self.worms[position].to[0])));
         for position in by_switch {
             let worm = &self.worms[position];
-            // The channel on which the worm entered each vertex. Only a tree worm enters a switch twice: first going up,
-            // then coming down, and it continues from there with the copy that came down.
+            // The channel on which the worm entered each vertex. Only a tree worm enters a switch
+            // twice: first going up, then coming down, and it continues from there with the copy
+            // that came down.
             let mut came_by: BTreeMap<Vertex, Channel> = BTreeMap::new();
             for channel in routes.of(worm) {
                 if topology.is_internal(channel.link) {
@@ -168,8 +174,9 @@ impl Steps {
         self.received.iter().copied().max().unwrap_or(0)
     }
 
-    /// The spacing of packets at a member is the largest fan-out above it: there each packet takes one step per child, and
-    /// no member further down is slower. (A member's own fan-out may be counted: its children are later by as much.)
+    /// The spacing of packets at a member is the largest fan-out above it: there each packet takes
+    /// one step per child, and no member further down is slower. (A member's own fan-out may be
+    /// counted: its children are later by as much.)
     fn with_packets(&self, packets: u64) -> u64 {
         let last =
             |(&received, &fan_out): (&u32, &u32)| u64::from(received) + (packets - 1) * u64::from(fan_out);
@@ -198,8 +205,8 @@ struct Visit {
     worm: Place,
 }
 
-/// The precedence of worms: a tree in which a worm's parent is the worm that its sender sent before it, or the worm that
-/// brought its sender the message.
+/// The precedence of worms: a tree in which a worm's parent is the worm that its sender sent before
+/// it, or the worm that brought its sender the message.
 struct Precedence {
     place: Vec<Place>,
 }
@@ -249,7 +256,8 @@ impl Precedence {
         Self { place }
     }
 
-    /// Pairs that share a channel and are not ordered, less those that also shared the channel before it.
+    /// Pairs that share a channel and are not ordered, less those that also shared the channel
+    /// before it.
     fn contending_pairs(mut visits: Vec<Visit>) -> u64 {
         visits.sort_unstable_by_key(|visit| (visit.channel, visit.before, visit.worm));
         let mut total = 0;

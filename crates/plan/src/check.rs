@@ -9,11 +9,13 @@ use crate::group::Placement;
 use crate::plan::{Plan, Worm, WormKind};
 
 impl Plan {
-    /// Checks that the plan can be carried out on a fabric: its members run there, and every route leads from the sender
-    /// over existing channels to exactly the receivers. Cost: the length of all routes.
+    /// Checks that the plan can be carried out on a fabric: its members run there, and every route
+    /// leads from the sender over existing channels to exactly the receivers. Cost: the length of
+    /// all routes.
     ///
     /// # Errors
-    /// [`PlanError::PlacementMismatch`]; [`PlanError::Unsound`] naming the worm and what is wrong with it.
+    /// [`PlanError::PlacementMismatch`]; [`PlanError::Unsound`] naming the worm and what is wrong
+    /// with it.
     pub fn check(&self, fabric: &Fabric) -> Result<(), PlanError> {
         self.placement().check_fabric(fabric)?;
         for (position, worm) in self.worms().iter().enumerate() {
@@ -41,8 +43,8 @@ fn check_route(fabric: &Fabric, placement: &Placement, worm: &Worm) -> Result<()
     }
 }
 
-/// Checks that some switch reaches all receivers. A route may be given only where the fabric determines it, and must be
-/// that one.
+/// Checks that some switch reaches all receivers. A route may be given only where the fabric
+/// determines it, and must be that one.
 fn check_tree(fabric: &Fabric, placement: &Placement, worm: &Worm) -> Result<(), String> {
     let topology = fabric.topology();
     let Some(routing) = fabric.routing().up_down() else {
@@ -67,8 +69,9 @@ fn check_tree(fabric: &Fabric, placement: &Placement, worm: &Worm) -> Result<(),
     Ok(())
 }
 
-/// Checks that a route of existing channels begins with the sender's link, is connected, visits no vertex twice, does not
-/// turn up after going down on up*/down* networks, and ends at exactly the receivers' hosts, in their order.
+/// Checks that a route of existing channels begins with the sender's link, is connected, visits no
+/// vertex twice, does not turn up after going down on up*/down* networks, and ends at exactly the
+/// receivers' hosts, in their order.
 fn check_connected(fabric: &Fabric, placement: &Placement, worm: &Worm) -> Result<(), String> {
     let topology = fabric.topology();
     let channels = fabric.routing().virtual_channel_count();

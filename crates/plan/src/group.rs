@@ -118,7 +118,8 @@ impl Placement {
     /// [`Placement::new`].
     ///
     /// # Errors
-    /// [`PlanError::BadProcesses`] for no members, and for more than [`Placement::MEMBERS_MAX`]; [`PlanError::NoSuchHost`].
+    /// [`PlanError::BadProcesses`] for no members, and for more than [`Placement::MEMBERS_MAX`];
+    /// [`PlanError::NoSuchHost`].
     ///
     /// ```
     /// # use treecast_fabric::HostId;
@@ -395,8 +396,8 @@ impl FromStr for MemberList {
 /// The order in which a tree is built over the destinations.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Order {
-    /// Ascending ids: a child's id is then greater than its parent's unless that is the root. Required where NICs
-    /// with bounded buffers execute the tree.
+    /// Ascending ids: a child's id is then greater than its parent's unless that is the root.
+    /// Required where NICs with bounded buffers execute the tree.
     #[default]
     Id,
     /// The order of the group's list.

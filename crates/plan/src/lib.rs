@@ -1,7 +1,8 @@
 //! Plans: who sends which copy to whom, and in what order.
 //!
-//! [`plan`] turns a [`Group`] on a fabric into a [`Plan`] by a [`Scheme`]. A plan is a value: it is analysed
-//! ([`Plan::analyse`]), printed ([`render`]), written to JSON and read back, simulated, and executed.
+//! [`plan`] turns a [`Group`] on a fabric into a [`Plan`] by a [`Scheme`]. A plan is a value: it is
+//! analysed ([`Plan::analyse`]), printed ([`render`]), written to JSON and read back, simulated,
+//! and executed.
 //!
 //! ```
 //! use treecast_fabric::{Fabric, FabricSpec};

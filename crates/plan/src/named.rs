@@ -8,7 +8,8 @@ use treecast_terms::MemberId;
 use crate::error::PlanError;
 use crate::group::{MemberList, Placement};
 
-/// The member that a text names: its number, or the name of its host, on which it is the first member.
+/// The member that a text names: its number, or the name of its host, on which it is the first
+/// member.
 ///
 /// # Errors
 /// [`PlanError::Fabric`] for a host that the topology does not have. [`Group::new`] checks whether

@@ -1,15 +1,18 @@
-//! Dense numbers for the members of a group, so that tables over them are in proportion to the group.
+//! Dense numbers for the members of a group, so that tables over them are in proportion to the
+//! group.
 
 use treecast_terms::MemberId;
 
-/// Dense numbers from 0 for some members: positions in a sorted list, or their ids if they are most of all members.
+/// Dense numbers from 0 for some members: positions in a sorted list, or their ids if they are most
+/// of all members.
 #[derive(Debug, Clone)]
 pub(crate) enum Numbering {
     Ids(usize),
     Positions(Vec<MemberId>),
 }
 
-/// Whether a group is so small a part of all members that a table over all would be out of proportion.
+/// Whether a group is so small a part of all members that a table over all would be out of
+/// proportion.
 pub(crate) fn is_sparse(members: usize, all: usize) -> bool {
     members.saturating_mul(16) < all
 }

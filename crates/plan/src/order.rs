@@ -64,7 +64,8 @@ impl<'a> MemberOrder<'a> {
         members
     }
 
-    /// Sorts by the position of the member's switch, then by id, and rotates so that the root is first.
+    /// Sorts by the position of the member's switch, then by id, and rotates so that the root is
+    /// first.
     fn sort_by(&self, group: &Group, members: &mut [MemberId], position: impl Fn(SwitchId) -> u32) {
         let switch_of = |member| self.topology.switch_of(group.placement().host_of(member));
         members.sort_unstable_by_key(|&member| (position(switch_of(member)), member));
@@ -73,10 +74,12 @@ impl<'a> MemberOrder<'a> {
     }
 }
 
-/// The switches in chain-concatenated order: the graph of the *down* links is cut into chains, which are concatenated.
+/// The switches in chain-concatenated order: the graph of the *down* links is cut into chains,
+/// which are concatenated.
 ///
-/// A chain begins at the uppermost switch not yet taken and goes on to the uppermost *down* neighbour not yet taken,
-/// until there is none. *Reconstructed*: the paper's own choice among neighbours is not public.
+/// A chain begins at the uppermost switch not yet taken and goes on to the uppermost *down*
+/// neighbour not yet taken, until there is none. *Reconstructed*: the paper's own choice among
+/// neighbours is not public.
 pub fn chain_concatenated(fabric: &Fabric, routing: &UpDown) -> Vec<SwitchId> {
     let topology = fabric.topology();
     let key = |switch: SwitchId| (routing.level(switch), switch);

@@ -16,7 +16,8 @@ use treecast_terms::MemberId;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum WormKind {
-    /// To one host. It has several receivers only if processes of that host share the delivered message.
+    /// To one host. It has several receivers only if processes of that host share the delivered
+    /// message.
     Unicast,
     /// Along one path of switches, with a copy dropped at each stop.
     Path,
@@ -49,17 +50,17 @@ pub struct Worm {
     pub kind: WormKind,
     /// The receivers, in the order in which a path passes them.
     pub to: Vec<MemberId>,
-    /// The channels it crosses from injection to last ejection. Empty inside a host, and where the fabric routes
-    /// adaptively, hop by hop. A path worm always has a route: its path through the switches, with the ejections of its
-    /// drops in between.
+    /// The channels it crosses from injection to last ejection. Empty inside a host, and where the
+    /// fabric routes adaptively, hop by hop. A path worm always has a route: its path through the
+    /// switches, with the ejections of its drops in between.
     pub route: Vec<Channel>,
 }
 
-/// The worms of one multicast: each with its sender, and the order in which a sender sends them. A sender that is not
-/// the root sends after it has received.
+/// The worms of one multicast: each with its sender, and the order in which a sender sends them. A
+/// sender that is not the root sends after it has received.
 ///
-/// Worms are listed in causal order: each member receives before it sends. A plan is sound: every destination receives exactly
-/// once, and only holders send.
+/// Worms are listed in causal order: each member receives before it sends. A plan is sound: every
+/// destination receives exactly once, and only holders send.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Plan {
     pub(crate) scheme: Scheme,
@@ -73,8 +74,8 @@ impl Plan {
     /// A plan from worms in causal order; their indices are set here.
     ///
     /// # Errors
-    /// [`PlanError::Unsound`] if a worm has no receiver or a unicast worm has two hosts, a sender does not hold the
-    /// message, a member receives twice, or a member does not exist.
+    /// [`PlanError::Unsound`] if a worm has no receiver or a unicast worm has two hosts, a sender
+    /// does not hold the message, a member receives twice, or a member does not exist.
     pub fn new(
         scheme: Scheme,
         label: Label,
@@ -163,8 +164,8 @@ impl Plan {
         self.worms.iter().map(|worm| worm.to.len()).sum()
     }
 
-    /// For each member the positions of its worms in [`Plan::worms`], in the order in which it sends them. Cost: the
-    /// number of worms, times its logarithm if only few of the members send.
+    /// For each member the positions of its worms in [`Plan::worms`], in the order in which it
+    /// sends them. Cost: the number of worms, times its logarithm if only few of the members send.
     pub fn sends(&self) -> Sends {
         let senders = self.worms.iter().map(|worm| worm.from);
         let numbers = Numbering::of(senders, self.placement.member_count());

@@ -13,9 +13,11 @@ use crate::scheme::Scheme;
 /// The inputs of a plan besides fabric, group and scheme.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PlanOptions {
-    /// The order on which trees are built; `None` is [`Order::Id`], and is required for schemes that take no order.
+    /// The order on which trees are built; `None` is [`Order::Id`], and is required for schemes
+    /// that take no order.
     pub order: Option<Order>,
-    /// Packets of the message, 1 to [`PACKETS_MAX`](crate::PACKETS_MAX): the best k of k-binomial trees depends on it.
+    /// Packets of the message, 1 to [`PACKETS_MAX`](crate::PACKETS_MAX): the best k of k-binomial
+    /// trees depends on it.
     pub packets: u32,
 }
 
@@ -27,10 +29,11 @@ impl Default for PlanOptions {
 
 /// Plans many groups on one fabric by one scheme.
 ///
-/// It caches what depends on the fabric alone: orders of switches, tables of links, the route finder. So the cost of a plan
-/// is in proportion to its group: n log n for a tree over n members, and the length of its routes where the fabric
-/// determines them. Torus schemes cost time in proportion to their routes too; a tree worm examines the switches above its
-/// sender; path worms examine the switches of the fabric, at least once per worm.
+/// It caches what depends on the fabric alone: orders of switches, tables of links, the route
+/// finder. So the cost of a plan is in proportion to its group: n log n for a tree over n members,
+/// and the length of its routes where the fabric determines them. Torus schemes cost time in
+/// proportion to their routes too; a tree worm examines the switches above its sender; path worms
+/// examine the switches of the fabric, at least once per worm.
 ///
 /// ```
 /// use treecast_fabric::{Fabric, FabricSpec};
@@ -58,8 +61,8 @@ impl<'a> Planner<'a> {
     /// A planner for a scheme on a fabric. Cost: the number of links.
     ///
     /// # Errors
-    /// [`PlanError::Packets`], [`PlanError::TakesNoOrder`], [`PlanError::NeedsLambda`], [`PlanError::NeedsUpDown`],
-    /// [`PlanError::NeedsTorus`], [`PlanError::NeedsDimensionOrder`].
+    /// [`PlanError::Packets`], [`PlanError::TakesNoOrder`], [`PlanError::NeedsLambda`],
+    /// [`PlanError::NeedsUpDown`], [`PlanError::NeedsTorus`], [`PlanError::NeedsDimensionOrder`].
     pub fn new(fabric: &'a Fabric, scheme: &Scheme, options: &PlanOptions) -> Result<Self, PlanError> {
         if !(1..=PACKETS_MAX).contains(&options.packets) {
             return Err(PlanError::Packets(options.packets.into()));
@@ -90,8 +93,8 @@ impl<'a> Planner<'a> {
 
 /// The plan of a scheme for a group on a fabric. For many groups use a [`Planner`].
 ///
-/// Trees take time and memory in proportion to n (postal: n log n) and to the fabric; torus and path schemes also to the length
-/// of their routes.
+/// Trees take time and memory in proportion to n (postal: n log n) and to the fabric; torus and
+/// path schemes also to the length of their routes.
 ///
 /// # Errors
 /// [`PlanError`] if the group is placed on a different number of hosts, or the scheme does not fit

@@ -4,7 +4,8 @@ use treecast_fabric::{Channel, Fabric, Overlap, RouteFinder};
 
 use crate::plan::{Plan, Worm, WormKind};
 
-/// The routes of a plan's worms on a fabric. Consecutive requests for worms to one switch share a search.
+/// The routes of a plan's worms on a fabric. Consecutive requests for worms to one switch share a
+/// search.
 pub(crate) struct Routes<'a> {
     plan: &'a Plan,
     fabric: &'a Fabric,
@@ -16,7 +17,8 @@ impl<'a> Routes<'a> {
         Self { plan, fabric, finder: RouteFinder::new(fabric.topology(), fabric.routing()) }
     }
 
-    /// A worm's channels: its own, or representative ones, those with the lowest-numbered link at each step.
+    /// A worm's channels: its own, or representative ones, those with the lowest-numbered link at
+    /// each step.
     pub(crate) fn of(&mut self, worm: &Worm) -> Vec<Channel> {
         if worm.kind == WormKind::Local || !worm.route.is_empty() {
             return worm.route.clone();

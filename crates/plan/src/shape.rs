@@ -1,15 +1,15 @@
 //! Shapes of trees, independent of the members on them.
 //!
-//! A [`Shape`] has positions 0 (the root) to n - 1 along an order of members. Every subtree is a contiguous stretch of the
-//! order that begins with its topmost vertex: so a child follows its parent, and on a chain order messages to different
-//! subtrees share no links.
+//! A [`Shape`] has positions 0 (the root) to n - 1 along an order of members. Every subtree is a
+//! contiguous stretch of the order that begins with its topmost vertex: so a child follows its
+//! parent, and on a chain order messages to different subtrees share no links.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::fmt;
 
-/// A tree over positions of an order: its edges (sender, receiver), in causal order; those of one sender
-/// in the order in which it sends.
+/// A tree over positions of an order: its edges (sender, receiver), in causal order; those of one
+/// sender in the order in which it sends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shape(pub Vec<(u32, u32)>);
 
@@ -28,8 +28,8 @@ pub fn binary(size: u32) -> Shape {
     Shape((1..size).map(|position| ((position - 1) / 2, position)).collect())
 }
 
-/// A binomial tree by recursive halving: the holder of a stretch sends to the first position of its upper half, until
-/// stretches have length 1. ceil(log2 n) steps.
+/// A binomial tree by recursive halving: the holder of a stretch sends to the first position of its
+/// upper half, until stretches have length 1. ceil(log2 n) steps.
 pub fn halving(size: u32) -> Shape {
     let mut edges = Vec::with_capacity(size.saturating_sub(1) as usize);
     let mut stretches = vec![(0, size)];
@@ -47,8 +47,8 @@ pub fn halving(size: u32) -> Shape {
     Shape(edges)
 }
 
-/// N(s, k): the number of vertices that recursive doubling reaches in s steps with at most k children each, capped at
-/// [`u32::MAX`].
+/// N(s, k): the number of vertices that recursive doubling reaches in s steps with at most k
+/// children each, capped at [`u32::MAX`].
 ///
 /// ```
 /// use treecast_plan::shape::k_binomial_coverage;
@@ -87,8 +87,8 @@ pub fn best_k(size: u32, packets: u32) -> u32 {
     (1..=k_max.max(1)).min_by_key(|&k| (cost(k), k)).expect("k_max is at least 1")
 }
 
-/// A k-binomial tree: recursive doubling in which no vertex has more than k children. In each step every holder with fewer
-/// children sends, the earliest holders first, until all are reached.
+/// A k-binomial tree: recursive doubling in which no vertex has more than k children. In each step
+/// every holder with fewer children sends, the earliest holders first, until all are reached.
 pub fn k_binomial(size: u32, k: u32) -> Shape {
     let mut parents: Vec<u32> = vec![0];
     let mut children: Vec<u32> = vec![0];
@@ -111,7 +111,8 @@ pub fn k_binomial(size: u32, k: u32) -> Shape {
     along_an_order(&parents)
 }
 
-/// The latency lambda of the postal model, in thousandths of the time that a sender takes per copy; at least 1,000.
+/// The latency lambda of the postal model, in thousandths of the time that a sender takes per copy;
+/// at least 1,000.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Lambda(pub u32);
 
@@ -139,9 +140,9 @@ impl fmt::Display for Lambda {
     }
 }
 
-/// The latency-optimal tree of the postal model (Bar-Noy, Kipnis: Designing broadcasting algorithms in the postal
-/// model for message-passing systems, 1992): every vertex that has the message
-/// sends continuously.
+/// The latency-optimal tree of the postal model (Bar-Noy, Kipnis: Designing broadcasting algorithms
+/// in the postal model for message-passing systems, 1992): every vertex that has the message sends
+/// continuously.
 pub fn postal(size: u32, lambda: Lambda) -> Shape {
     const COPY: u64 = 1000;
     let mut parents: Vec<u32> = vec![0];
@@ -157,7 +158,8 @@ pub fn postal(size: u32, lambda: Lambda) -> Shape {
     along_an_order(&parents)
 }
 
-/// Places a tree on an order: the subtree of the child reached first takes the far end of its parent's stretch.
+/// Places a tree on an order: the subtree of the child reached first takes the far end of its
+/// parent's stretch.
 ///
 /// `parents[v]` is the parent of vertex v; vertices are numbered as they are reached, 0 the root.
 fn along_an_order(parents: &[u32]) -> Shape {
@@ -183,7 +185,8 @@ fn along_an_order(parents: &[u32]) -> Shape {
 mod tests {
     use super::*;
 
-    /// When each position has the first packet, and the steps until the last has all, served first-packet-first.
+    /// When each position has the first packet, and the steps until the last has all, served
+    /// first-packet-first.
     fn fpfs_steps(shape: &Shape, size: u32, packets: u32) -> u32 {
         let children = |of: u32| shape.0.iter().filter(move |edge| edge.0 == of).map(|edge| edge.1);
         let mut arrivals = vec![vec![0; packets as usize]; size as usize];

@@ -28,8 +28,8 @@ fn channels(fabric: &Fabric, plan: &Plan, worm: &Worm) -> Vec<Channel> {
     route.into_iter().filter(|channel| !topology.is_internal(channel.link)).collect()
 }
 
-/// For each worm the worms that precede it: those that its sender sent earlier, for a message of one packet the one that
-/// brought its sender the message, and all that precede those.
+/// For each worm the worms that precede it: those that its sender sent earlier, for a message of
+/// one packet the one that brought its sender the message, and all that precede those.
 fn before(plan: &Plan, packets: u32) -> Vec<BTreeSet<usize>> {
     let mut before: Vec<BTreeSet<usize>> = Vec::new();
     for (position, worm) in plan.worms().iter().enumerate() {
@@ -45,7 +45,8 @@ fn before(plan: &Plan, packets: u32) -> Vec<BTreeSet<usize>> {
     before
 }
 
-/// The number of stretches of channels that two worms share: shared channels that do not follow a shared channel in both.
+/// The number of stretches of channels that two worms share: shared channels that do not follow a
+/// shared channel in both.
 fn shared_stretches(fabric: &Fabric, a: &[Channel], b: &[Channel]) -> u64 {
     let topology = fabric.topology();
     let came_by =
@@ -57,8 +58,8 @@ fn shared_stretches(fabric: &Fabric, a: &[Channel], b: &[Channel]) -> u64 {
     a.iter().filter(begins).count() as u64
 }
 
-/// Steps until all members have all packets, simulated step by step: in each, every member sends its next copy if it holds
-/// that packet; packet 1 to every child, then packet 2.
+/// Steps until all members have all packets, simulated step by step: in each, every member sends
+/// its next copy if it holds that packet; packet 1 to every child, then packet 2.
 fn simulated_steps(plan: &Plan, packets: u32) -> u64 {
     let sends = plan.sends();
     let members: Vec<MemberId> = (0..plan.placement().member_count()).map(MemberId).collect();
@@ -117,7 +118,8 @@ proptest! {
             }
         }
         prop_assert_eq!(analysis.contending_pairs, contending);
-        // Step by step, each holder in turn sends its next worm; a receiver holds the message in the next step.
+        // Step by step, each holder in turn sends its next worm; a receiver holds the message in
+        // the next step.
         let mut holders = BTreeMap::from([(plan.root(), (0, 0_usize))]);
         let (mut left, mut phases, mut depth, mut most_at_once) = (plan.worms().len(), 0, 0, 0);
         while left > 0 {

@@ -188,7 +188,8 @@ fn errors_name_what_is_invalid_in_a_document() {
     assert!(error(&star, "/worms", json!([{}])).contains("missing field `from`"));
 }
 
-/// Three switches in a triangle with a host each: from s1 to s2 it is one link down, or up to s0 and down.
+/// Three switches in a triangle with a host each: from s1 to s2 it is one link down, or up to s0
+/// and down.
 #[test]
 fn a_route_obeys_the_routing_of_its_fabric_and_ends_at_a_host() {
     let mut builder = TopologyBuilder::new();

@@ -1,4 +1,5 @@
-//! Hierarchical trees on random trees of switches: what crosses each link is counted along the routes of the plan.
+//! Hierarchical trees on random trees of switches: what crosses each link is counted along the
+//! routes of the plan.
 
 use std::fmt::Write;
 
@@ -76,7 +77,8 @@ fn crossings(fabric: &Fabric, plan: &Plan) -> Vec<u32> {
     crossings
 }
 
-/// The links between switches, one of each pair of directions, with the switches that are on the side of its `to`.
+/// The links between switches, one of each pair of directions, with the switches that are on the
+/// side of its `to`.
 fn cuts(fabric: &Fabric) -> Vec<(LinkId, Vec<SwitchId>)> {
     let topology = fabric.topology();
     let between = topology.physical_links().filter(|&link| {
@@ -117,7 +119,8 @@ proptest! {
             let is_on_side = |member: MemberId| side.contains(&topology.switch_of(group.placement().host_of(member)));
             let has_members = group.destinations().iter().any(|&member| is_on_side(member));
             let is_of_root = is_on_side(group.root());
-            // Of the two sides of a link one is the subtree. Without ranks the plan decides which one.
+            // Of the two sides of a link one is the subtree. Without ranks the plan decides which
+            // one.
             let is_ranked_down = topology.ranks().is_some_and(|ranks| {
                 let [from, to] = [topology.link(link).from, topology.link(link).to].map(|end| end.switch().unwrap());
                 ranks[from.index()] < ranks[to.index()]

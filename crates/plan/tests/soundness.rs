@@ -29,8 +29,8 @@ fn check_delivery(case: &Case, group: &Group, plan: &Plan) -> Result<(), TestCas
     Ok(())
 }
 
-/// An explicit route begins at its sender, is connected, and ends at its receivers' hosts, each once; no vertex is entered
-/// twice, except a switch where a tree worm turns from up to down.
+/// An explicit route begins at its sender, is connected, and ends at its receivers' hosts, each
+/// once; no vertex is entered twice, except a switch where a tree worm turns from up to down.
 fn check_route(fabric: &Fabric, plan: &Plan, worm: &Worm) -> Result<(), TestCaseError> {
     let topology = fabric.topology();
     let sender = Vertex::Host(plan.placement().host_of(worm.from));

@@ -1,5 +1,6 @@
-//! How long one call of the protocol takes at the root of the largest group: the bound on what a group of one user delays all others
-//! of a node. Prints, for each kind of call, how often it was made, its median and its longest CPU time.
+//! How long one call of the protocol takes at the root of the largest group: the bound on what a
+//! group of one user delays all others of a node. Prints, for each kind of call, how often it was
+//! made, its median and its longest CPU time.
 //!
 //!     cargo run --release --package treecast-proto --example longest_calls
 
@@ -60,7 +61,8 @@ fn poll_all(durations: &mut Durations, protocol: &mut Protocol, now: Nanoseconds
     }
 }
 
-/// The life of a group whose members, but one of eight, join; the others are lost. Then it is aborted.
+/// The life of a group whose members, but one of eight, join; the others are lost. Then it is
+/// aborted.
 fn run(name: &str, parent_of: impl Fn(usize) -> usize) {
     println!("{name}, {} members:", CreateGroup::MEMBERS_MAX);
     let mut durations = Durations::default();

@@ -2,11 +2,13 @@
 
 use treecast_wire::{Offload, Sequence};
 
-/// Whether an application that has read the packets before `upto` forwards them now, having forwarded those before `forwarded`: with
-/// offload `host` or `assisted` after each message, and within long ones at every multiple of half of the slots.
+/// Whether an application that has read the packets before `upto` forwards them now, having
+/// forwarded those before `forwarded`: with offload `host` or `assisted` after each message, and
+/// within long ones at every multiple of half of the slots.
 ///
-/// The multiples are the same at all members. A window of packets contains one beyond its first packet, which the applications of
-/// all members forward, so that a message that is longer than the slots never waits for its own rest.
+/// The multiples are the same at all members. A window of packets contains one beyond its first
+/// packet, which the applications of all members forward, so that a message that is longer than the
+/// slots never waits for its own rest.
 ///
 /// ```
 /// use treecast_proto::{Offload, Sequence, is_forward_due};
@@ -25,8 +27,9 @@ pub fn is_forward_due(
     !offload.is_by_node() && (is_whole || forwarded.0 / half != upto.0 / half)
 }
 
-/// Whether a sleeping application that has read the packets before `read` is woken when those before `end` are there, apart from the
-/// ends of messages: when a quarter of the slots is full, or when it has to forward.
+/// Whether a sleeping application that has read the packets before `read` is woken when those
+/// before `end` are there, apart from the ends of messages: when a quarter of the slots is full, or
+/// when it has to forward.
 pub fn is_wake_due(offload: Offload, read: Sequence, end: Sequence, slots: u32) -> bool {
     end.distance_from(read) as u32 >= slots / 4 || is_forward_due(offload, read, end, false, slots)
 }
@@ -35,8 +38,9 @@ pub fn is_wake_due(offload: Offload, read: Sequence, end: Sequence, slots: u32) 
 mod tests {
     use super::*;
 
-    /// Members below one another, each with slots for 16 packets of a message that is longer: whatever each has left unread in its sleep,
-    /// the last one gets a packet beyond the first of the window.
+    /// Members below one another, each with slots for 16 packets of a message that is longer:
+    /// whatever each has left unread in its sleep, the last one gets a packet beyond the first of
+    /// the window.
     #[test]
     fn a_chain_of_sleeping_applications_forwards_within_each_window() {
         let slots = 16;

@@ -2,7 +2,8 @@
 
 use treecast_wire::Sequence;
 
-/// A set of packets within one window of slots: one bit per slot, which take memory from the first packet on.
+/// A set of packets within one window of slots: one bit per slot, which take memory from the first
+/// packet on.
 #[derive(Debug, Clone)]
 pub(crate) struct Bitmap {
     /// Empty before the first packet.
@@ -62,7 +63,8 @@ impl Bitmap {
         was_set
     }
 
-    /// The first packet of the set from `from` to before `end`, which is at most the number of slots after `from`.
+    /// The first packet of the set from `from` to before `end`, which is at most the number of
+    /// slots after `from`.
     pub fn first(&self, from: Sequence, end: Sequence) -> Option<Sequence> {
         if self.count == 0 {
             return None;

@@ -1,6 +1,7 @@
 //! Structures that a fast path shares.
 
-/// Declares a structure of integers in C layout without padding, which is valid for any bytes, and lists its fields.
+/// Declares a structure of integers in C layout without padding, which is valid for any bytes, and
+/// lists its fields.
 macro_rules! c_layout {
     ($(#[$doc:meta])* pub struct $name:ident { $($(#[$field_doc:meta])* pub $field:ident: $type:ty,)* }) => {
         $(#[$doc])*
@@ -10,7 +11,8 @@ macro_rules! c_layout {
         pub struct $name { $($(#[$field_doc])* pub $field: $type,)* }
 
         impl $name {
-            /// The names of its fields and their offsets in bytes, for comparison with the structure in C.
+            /// The names of its fields and their offsets in bytes, for comparison with the
+            /// structure in C.
             pub const FIELDS: &[(&str, usize)] =
                 &[$((stringify!($field), std::mem::offset_of!($name, $field)),)*];
         }

@@ -8,9 +8,11 @@ use crate::rtt::Rtt;
 c_layout! {
     /// A congestion window in packets (RFC 5681, with other factors).
     ///
-    /// In slow start it doubles each round trip; after the first loss it grows by an eighth each round trip. A round trip with losses
-    /// reduces it by a quarter, a retransmission timeout by half. Growth in proportion tolerates losses that have nothing to do with
-    /// congestion, which growth by one packet does not (Mathis et al., 1997: at 1 % loss such a window has 12 packets).
+    /// In slow start it doubles each round trip; after the first loss it grows by an eighth each
+    /// round trip. A round trip with losses reduces it by a quarter, a retransmission timeout by
+    /// half. Growth in proportion tolerates losses that have nothing to do with congestion, which
+    /// growth by one packet does not (Mathis et al., 1997: at 1 % loss such a window has 12
+    /// packets).
     pub struct CongestionWindow {
         /// The number of packets that may be in flight.
         pub packets: u32,
@@ -18,7 +20,8 @@ c_layout! {
         pub growth_eighths: u32,
         /// 1 in slow start, 0 after the first loss.
         pub is_slow_start: u32,
-        /// Losses of packets before this one belong to a round trip for which the window was reduced already.
+        /// Losses of packets before this one belong to a round trip for which the window was
+        /// reduced already.
         pub recovery_point: Sequence,
     }
 }
@@ -35,8 +38,8 @@ impl CongestionWindow {
         Self { packets, growth_eighths: 0, is_slow_start: 1, recovery_point: next }
     }
 
-    /// That many packets were acknowledged. The window grows only if the sender is limited by it and the network has no standing
-    /// queue.
+    /// That many packets were acknowledged. The window grows only if the sender is limited by it
+    /// and the network has no standing queue.
     pub(crate) fn on_ack(&mut self, packets: u32, may_grow: bool, packets_max: u32) {
         if !may_grow {
             return;
@@ -46,8 +49,8 @@ impl CongestionWindow {
         self.growth_eighths %= 8;
     }
 
-    /// A packet was lost when all packets before `sent` had been sent. All losses of one round trip reduce the window once
-    /// (RFC 6582, `recover`).
+    /// A packet was lost when all packets before `sent` had been sent. All losses of one round trip
+    /// reduce the window once (RFC 6582, `recover`).
     pub(crate) fn on_loss(&mut self, packet: Sequence, sent: Sequence, packets_max: u32) {
         if packet.is_before(self.recovery_point) {
             return;
@@ -56,9 +59,10 @@ impl CongestionWindow {
         self.recovery_point = sent;
     }
 
-    /// Packets wait in a queue of the network for longer than they may; `packet` is the latest of them that was acknowledged, and
-    /// all before `sent` had been sent. One round trip reduces the window once, to what would have made the queue as long as it may be, and
-    /// at most by half. That alone reduces it to its initial value at least, since hosts that are busy look alike.
+    /// Packets wait in a queue of the network for longer than they may; `packet` is the latest of
+    /// them that was acknowledged, and all before `sent` had been sent. One round trip reduces the
+    /// window once, to what would have made the queue as long as it may be, and at most by half.
+    /// That alone reduces it to its initial value at least, since hosts that are busy look alike.
     pub(crate) fn on_long_queue(&mut self, rtt: &Rtt, packet: Sequence, sent: Sequence, packets_max: u32) {
         if packet.is_before(self.recovery_point) {
             return;

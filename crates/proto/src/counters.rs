@@ -12,7 +12,8 @@ macro_rules! counters {
         }
 
         impl $name {
-            /// The names of its fields and their offsets in bytes, for comparison with the structure in C.
+            /// The names of its fields and their offsets in bytes, for comparison with the
+            /// structure in C.
             pub const FIELDS: &[(&str, usize)] =
                 &[$((stringify!($field), std::mem::offset_of!($name, $field)),)*];
 

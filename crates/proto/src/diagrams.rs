@@ -1,7 +1,8 @@
 //! The state diagrams of docs/protocol.md as tables, and tests that they are complete.
 //!
-//! A few nodes run through many short random groups with losses, crashes, stopped readers and late joiners. Every transition that
-//! occurs must be in a table, every transition in a table must occur, and the page must show the diagrams of the tables.
+//! A few nodes run through many short random groups with losses, crashes, stopped readers and late
+//! joiners. Every transition that occurs must be in a table, every transition in a table must
+//! occur, and the page must show the diagrams of the tables.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
@@ -192,8 +193,8 @@ fn the_tables_have_exactly_the_transitions_that_occur() {
     );
 }
 
-/// The first seeds show nearly all transitions, and the rare seeds the rest. If a change of the protocol changes them, raise `RUNS` until
-/// the printed seeds show other rare ones.
+/// The first seeds show nearly all transitions, and the rare seeds the rest. If a change of the
+/// protocol changes them, raise `RUNS` until the printed seeds show other rare ones.
 const RUNS: u64 = 750;
 const RARE_SEEDS: [u64; 9] = [1_276, 2_048, 2_290, 2_447, 2_494, 3_554, 3_631, 4_324, 12_552];
 const GROUP: GroupId = GroupId(1);

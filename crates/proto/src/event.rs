@@ -12,7 +12,8 @@ use crate::Nanoseconds;
 /// Something that has happened to a group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// This member has its place in the tree: the memory of its slots is needed before the next input.
+    /// This member has its place in the tree: the memory of its slots is needed before the next
+    /// input.
     Placed {
         /// The group.
         group: GroupId,
@@ -58,8 +59,8 @@ pub enum Event {
         /// Why it was lost.
         loss: MemberLoss,
     },
-    /// At the root: all members have contributed to an all-reduce. The root's next message is to be this result
-    /// ([`Contribution::write`]).
+    /// At the root: all members have contributed to an all-reduce. The root's next message is to be
+    /// this result ([`Contribution::write`]).
     Reduced {
         /// The group.
         group: GroupId,
@@ -70,8 +71,8 @@ pub enum Event {
     Attached {
         /// The number of the stream.
         stream: u64,
-        /// The child whose stream it is, of a group; none: the stream is to be closed. An earlier stream of the child is to be
-        /// closed too.
+        /// The child whose stream it is, of a group; none: the stream is to be closed. An earlier
+        /// stream of the child is to be closed too.
         child: Option<(GroupId, MemberId)>,
     },
     /// The stream of a child is to be closed: it is no child any more.
@@ -104,10 +105,12 @@ pub enum MemberLoss {
     /// It stopped answering: nothing was heard from it for this time.
     #[error("silent for {0}")]
     Silent(Nanoseconds),
-    /// It did not answer any more when the root went on after this time in which its own node did not run.
+    /// It did not answer any more when the root went on after this time in which its own node did
+    /// not run.
     #[error("silent after the root's own node did not run for {0} (stopped or suspended)")]
     SilentAfterPause(Nanoseconds),
-    /// Datagrams of this length, with their IP headers, do not arrive there, although shorter ones do.
+    /// Datagrams of this length, with their IP headers, do not arrive there, although shorter ones
+    /// do.
     #[error("datagrams of {datagram_bytes} bytes do not arrive there")]
     PathTooSmall {
         /// The length in bytes.
@@ -135,7 +138,8 @@ pub enum Ending {
     /// The root closed it, and everything has arrived.
     #[error("the group is closed")]
     Closed,
-    /// The root says that this host is not a member, or has closed the group before this host had received everything.
+    /// The root says that this host is not a member, or has closed the group before this host had
+    /// received everything.
     #[error("{}", eviction_text(*.0))]
     Evicted(Eviction),
     /// This node did not run for this time, and the root has declared this member lost meanwhile.
@@ -149,10 +153,12 @@ pub enum Ending {
     /// The root has started another session: this one has ended before everything had arrived.
     #[error("the root has started again")]
     RootRestarted,
-    /// The parent sent an authentic packet that does not continue those before it: a fault of its or of the root's.
+    /// The parent sent an authentic packet that does not continue those before it: a fault of its
+    /// or of the root's.
     #[error("packet {0} does not continue those before it: the root or a member is faulty")]
     Inconsistent(Sequence),
-    /// A table of the root's contradicts an earlier one: a fault of the root's, or of a member that forges its tables.
+    /// A table of the root's contradicts an earlier one: a fault of the root's, or of a member that
+    /// forges its tables.
     #[error("the root's tables contradict each other: the root or a member is faulty")]
     ContradictoryTables,
     /// The slots of the group, with what is kept of each, need more memory than is allowed here.

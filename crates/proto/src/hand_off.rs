@@ -1,9 +1,12 @@
-//! A group that is handed off to a fast path (a NIC, or the kernel's packet path) while nothing in it needs the slow path.
+//! A group that is handed off to a fast path (a NIC, or the kernel's packet path) while nothing in
+//! it needs the slow path.
 //!
-//! The fast path accepts packets in order, forwards them to all children, takes in acknowledgments and acknowledges to the parent, by
-//! the rules of `flow/`. With data by multicast it accepts packets that come by multicast and forwards none: the network has brought them
-//! to the children; at the root it takes in acknowledgments while nothing is to be sent. For everything else the group is reclaimed
-//! ([`crate::Protocol::reclaim`]); the protocol is then in the state in which it would be had it done the work itself.
+//! The fast path accepts packets in order, forwards them to all children, takes in acknowledgments
+//! and acknowledges to the parent, by the rules of `flow/`. With data by multicast it accepts
+//! packets that come by multicast and forwards none: the network has brought them to the children;
+//! at the root it takes in acknowledgments while nothing is to be sent. For everything else the
+//! group is reclaimed ([`crate::Protocol::reclaim`]); the protocol is then in the state in which it
+//! would be had it done the work itself.
 
 use std::net::SocketAddr;
 
@@ -12,10 +15,12 @@ use treecast_wire::{Authentication, GroupId, Integrity, Keys, MacKey, MemberId, 
 use crate::state::{ChildState, FlowState, MulticastState, Start};
 use crate::{Nanoseconds, Piece};
 
-/// A group while it is handed off: what the fast path has to know, and the state that it carries on.
+/// A group while it is handed off: what the fast path has to know, and the state that it carries
+/// on.
 ///
-/// Nothing is missing, held or to be retransmitted; every child is established and has been sent every packet. With data by multicast,
-/// that reaches every child, and this member if it is not the root; a member's child may be ahead.
+/// Nothing is missing, held or to be retransmitted; every child is established and has been sent
+/// every packet. With data by multicast, that reaches every child, and this member if it is not the
+/// root; a member's child may be ahead.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HandOff {
     /// The group's number.

@@ -21,7 +21,8 @@ pub enum Input<'a> {
         /// Its bytes. They stay until every [`Output::Store`] that follows has been carried out.
         bytes: &'a [u8],
     },
-    /// A packet was received on the stream to the parent of a group. It is verified as a datagram is.
+    /// A packet was received on the stream to the parent of a group. It is verified as a datagram
+    /// is.
     Record {
         /// The address of the parent's node.
         from: SocketAddr,
@@ -54,8 +55,8 @@ pub enum Input<'a> {
         owner: OwnerId,
     },
     /// A group sends nothing from now on, and handles no timeouts. For a user that prepares the
-    /// memory of a member's slots after
-    /// [`Event::Placed`], and drops the group's datagrams until then: neither root nor parent hears that the member has its place.
+    /// memory of a member's slots after [`Event::Placed`], and drops the group's datagrams until
+    /// then: neither root nor parent hears that the member has its place.
     Hold {
         /// The group.
         group: GroupId,
@@ -95,21 +96,24 @@ pub enum Input<'a> {
         /// To this child only; `None`: to all children.
         child: Option<MemberId>,
     },
-    /// At another member: a payload in a slot, which a fast path accepted without its checksum, is corrupt. The parent is asked for the
-    /// packet again; if it still has that, it comes as an [`Output::Store`]. Nothing tells that it does not.
+    /// At another member: a payload in a slot, which a fast path accepted without its checksum, is
+    /// corrupt. The parent is asked for the packet again; if it still has that, it comes as an
+    /// [`Output::Store`]. Nothing tells that it does not.
     Repair {
         /// The group.
         group: GroupId,
         /// The packet, which the readers of this node still need.
         packet: Sequence,
     },
-    /// A process of this node contributes to an all-reduce. When all members have, the root gets [`Event::Reduced`].
+    /// A process of this node contributes to an all-reduce. When all members have, the root gets
+    /// [`Event::Reduced`].
     Contribute {
         /// The group.
         group: GroupId,
         /// The process.
         process: Process,
-        /// Its values; the packet is the first one that the process has not received, or the root has not queued.
+        /// Its values; the packet is the first one that the process has not received, or the root
+        /// has not queued.
         contribution: Contribution,
     },
     /// At the root: the application waits until all members have what is queued.
@@ -117,7 +121,8 @@ pub enum Input<'a> {
         /// The group.
         group: GroupId,
     },
-    /// A host has opened a stream to this node, and sent its first packet: [`Event::Attached`] is the answer.
+    /// A host has opened a stream to this node, and sent its first packet: [`Event::Attached`] is
+    /// the answer.
     Attach {
         /// The user's number of the stream.
         stream: u64,
@@ -154,7 +159,8 @@ pub enum Input<'a> {
         /// The member.
         member: MemberId,
     },
-    /// At the root: a member becomes a leaf, since it forwards slowly. Its children become the root's.
+    /// At the root: a member becomes a leaf, since it forwards slowly. Its children become the
+    /// root's.
     Relieve {
         /// The group.
         group: GroupId,
@@ -226,7 +232,8 @@ pub struct Store {
     pub packet: Sequence,
     /// The slot to store it in.
     pub slot: u32,
-    /// Where the payload lies in the datagram, in bytes; of a packet on a stream it is all that follows the header.
+    /// Where the payload lies in the datagram, in bytes; of a packet on a stream it is all that
+    /// follows the header.
     pub payload: Range<usize>,
 }
 
@@ -255,8 +262,9 @@ pub enum Carrier {
 }
 
 impl Transmit {
-    /// How much of its owner's turn the datagram takes ([`crate::TURN_MAX`]), by what it costs to send: data of a burst goes to the kernel
-    /// as one message for many datagrams, and each other datagram is a message of its own.
+    /// How much of its owner's turn the datagram takes ([`crate::TURN_MAX`]), by what it costs to
+    /// send: data of a burst goes to the kernel as one message for many datagrams, and each other
+    /// datagram is a message of its own.
     pub const fn cost(&self) -> u32 {
         match self.payload {
             TransmitPayload::Slot { .. } => 1,
@@ -268,7 +276,8 @@ impl Transmit {
 /// The payload of a datagram to be sent.
 #[derive(Debug, PartialEq, Eq)]
 pub enum TransmitPayload {
-    /// The first bytes of a slot, which keeps them until the next call of [`crate::Protocol::handle`] at least.
+    /// The first bytes of a slot, which keeps them until the next call of
+    /// [`crate::Protocol::handle`] at least.
     Slot {
         /// The packet's number.
         packet: Sequence,

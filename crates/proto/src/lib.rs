@@ -1,7 +1,8 @@
 //! Reliable multicast: the protocol of one node, a state machine without I/O.
 //!
-//! A [`Protocol`] takes the time and an input ([`Protocol::handle`]), and is then polled for outputs ([`Protocol::poll`]) until it
-//! returns a timeout. It has no clock and no socket, and does not hold payloads: [`Output::Store`] names the slot that one goes into,
+//! A [`Protocol`] takes the time and an input ([`Protocol::handle`]), and is then polled for
+//! outputs ([`Protocol::poll`]) until it returns a timeout. It has no clock and no socket, and does
+//! not hold payloads: [`Output::Store`] names the slot that one goes into,
 //! [`TransmitPayload::Slot`] the slot that one is sent from. docs/protocol.md describes the rules.
 
 mod application;

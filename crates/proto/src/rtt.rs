@@ -4,10 +4,11 @@ use crate::Nanoseconds;
 use crate::c_layout::c_layout;
 
 c_layout! {
-    /// The round-trip time to one neighbour, estimated by RFC 6298 with the variables of RFC 9002, section 5.
+    /// The round-trip time to one neighbour, estimated by RFC 6298 with the variables of RFC 9002,
+    /// section 5.
     ///
-    /// An acknowledgment returns the timestamp of the packet that requested it, so that retransmissions do not distort the estimate
-    /// (RFC 7323, section 4).
+    /// An acknowledgment returns the timestamp of the packet that requested it, so that
+    /// retransmissions do not distort the estimate (RFC 7323, section 4).
     pub struct Rtt {
         /// `SRTT`: the smoothed mean.
         pub smoothed: Nanoseconds,
@@ -24,15 +25,17 @@ c_layout! {
     }
 }
 
-/// The RTO before the first sample. RFC 6298, section 2.1, has one second, for the Internet; hosts of a cluster answer within
-/// microseconds, or once they are scheduled.
+/// The RTO before the first sample. RFC 6298, section 2.1, has one second, for the Internet; hosts
+/// of a cluster answer within microseconds, or once they are scheduled.
 const INITIAL_RTO: Nanoseconds = Nanoseconds::from_ms(10);
 
-/// A queueing delay above this one counts as a standing queue (`CoDel`'s target: RFC 8289, section 4.2).
+/// A queueing delay above this one counts as a standing queue (`CoDel`'s target: RFC 8289, section
+/// 4.2).
 const QUEUEING_DELAY_MAX: Nanoseconds = Nanoseconds::from_ms(5);
 
-/// A queueing delay above this one calls for a smaller window. Between the two a window stays as it is: a sender that is scheduled late finds
-/// packets in the queue that keep the link busy meanwhile.
+/// A queueing delay above this one calls for a smaller window. Between the two a window stays as it
+/// is: a sender that is scheduled late finds packets in the queue that keep the link busy
+/// meanwhile.
 const QUEUEING_DELAY_LONG: Nanoseconds = Nanoseconds::from_us(7_500);
 
 /// Longer samples are clamped: they come from a timestamp of another clock.
@@ -64,7 +67,8 @@ impl Rtt {
         }
     }
 
-    /// Takes the delay of an acknowledgment that a different node requested. It is not a round trip, so the minimum ignores it.
+    /// Takes the delay of an acknowledgment that a different node requested. It is not a round
+    /// trip, so the minimum ignores it.
     pub(crate) fn on_delay(&mut self, delay: Nanoseconds) {
         let min = self.min;
         if self.is_measured == 1 {
@@ -73,7 +77,8 @@ impl Rtt {
         }
     }
 
-    /// The retransmission timeout without backoff, at least `min_rto` (RFC 6298, sections 2.3 and 2.4).
+    /// The retransmission timeout without backoff, at least `min_rto` (RFC 6298, sections 2.3 and
+    /// 2.4).
     pub(crate) fn rto(&self, min_rto: Nanoseconds) -> Nanoseconds {
         if self.is_measured == 0 {
             INITIAL_RTO
@@ -82,8 +87,8 @@ impl Rtt {
         }
     }
 
-    /// Whether a queue of the network is so long that more packets would only wait longer. The latest sample
-    /// decides: in slow start the window may double before the mean follows.
+    /// Whether a queue of the network is so long that more packets would only wait longer. The
+    /// latest sample decides: in slow start the window may double before the mean follows.
     pub(crate) fn has_standing_queue(&self) -> bool {
         self.latest.since(self.min) > QUEUEING_DELAY_MAX
     }
@@ -93,15 +98,17 @@ impl Rtt {
         self.latest.since(self.min) > QUEUEING_DELAY_LONG
     }
 
-    /// The part of a window of packets with which the queue would have been as long as it may be, where it was longer.
+    /// The part of a window of packets with which the queue would have been as long as it may be,
+    /// where it was longer.
     pub(crate) const fn without_long_queue(&self, packets: u32) -> u32 {
         let longest_us = self.min.0.saturating_add(QUEUEING_DELAY_LONG.0) / 1_000;
         let latest_us = self.latest.0 / 1_000;
         if latest_us > longest_us { (packets as u64 * longest_us / latest_us) as u32 } else { packets }
     }
 
-    /// Whether an acknowledgment that arrives `elapsed` after a packet was sent may be about that packet. One that arrives earlier than
-    /// seven eighths of the shortest RTT was in flight before.
+    /// Whether an acknowledgment that arrives `elapsed` after a packet was sent may be about that
+    /// packet. One that arrives earlier than seven eighths of the shortest RTT was in flight
+    /// before.
     pub(crate) const fn is_plausible(&self, elapsed: Nanoseconds) -> bool {
         self.is_measured == 0 || elapsed.0 >= self.min.0 / 8 * 7
     }

@@ -14,7 +14,8 @@ impl std::fmt::Debug for GroupKey {
 }
 
 impl GroupKey {
-    /// The key of a group with this token (docs/wire.md). An empty token makes a key that everybody can compute.
+    /// The key of a group with this token (docs/wire.md). An empty token makes a key that everybody
+    /// can compute.
     ///
     /// ```
     /// use treecast_proto::{GroupId, GroupKey};

@@ -22,8 +22,8 @@ pub struct Settings {
     pub min_rto: Nanoseconds,
     /// The greatest number of groups.
     pub groups_max: usize,
-    /// The greatest memory of a group's slots in bytes, with what is kept of each slot and for each child. A member does not join a
-    /// group that needs more.
+    /// The greatest memory of a group's slots in bytes, with what is kept of each slot and for each
+    /// child. A member does not join a group that needs more.
     pub slot_bytes_max: u64,
 }
 
@@ -55,32 +55,40 @@ pub struct CreateGroup {
     pub integrity: Integrity,
     /// What carries data along the tree; with offload `switch` [`Transport::Packets`].
     pub transport: Transport,
-    /// Whether the applications encrypt payloads ([`GroupKey::encryption_key`]): members learn it with their places.
+    /// Whether the applications encrypt payloads ([`GroupKey::encryption_key`]): members learn it
+    /// with their places.
     pub is_encrypted: bool,
     /// The root's own number.
     pub root: MemberId,
     /// The address of each member's node, by the member's number.
     pub members: Vec<SocketAddr>,
-    /// Of members whose nodes several processes share, the number of these: 2 to [`treecast_wire::ReaderSet::READERS_MAX`].
+    /// Of members whose nodes several processes share, the number of these: 2 to
+    /// [`treecast_wire::ReaderSet::READERS_MAX`].
     pub readers: Vec<(MemberId, u32)>,
-    /// The children of each member in the order in which they are sent to, by the member's number. They form a tree below the root; the
-    /// number of a child is greater than its parent's unless that is the root.
+    /// The children of each member in the order in which they are sent to, by the member's number.
+    /// They form a tree below the root; the number of a child is greater than its parent's unless
+    /// that is the root.
     pub children: Vec<Vec<MemberId>>,
-    /// The number of slots of each member: a power of two from [`CreateGroup::SLOTS_MIN`] to [`Table::SLOTS_MAX`].
+    /// The number of slots of each member: a power of two from [`CreateGroup::SLOTS_MIN`] to
+    /// [`Table::SLOTS_MAX`].
     pub slots: u32,
-    /// The longest payload of a packet in bytes: [`Table::PAYLOAD_BYTES_MIN`] to [`PAYLOAD_BYTES_MAX`].
+    /// The longest payload of a packet in bytes: [`Table::PAYLOAD_BYTES_MIN`] to
+    /// [`PAYLOAD_BYTES_MAX`].
     pub payload_bytes_max: u16,
     /// Which part of a host forwards.
     pub offload: Offload,
-    /// The address to which the root sends data with offload `switch`, a multicast address; with any other offload there is none.
+    /// The address to which the root sends data with offload `switch`, a multicast address; with
+    /// any other offload there is none.
     pub multicast: Option<SocketAddr>,
     /// The number of the first packet.
     pub start: Sequence,
     /// Whether hosts that join later become members.
     pub admits: bool,
-    /// The most members that are present at a time; further hosts are refused. At most [`CreateGroup::MEMBERS_MAX`] count.
+    /// The most members that are present at a time; further hosts are refused. At most
+    /// [`CreateGroup::MEMBERS_MAX`] count.
     pub members_max: usize,
-    /// The pacing rate of the root in bytes per second of whole datagrams; `None`: no pacing, only windows.
+    /// The pacing rate of the root in bytes per second of whole datagrams; `None`: no pacing, only
+    /// windows.
     pub bytes_per_s_max: Option<u64>,
 }
 

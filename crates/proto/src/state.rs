@@ -1,7 +1,8 @@
 //! The state of a group's packets at one node, as plain data.
 //!
-//! The structures are integers in C layout, so that handing a group off to a fast path is a copy, and reclaiming it is a check and a
-//! copy. bpf/group.h has the same structures; a test of `treecast-ebpf` compares their fields.
+//! The structures are integers in C layout, so that handing a group off to a fast path is a copy,
+//! and reclaiming it is a check and a copy. bpf/group.h has the same structures; a test of
+//! `treecast-ebpf` compares their fields.
 
 use treecast_wire::{MemberId, Sequence, Timestamp};
 
@@ -13,7 +14,8 @@ use crate::{GroupCounters, Nanoseconds, Piece};
 c_layout! {
     /// How far the packets of a group are at one node.
     ///
-    /// Sequence numbers only grow: `freed <= stable <= next <= freed + slots` and `freed <= consumed <= next`.
+    /// Sequence numbers only grow: `freed <= stable <= next <= freed + slots` and `freed <=
+    /// consumed <= next`.
     pub struct FlowState {
         /// All packets before it are accepted; at the root, queued.
         pub next: Sequence,
@@ -69,7 +71,8 @@ c_layout! {
         pub unanswered: u32,
         /// The number of consecutive retransmission timeouts; each doubles the RTO (RFC 6298, 5.5).
         pub backoff: u32,
-        /// The number of consecutive persist probes (RFC 9293, 3.8.6.1) without progress of the child's subtree or window.
+        /// The number of consecutive persist probes (RFC 9293, 3.8.6.1) without progress of the
+        /// child's subtree or window.
         pub persist_probes: u32,
         /// Padding.
         pub reserved: u32,
@@ -79,11 +82,13 @@ c_layout! {
         pub acked_at: Nanoseconds,
         /// When it was heard last.
         pub heard_at: Nanoseconds,
-        /// The start of its timer: when it last made progress, was sent a packet after it had acknowledged all, or timed out.
+        /// The start of its timer: when it last made progress, was sent a packet after it had
+        /// acknowledged all, or timed out.
         pub timer_started_at: Nanoseconds,
         /// When the first unanswered request was sent; meaningless without one.
         pub unanswered_since: Nanoseconds,
-        /// With data by multicast: when it was sent something by this node itself, which it cannot hear by multicast.
+        /// With data by multicast: when it was sent something by this node itself, which it cannot
+        /// hear by multicast.
         pub addressed_at: Nanoseconds,
         /// Since when an acknowledgment is awaited that was requested by multicast; 0: none is.
         pub awaited_since: Nanoseconds,
@@ -101,11 +106,13 @@ c_layout! {
 c_layout! {
     /// The state of data by multicast, at the root or a member that multicast reaches.
     pub struct MulticastState {
-        /// The root has sent all packets from this one to before `end` by multicast, as far as this node knows.
+        /// The root has sent all packets from this one to before `end` by multicast, as far as this
+        /// node knows.
         pub first: Sequence,
         /// The first packet that the root has not sent by multicast.
         pub end: Sequence,
-        /// The root has requested acknowledgments of all packets before it from the members that multicast reaches.
+        /// The root has requested acknowledgments of all packets before it from the members that
+        /// multicast reaches.
         pub ack_requested: Sequence,
         /// The least end of a child's receive window; meaningless without children.
         pub min_window_end: Sequence,
@@ -179,7 +186,8 @@ impl Expected {
         }
     }
 
-    /// Whether the group may be closed here: no message has begun that is not whole, and the group is open.
+    /// Whether the group may be closed here: no message has begun that is not whole, and the group
+    /// is open.
     pub const fn is_boundary(&self) -> bool {
         self.kind == Self::MESSAGE
     }

@@ -2,12 +2,13 @@
 
 use std::collections::VecDeque;
 
-/// Who a group of a node belongs to, such as the user of a daemon. Owners share the node's time in equal parts, however many groups
-/// each has.
+/// Who a group of a node belongs to, such as the user of a daemon. Owners share the node's time in
+/// equal parts, however many groups each has.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OwnerId(pub u32);
 
-/// Groups, by their indices, that may have something to send: round robin among owners, and among the groups of each.
+/// Groups, by their indices, that may have something to send: round robin among owners, and among
+/// the groups of each.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Turns {
     /// Owners with groups; the first has its turn.
@@ -18,8 +19,9 @@ pub(crate) struct Turns {
     spare: Vec<VecDeque<usize>>,
 }
 
-/// The most that an owner's datagrams may cost before others have their turn ([`crate::Transmit::cost`]): a burst of data to one child
-/// (`flow/send.rs`), or 11 other datagrams. The last datagram may exceed it.
+/// The most that an owner's datagrams may cost before others have their turn
+/// ([`crate::Transmit::cost`]): a burst of data to one child (`flow/send.rs`), or 11 other
+/// datagrams. The last datagram may exceed it.
 pub const TURN_MAX: u32 = 44;
 
 impl Turns {
@@ -78,7 +80,8 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Whatever groups owners have: between two turns of an owner with something to send each other one sends a turn at most.
+        /// Whatever groups owners have: between two turns of an owner with something to send each
+        /// other one sends a turn at most.
         #[test]
         fn owners_share_equally(groups in prop::collection::vec(1..20_usize, 1..6), costs in prop::collection::vec(1..5_u32, 6)) {
             let mut turns = Turns::default();

@@ -1,5 +1,5 @@
-//! Nothing in the data path allocates: neither for a packet that is received, forwarded, acknowledged or read, nor for one that is lost
-//! or retransmitted.
+//! Nothing in the data path allocates: neither for a packet that is received, forwarded,
+//! acknowledged or read, nor for one that is lost or retransmitted.
 
 use std::net::SocketAddr;
 

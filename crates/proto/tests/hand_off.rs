@@ -1,4 +1,5 @@
-//! A group that is handed off and reclaimed with invalid state: from a broken NIC, or with slots that an application has written.
+//! A group that is handed off and reclaimed with invalid state: from a broken NIC, or with slots
+//! that an application has written.
 
 use std::net::SocketAddr;
 
@@ -39,7 +40,8 @@ fn session_keys() -> Keys {
     key().session_keys(SESSION, Authentication::Header)
 }
 
-/// The header of a control message or a handshake for the member, whose nonce follows from its seed.
+/// The header of a control message or a handshake for the member, whose nonce follows from its
+/// seed.
 fn control_header(keys: &Keys, operation: u32, payload: &[u8]) -> ControlHeader {
     let nonce = Nonce(MacKey(SEED).mac(&0_u64.to_be_bytes()));
     ControlHeader { operation, nonce, length: payload.len() as u32, checksum: keys.control_checksum(payload) }
@@ -102,7 +104,8 @@ fn hand_off_with(children: u32) -> (Protocol, HandOff) {
     let keys = session_keys();
     let body = Body::Control(control_header(&keys, control.operation(), &table));
     receive(&mut protocol, &keys, 0, 2, body, &table);
-    // The first acknowledgment establishes a child, the second answers the probe that was sent to it.
+    // The first acknowledgment establishes a child, the second answers the probe that was sent to
+    // it.
     for (child, at) in (0..children).flat_map(|place| [(2 + place, 1), (2 + place, 2)]) {
         let acknowledgment = Acknowledgment {
             stable: START,
@@ -172,8 +175,8 @@ fn a_freed_slot_is_not_read() {
     run_to_the_end(protocol);
 }
 
-/// Numbers near the valid ones, and any others.
-/// Strangers cannot make a node reclaim a group that is handed off: their packets are not authentic.
+/// Numbers near the valid ones, and any others. Strangers cannot make a node reclaim a group that
+/// is handed off: their packets are not authentic.
 #[test]
 fn only_an_authentic_packet_reclaims_a_group() {
     let (protocol, handed_off) = hand_off();

@@ -1,5 +1,5 @@
-//! The protocol with random inputs: valid and invalid packets, requests in any order, any times. The checks after every step are in
-//! `fuzz/src`, which the fuzzer shares.
+//! The protocol with random inputs: valid and invalid packets, requests in any order, any times.
+//! The checks after every step are in `fuzz/src`, which the fuzzer shares.
 
 use proptest::prelude::*;
 

@@ -99,6 +99,7 @@ fn a_group_that_is_held_back_sends_nothing() {
     assert_eq!(protocol.poll(later), Output::Timeout(None));
     protocol.handle(later, Input::Release { group }).unwrap();
     assert!(!protocol.is_held(group));
-    // Nobody could answer in the meantime; the node was not suspended, so that the members are lost.
+    // Nobody could answer in the meantime; the node was not suspended, so that the members are
+    // lost.
     assert!(!matches!(protocol.poll(later), Output::Timeout(None)));
 }

@@ -1,4 +1,5 @@
-//! The size of a group's state is what it allocates, with what it allocates later on: no less, and not half as much again.
+//! The size of a group's state is what it allocates, with what it allocates later on: no less, and
+//! not half as much again.
 
 use std::net::SocketAddr;
 
@@ -10,7 +11,8 @@ use treecast_proto::{
 
 const GROUP: GroupId = GroupId(1);
 
-/// The number of groups of a node: its table of groups, which grows by doubling, is then more than half full.
+/// The number of groups of a node: its table of groups, which grows by doubling, is then more than
+/// half full.
 const GROUPS: u32 = 5;
 const NOW: Nanoseconds = Nanoseconds::from_ms(1);
 
@@ -211,7 +213,8 @@ fn a_member_that_leaves_gives_its_children_to_the_root_whose_state_grows() {
     check(allocated + later(after), &[after], "the root");
 }
 
-/// A root and its children, which lose packets: everything that is allocated later on is allocated then.
+/// A root and its children, which lose packets: everything that is allocated later on is allocated
+/// then.
 #[test]
 fn a_root_that_sends_and_retransmits_allocates_no_more_than_is_stated() {
     const MEMBERS: usize = 9;

@@ -1,7 +1,8 @@
 //! Processes on other hosts, started by a remote shell such as ssh, that speak lines of JSON.
 //!
-//! A [`RemoteShell`] makes the command that runs another one on a host. A [`Process`] has pipes to such a command, or to one on this
-//! machine: requests go to its standard input, and responses come from its standard output, a line of JSON each.
+//! A [`RemoteShell`] makes the command that runs another one on a host. A [`Process`] has pipes to
+//! such a command, or to one on this machine: requests go to its standard input, and responses come
+//! from its standard output, a line of JSON each.
 
 mod process;
 mod shell;

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// How long a process has to end once its standard input is closed; then it is killed when it is dropped.
+/// How long a process has to end once its standard input is closed; then it is killed when it is
+/// dropped.
 const END_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How long the status of a process is awaited whose pipes have ended.
@@ -18,8 +19,8 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(10);
 /// The longest response, in bytes.
 const LINE_BYTES_MAX: u64 = 64 << 20;
 
-/// A process that reads requests and writes responses, a line of JSON each. It has to end when its standard input is closed: when this
-/// value is dropped, one that does not is killed.
+/// A process that reads requests and writes responses, a line of JSON each. It has to end when its
+/// standard input is closed: when this value is dropped, one that does not is killed.
 ///
 /// ```
 /// use std::process::Command;
@@ -124,7 +125,8 @@ impl Process {
         self.responses.take()
     }
 
-    /// Closes its standard input, so that it ends. Of several processes all are closed first, and then have the same two seconds.
+    /// Closes its standard input, so that it ends. Of several processes all are closed first, and
+    /// then have the same two seconds.
     pub fn close(&mut self) {
         self.requests = None;
         self.closed_at.get_or_insert_with(Instant::now);

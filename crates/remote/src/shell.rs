@@ -1,6 +1,7 @@
 use std::process::Command;
 
-/// A remote shell and its options, such as `ssh -o BatchMode=yes`: a program that takes the name of a host and a command.
+/// A remote shell and its options, such as `ssh -o BatchMode=yes`: a program that takes the name of
+/// a host and a command.
 ///
 /// ```
 /// use treecast_remote::RemoteShell;
@@ -21,8 +22,9 @@ impl RemoteShell {
         Self { words: text.split_whitespace().map(Into::into).collect() }
     }
 
-    /// The command that runs another one on a host: the words of that one are to be appended. Shells such as ssh join them by blanks and
-    /// leave them to the user's shell on the host, so that words with special characters have to be quoted for it.
+    /// The command that runs another one on a host: the words of that one are to be appended.
+    /// Shells such as ssh join them by blanks and leave them to the user's shell on the host, so
+    /// that words with special characters have to be quoted for it.
     pub fn command(&self, host: &str) -> Command {
         let (program, options) =
             self.words.split_first().map_or(("ssh", &[][..]), |(program, options)| (program, options));

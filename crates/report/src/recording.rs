@@ -88,8 +88,8 @@ impl Recording {
 
 /// Where packets wait for an output: the time from when a packet starts to enter a switch until a
 /// copy starts to leave it, less the least such time of any packet in this run, which is that of an
-/// idle switch unless all had to wait. Packets that enter from a host, and worms that have other headers, have a least
-/// time of their own.
+/// idle switch unless all had to wait. Packets that enter from a host, and worms that have other
+/// headers, have a least time of their own.
 fn waits(run: &Run, slices: &[Slice]) -> Vec<Wait> {
     let topology: &Topology = run.fabric.topology();
     let transfers = || {

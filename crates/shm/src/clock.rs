@@ -6,8 +6,8 @@ use std::sync::LazyLock;
 use rustix::time::{ClockId, clock_gettime};
 use treecast_proto::Nanoseconds;
 
-/// Nanoseconds since the start of the host, by the monotonic clock of the host: the kernel's packet path has that clock, also where this
-/// process is in a time namespace.
+/// Nanoseconds since the start of the host, by the monotonic clock of the host: the kernel's packet
+/// path has that clock, also where this process is in a time namespace.
 pub fn now() -> Nanoseconds {
     let time = clock_gettime(ClockId::Monotonic);
     let here = time.tv_sec * 1_000_000_000 + time.tv_nsec;
@@ -23,10 +23,12 @@ static OFFSET: LazyLock<i64> = LazyLock::new(|| {
     offset
 });
 
-/// The offset of a process's time namespace (`time_namespaces(7)`), from its directory in /proc; 0 where that cannot be known.
+/// The offset of a process's time namespace (`time_namespaces(7)`), from its directory in /proc; 0
+/// where that cannot be known.
 fn offset(process: &Path) -> i64 {
     let namespace = |name| std::fs::read_link(process.join("ns").join(name)).ok();
-    // The file has the offsets of the namespace of children, which is this process's own unless it has left that to them.
+    // The file has the offsets of the namespace of children, which is this process's own unless it
+    // has left that to them.
     let own = namespace("time");
     if own.is_none() || own != namespace("time_for_children") {
         return 0;

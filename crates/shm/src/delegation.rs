@@ -6,9 +6,10 @@ use crate::sync::{AtomicU32, Ordering, fence};
 
 /// The word in a group's page that says whether sending is delegated.
 ///
-/// No packet is forgotten: the application makes a packet visible first, and then checks whether sending is delegated; the node ends
-/// the delegation first, and then checks whether everything is sent. Both are sequentially consistent, so at least one of the two sees
-/// the other. If both do, both send, and the kernel's packet path accepts each packet once.
+/// No packet is forgotten: the application makes a packet visible first, and then checks whether
+/// sending is delegated; the node ends the delegation first, and then checks whether everything is
+/// sent. Both are sequentially consistent, so at least one of the two sees the other. If both do,
+/// both send, and the kernel's packet path accepts each packet once.
 #[derive(Debug, Clone, Copy)]
 pub struct SendDelegation<'a>(&'a AtomicU32);
 
@@ -36,8 +37,8 @@ impl<'a> SendDelegation<'a> {
         self.is_active()
     }
 
-    /// The application delegates the packets that it has written, and will write until the node ends the delegation. It wakes the
-    /// node afterwards.
+    /// The application delegates the packets that it has written, and will write until the node
+    /// ends the delegation. It wakes the node afterwards.
     pub fn begin(self) {
         self.0.store(1, Ordering::SeqCst);
     }
@@ -113,8 +114,8 @@ mod tests {
         }
     }
 
-    /// In each round the application delegates, and writes once more while the node is about to end the delegation; then it waits
-    /// until everything is sent.
+    /// In each round the application delegates, and writes once more while the node is about to end
+    /// the delegation; then it waits until everything is sent.
     #[test]
     fn no_delegated_packet_is_forgotten() {
         const ROUNDS: u32 = 50_000;

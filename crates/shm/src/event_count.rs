@@ -14,8 +14,8 @@ use crate::spin::SpinPolicy;
 use crate::sync::lock;
 use crate::waker::Waker;
 
-/// The event count of a group: any number of threads wait on it, as followers; a notification wakes them, the leader, and the
-/// descriptor of [`EventCount::watch`].
+/// The event count of a group: any number of threads wait on it, as followers; a notification wakes
+/// them, the leader, and the descriptor of [`EventCount::watch`].
 #[derive(Debug)]
 pub struct EventCount {
     /// Wakes the thread that leads at the moment, if one does.
@@ -48,7 +48,8 @@ impl EventCount {
         }
     }
 
-    /// Lets the kernel's packet path wake sleeping threads too; `memory` has the word by which it knows of them.
+    /// Lets the kernel's packet path wake sleeping threads too; `memory` has the word by which it
+    /// knows of them.
     pub fn attach_kernel(&self, memory: SlotMemory) {
         let _ = self.kernel.set(memory);
     }
@@ -58,7 +59,8 @@ impl EventCount {
         self.kernel.get()
     }
 
-    /// Lets threads sleep together with those of the other processes of this host that have the group.
+    /// Lets threads sleep together with those of the other processes of this host that have the
+    /// group.
     pub fn attach_readers(&self, readers: Arc<Readers>) {
         if self.watched.get().is_some() {
             readers.add_watcher();
@@ -76,8 +78,8 @@ impl EventCount {
         self.sleepers.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Tells the kernel's packet path that a thread is about to sleep. A notification resets it. Call it before the last check of the
-    /// condition.
+    /// Tells the kernel's packet path that a thread is about to sleep. A notification resets it.
+    /// Call it before the last check of the condition.
     pub fn arm(&self) {
         if let Some(memory) = self.kernel.get() {
             memory.is_waiting().store(1, Ordering::SeqCst);
@@ -85,8 +87,9 @@ impl EventCount {
         }
     }
 
-    /// Reverts [`EventCount::begin_sleep`]. After the last sleeper the kernel's packet path wakes nothing. Where several processes have the
-    /// group, others may sleep: then the next packet wakes once in vain.
+    /// Reverts [`EventCount::begin_sleep`]. After the last sleeper the kernel's packet path wakes
+    /// nothing. Where several processes have the group, others may sleep: then the next packet
+    /// wakes once in vain.
     pub fn end_sleep(&self) {
         let was_last = self.sleepers.fetch_sub(1, Ordering::SeqCst) == 1;
         let may_disarm = was_last && self.watched.get().is_none() && self.readers.get().is_none();
@@ -99,8 +102,9 @@ impl EventCount {
         }
     }
 
-    /// As [`EventCount::notify`], also if the memory in which the sleeping threads of several processes are counted was taken back by
-    /// the daemon: for changes of the state, one of which is that the daemon has disconnected this process.
+    /// As [`EventCount::notify`], also if the memory in which the sleeping threads of several
+    /// processes are counted was taken back by the daemon: for changes of the state, one of which
+    /// is that the daemon has disconnected this process.
     pub fn notify_always(&self) {
         if let Some(readers) = self.readers.get() {
             readers.notify_always();
@@ -110,7 +114,8 @@ impl EventCount {
 
     /// Wakes all waiting threads. The caller has made its change visible before.
     pub fn notify(&self) {
-        // The application may poll the descriptor at any time, so the kernel's packet path always has to wake it.
+        // The application may poll the descriptor at any time, so the kernel's packet path always
+        // has to wake it.
         if let (Some(memory), Some(_)) = (self.kernel.get(), self.watched.get()) {
             memory.is_waiting().store(1, Ordering::SeqCst);
         }
@@ -119,7 +124,8 @@ impl EventCount {
         }
         self.leader.wake();
         if self.followers.load(Ordering::SeqCst) > 0 {
-            // A follower that holds the gate is counted: it either checks its condition after the change, or sleeps already.
+            // A follower that holds the gate is counted: it either checks its condition after the
+            // change, or sleeps already.
             drop(lock(&self.gate));
             self.notified.notify_all();
         }
@@ -128,7 +134,8 @@ impl EventCount {
         }
     }
 
-    /// Waits as a follower until `find` returns a value, or until the deadline. It may spin before it sleeps.
+    /// Waits as a follower until `find` returns a value, or until the deadline. It may spin before
+    /// it sleeps.
     pub fn wait<T>(
         &self,
         until: Option<Instant>,
@@ -172,7 +179,8 @@ impl EventCount {
         found
     }
 
-    /// Sleeps until `find` returns a value, or until the deadline, on the word of all processes of this host that have the group.
+    /// Sleeps until `find` returns a value, or until the deadline, on the word of all processes of
+    /// this host that have the group.
     fn sleep_with<T>(
         &self,
         readers: &Readers,
@@ -199,8 +207,8 @@ impl EventCount {
         found
     }
 
-    /// A descriptor that becomes readable at each notification from the first call on. The application reads its eight bytes, and
-    /// then checks the group.
+    /// A descriptor that becomes readable at each notification from the first call on. The
+    /// application reads its eight bytes, and then checks the group.
     ///
     /// # Errors
     /// Those of `eventfd(2)`.

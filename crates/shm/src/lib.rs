@@ -1,9 +1,9 @@
 //! What threads and processes share of a group: the ring of slots, who has read them, the state of
 //! the group, and how those who wait for it are woken.
 //!
-//! An application and its node share it, in one process or in two; where several processes of a host
-//! have the group, they all do. Models of it are checked under all schedules that loom finds, with
-//! the feature `loom` (`make schedules`).
+//! An application and its node share it, in one process or in two; where several processes of a
+//! host have the group, they all do. Models of it are checked under all schedules that loom finds,
+//! with the feature `loom` (`make schedules`).
 
 #![cfg_attr(
     feature = "loom",

@@ -1,14 +1,16 @@
 //! The places of the processes that read the same slots: how far each has read.
 //!
-//! The processes of a host that are in the same group read received packets in place. Each has a **place**, a cache line of its own, with
-//! the first packet that it has not read. The writer may reuse a slot when all of them have read it: up to the least of the places.
+//! The processes of a host that are in the same group read received packets in place. Each has a
+//! **place**, a cache line of its own, with the first packet that it has not read. The writer may
+//! reuse a slot when all of them have read it: up to the least of the places.
 
 use serde::{Deserialize, Serialize};
 use treecast_proto::Sequence;
 
 use crate::sync::{AtomicU32, Ordering, fence};
 
-/// The place of a process among those of its host that are members of a group: they share one place in the tree, and its slots.
+/// The place of a process among those of its host that are members of a group: they share one place
+/// in the tree, and its slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProcessPlace {
@@ -61,18 +63,20 @@ impl Place {
     }
 }
 
-/// The first packet that one of the readers has not read; none if all have left. All have read what comes before `base`.
+/// The first packet that one of the readers has not read; none if all have left. All have read what
+/// comes before `base`.
 pub fn least_read(places: &[Place], base: Sequence) -> Option<Sequence> {
     let present = places.iter().filter(|place| !place.has_left());
     let distances = present.map(|place| place.read().distance_from(base).max(0) as u32);
     distances.min().map(|least| base + least)
 }
 
-/// Advances the number of packets that all have read, which the writer sees, to the least of the places. Returns the number before and
-/// after; they are equal if another reader is behind.
+/// Advances the number of packets that all have read, which the writer sees, to the least of the
+/// places. Returns the number before and after; they are equal if another reader is behind.
 ///
-/// Each reader stores its place first, and then calls this. All accesses are sequentially consistent, and places only advance or leave. So of
-/// two readers at least one sees the place of the other, and what is stored is never more than one of them has read. A number that another
+/// Each reader stores its place first, and then calls this. All accesses are sequentially
+/// consistent, and places only advance or leave. So of two readers at least one sees the place of
+/// the other, and what is stored is never more than one of them has read. A number that another
 /// reader has advanced meanwhile is compared anew.
 pub fn advance_read(places: &[Place], read: &AtomicU32) -> (Sequence, Sequence) {
     fence(Ordering::SeqCst);

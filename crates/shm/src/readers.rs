@@ -1,4 +1,5 @@
-//! The memory that the processes of one host share for a group, beside its slots: their places, and the word on which they sleep.
+//! The memory that the processes of one host share for a group, beside its slots: their places, and
+//! the word on which they sleep.
 
 #![expect(unsafe_code, reason = "processes share memory")]
 
@@ -26,8 +27,8 @@ pub const READERS_MAX: u32 = 256;
 struct Head {
     /// Sleeping processes wait for it to change (futex(2)).
     signal: AtomicU32,
-    /// How many threads sleep, or are about to. Of a process that was killed they stay counted, and then a notification costs a system
-    /// call more.
+    /// How many threads sleep, or are about to. Of a process that was killed they stay counted, and
+    /// then a notification costs a system call more.
     sleepers: AtomicU32,
     /// How many processes poll a descriptor, and are woken by the node.
     watchers: AtomicU32,
@@ -37,8 +38,8 @@ struct Head {
 
 /// The memory of a group's readers on one host.
 ///
-/// All processes of the group on this host write it, and all belong to one user. What they write is checked where it is used: a place
-/// can only hold back the slots of its own group (`places.rs`).
+/// All processes of the group on this host write it, and all belong to one user. What they write is
+/// checked where it is used: a place can only hold back the slots of its own group (`places.rs`).
 #[derive(Debug)]
 pub struct Readers {
     mapping: Arc<Mapping>,
@@ -46,10 +47,12 @@ pub struct Readers {
 }
 
 impl Readers {
-    /// Allocates the memory for this many readers, of which none has read packet `start`; returns it with its descriptor.
+    /// Allocates the memory for this many readers, of which none has read packet `start`; returns
+    /// it with its descriptor.
     ///
     /// # Errors
-    /// Those of `memfd_create(2)` and `mmap(2)`; `InvalidInput` for no readers, or for more than [`READERS_MAX`].
+    /// Those of `memfd_create(2)` and `mmap(2)`; `InvalidInput` for no readers, or for more than
+    /// [`READERS_MAX`].
     pub fn allocate(count: u32) -> io::Result<(Self, OwnedFd)> {
         let bytes = Self::bytes_for(count);
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
@@ -83,8 +86,8 @@ impl Readers {
     }
 
     fn head(&self) -> &Head {
-        // SAFETY: the mapping has at least this many bytes, zeroed at first, lives as long as this value, and all processes use its words
-        // atomically alone.
+        // SAFETY: the mapping has at least this many bytes, zeroed at first, lives as long as this
+        // value, and all processes use its words atomically alone.
         unsafe { &*self.mapping.address::<Head>() }
     }
 
@@ -99,12 +102,14 @@ impl Readers {
         self.places().iter().for_each(|place| place.set_start(start));
     }
 
-    /// The first packet that a reader has not read; none if all have left. All have read what comes before `base`.
+    /// The first packet that a reader has not read; none if all have left. All have read what comes
+    /// before `base`.
     pub fn least_read(&self, base: Sequence) -> Option<Sequence> {
         least_read(self.places(), base)
     }
 
-    /// Passes the slots that all readers have read back to the writer, which reads `read`. Returns that number before and after.
+    /// Passes the slots that all readers have read back to the writer, which reads `read`. Returns
+    /// that number before and after.
     pub fn advance_read(&self, read: &sync::AtomicU32) -> (Sequence, Sequence) {
         advance_read(self.places(), read)
     }
@@ -121,13 +126,15 @@ impl Readers {
         unreachable!("loom models use no shared memory")
     }
 
-    /// The number that a thread which is about to sleep compares. Read it before the last check of the condition.
+    /// The number that a thread which is about to sleep compares. Read it before the last check of
+    /// the condition.
     pub fn signal(&self) -> u32 {
         self.head().signal.load(Ordering::SeqCst)
     }
 
-    /// Counts a thread that is about to sleep. The count comes before the check of the condition, and the change of the condition before the
-    /// check of the count, both sequentially consistent: so no notification is lost.
+    /// Counts a thread that is about to sleep. The count comes before the check of the condition,
+    /// and the change of the condition before the check of the count, both sequentially consistent:
+    /// so no notification is lost.
     pub fn begin_sleep(&self) {
         self.head().sleepers.fetch_add(1, Ordering::SeqCst);
         fence(Ordering::SeqCst);
@@ -138,8 +145,8 @@ impl Readers {
         self.head().sleepers.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// Sleeps until a notification that comes after [`Readers::signal`] has returned `seen`, or until the timeout. May return without
-    /// either.
+    /// Sleeps until a notification that comes after [`Readers::signal`] has returned `seen`, or
+    /// until the timeout. May return without either.
     pub fn sleep(&self, seen: u32, timeout: Option<Duration>) {
         let timeout = timeout.map(|timeout| Timespec {
             tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
@@ -157,8 +164,8 @@ impl Readers {
         }
     }
 
-    /// The same even if no thread is counted as sleeping: a daemon that takes the memory back also resets the count, but threads still
-    /// sleep on the word.
+    /// The same even if no thread is counted as sleeping: a daemon that takes the memory back also
+    /// resets the count, but threads still sleep on the word.
     pub fn notify_always(&self) {
         self.head().signal.fetch_add(1, Ordering::SeqCst);
         let _ = futex::wake(&self.head().signal, futex::Flags::empty(), i32::MAX as u32);

@@ -24,11 +24,13 @@ pub struct SharedGroup {
     pub events: EventCount,
     /// Whether the application has written or read since the node last looked.
     has_progress: AtomicBool,
-    /// Where the node looks for groups that have progress; none at a client, whose node is elsewhere.
+    /// Where the node looks for groups that have progress; none at a client, whose node is
+    /// elsewhere.
     progress: Option<Arc<ProgressList>>,
     /// In a daemon: the processes that have the group.
     pub clients: Option<Arc<dyn Clients>>,
-    /// At a client: its place among the processes of its host that have the group; none if it is the only one.
+    /// At a client: its place among the processes of its host that have the group; none if it is
+    /// the only one.
     pub place: Option<ProcessPlace>,
     /// At a client: the memory that the daemon shares with it.
     pub mapped: OnceLock<Box<dyn Loan>>,
@@ -60,9 +62,11 @@ pub enum RingSide {
 }
 
 impl RingSide {
-    /// For the node's side, while the kernel's packet path runs the group: whether user space has to run it because of what the
-    /// application has done. At the root: it has written packets that the kernel's packet path has not sent, and has not delegated
-    /// sending. At another member: it has read so much that the parent has to know, as `owes_window_update` says of what it has read.
+    /// For the node's side, while the kernel's packet path runs the group: whether user space has
+    /// to run it because of what the application has done. At the root: it has written packets that
+    /// the kernel's packet path has not sent, and has not delegated sending. At another member: it
+    /// has read so much that the parent has to know, as `owes_window_update` says of what it has
+    /// read.
     pub fn needs_user_space(&self, owes_window_update: impl FnOnce(Sequence) -> bool) -> bool {
         match self {
             Self::Reader(reader) => reader.shared_memory().is_none_or(|memory| {
@@ -75,7 +79,8 @@ impl RingSide {
         }
     }
 
-    /// For the node's side: whether an application in another process, which sets no flag here, has written or read.
+    /// For the node's side: whether an application in another process, which sets no flag here, has
+    /// written or read.
     pub fn has_progress(&self, consumed: Sequence) -> bool {
         match self {
             Self::Reader(reader) => reader.has_new(),
@@ -167,7 +172,8 @@ impl SharedGroup {
         }
     }
 
-    /// Wakes the application even if it does not say that it sleeps: the kernel's packet path may have reset that word.
+    /// Wakes the application even if it does not say that it sleeps: the kernel's packet path may
+    /// have reset that word.
     pub fn wake_always(&self) {
         match &self.clients {
             Some(clients) => clients.wake_always(self.group),
@@ -190,7 +196,8 @@ impl SharedGroup {
 
     /// Gives the host its place in the tree, and wakes the application.
     pub fn set_placement(&self, placement: Placement) {
-        // The first placement stays. A member that is placed again has read nothing yet: only then does the protocol start again.
+        // The first placement stays. A member that is placed again has read nothing yet: only then
+        // does the protocol start again.
         if self.placement.set(placement).is_ok() {
             self.wake_for_state();
         }
@@ -279,8 +286,8 @@ impl SharedGroup {
         self.state().ending.is_some()
     }
 
-    /// Whether what has been read of the ring's memory before this call is what was written there: not if a daemon has taken the memory
-    /// back.
+    /// Whether what has been read of the ring's memory before this call is what was written there:
+    /// not if a daemon has taken the memory back.
     pub fn is_memory_valid(&self, reader: &RingReader) -> bool {
         if self.mapped.get().is_none() {
             return true;

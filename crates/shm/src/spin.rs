@@ -1,8 +1,10 @@
 //! How long a waiting thread spins before it sleeps.
 //!
-//! To wake a sleeping thread takes longer than most messages. A thread that spins, and yields the processor after each check of its condition,
-//! costs the others of the machine little, as long as these yield too or have processors of their own. Next to a thread that computes it gets the
-//! processor only after that one's time slice; and it occupies a processor on which threads could run that wait for another one.
+//! To wake a sleeping thread takes longer than most messages. A thread that spins, and yields the
+//! processor after each check of its condition, costs the others of the machine little, as long as
+//! these yield too or have processors of their own. Next to a thread that computes it gets the
+//! processor only after that one's time slice; and it occupies a processor on which threads could
+//! run that wait for another one.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -14,20 +16,24 @@ use rustix::thread::sched_yield;
 pub struct SpinPolicy {
     /// How long to spin each time; none: as long as recent waits suggest.
     fixed: Option<Duration>,
-    /// The mean of recent waits, in microseconds. Each wait changes it by a share, and threads may overwrite one another's change.
+    /// The mean of recent waits, in microseconds. Each wait changes it by a share, and threads may
+    /// overwrite one another's change.
     mean_us: AtomicU32,
-    /// The number of waits until spinning is tried again, after another thread has kept the processor.
+    /// The number of waits until spinning is tried again, after another thread has kept the
+    /// processor.
     paused: AtomicU32,
 }
 
-/// If waits last longer than this on average, threads sleep at once. A longer wait counts as twice this at most.
+/// If waits last longer than this on average, threads sleep at once. A longer wait counts as twice
+/// this at most.
 const MEAN_MAX: Duration = Duration::from_millis(1);
 
 /// The weight of one wait in the mean.
 const MEAN_WEIGHT: u32 = 8;
 
-/// Another thread has kept the processor if the time from one check to the next is longer. A time slice is longer, and what some tens of other
-/// threads take that spin or handle a message is shorter.
+/// Another thread has kept the processor if the time from one check to the next is longer. A time
+/// slice is longer, and what some tens of other threads take that spin or handle a message is
+/// shorter.
 const CHECK_MAX: Duration = Duration::from_micros(1_500);
 
 /// The number of waits for which threads sleep at once after that.
@@ -78,7 +84,8 @@ pub struct Spin<'a> {
 }
 
 impl Spin<'_> {
-    /// Whether to check again, and not to sleep. If so, other threads have had the processor in between.
+    /// Whether to check again, and not to sleep. If so, other threads have had the processor in
+    /// between.
     pub fn goes_on(&mut self) -> bool {
         if self.until <= self.checked {
             return false;

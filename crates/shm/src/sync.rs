@@ -12,10 +12,12 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A mutex without barging: a thread that waits for it gets it before a thread that releases it and locks it again.
+/// A mutex without barging: a thread that waits for it gets it before a thread that releases it and
+/// locks it again.
 ///
-/// Each thread holds the entrance while it waits for the value. So a thread that has just released the value waits for the entrance until
-/// the one before it has the value. No thread calls `sched_yield`, which would cost it a time slice where all processors are busy.
+/// Each thread holds the entrance while it waits for the value. So a thread that has just released
+/// the value waits for the entrance until the one before it has the value. No thread calls
+/// `sched_yield`, which would cost it a time slice where all processors are busy.
 #[derive(Debug)]
 pub struct FairMutex<T> {
     entrance: Mutex<()>,

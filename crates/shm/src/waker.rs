@@ -8,9 +8,10 @@ use rustix::event::{EventfdFlags, eventfd};
 
 /// An event descriptor (`eventfd`) that one thread polls among others.
 ///
-/// To wake is a system call only if the thread is about to sleep. No wake-up is lost: the thread arms the waker first, then checks its
-/// condition, and polls last; the other side makes its change visible first, and then checks whether the waker is armed. Both are
-/// sequentially consistent, so at least one of the two sees the other.
+/// To wake is a system call only if the thread is about to sleep. No wake-up is lost: the thread
+/// arms the waker first, then checks its condition, and polls last; the other side makes its change
+/// visible first, and then checks whether the waker is armed. Both are sequentially consistent, so
+/// at least one of the two sees the other.
 #[derive(Debug)]
 pub struct Waker {
     descriptor: OwnedFd,
@@ -31,12 +32,14 @@ impl Waker {
     pub fn wake(&self) {
         fence(Ordering::SeqCst);
         if self.is_armed.swap(false, Ordering::SeqCst) {
-            // The write fails only if the counter is at its maximum; then the descriptor is readable as well.
+            // The write fails only if the counter is at its maximum; then the descriptor is
+            // readable as well.
             let _ = rustix::io::write(&self.descriptor, &1_u64.to_ne_bytes());
         }
     }
 
-    /// Lets the next [`Waker::wake`] make the descriptor readable. Call it before the last check of the condition.
+    /// Lets the next [`Waker::wake`] make the descriptor readable. Call it before the last check of
+    /// the condition.
     pub fn arm(&self) {
         self.is_armed.store(true, Ordering::SeqCst);
         fence(Ordering::SeqCst);

@@ -1,5 +1,5 @@
-//! How often the 95 % confidence interval of a run under load has the true mean latency, for one server with constant service
-//! times (M/D/1): the table of docs/load.md. It takes about a minute.
+//! How often the 95 % confidence interval of a run under load has the true mean latency, for one
+//! server with constant service times (M/D/1): the table of docs/load.md. It takes about a minute.
 //!
 //!     cargo run --release --package treecast-sim --example coverage
 

@@ -1,8 +1,10 @@
-//! Short runs whose instructions are counted: `cargo run -p treecast-sim --example instructions CASE`.
+//! Short runs whose instructions are counted: `cargo run -p treecast-sim --example instructions
+//! CASE`.
 //!
-//! `make instructions` runs three of them under callgrind and compares the counts with those in benches/instructions.tsv. The
-//! others show how the cost of a run grows with the number of hosts: `fat-tree-16-tree` is three-way multicasts by tree worms on
-//! `fat-tree:k=16`, `fat-tree-16-ni` by network interfaces, `fat-tree-16-wire` unicasts without overheads.
+//! `make instructions` runs three of them under callgrind and compares the counts with those in
+//! benches/instructions.tsv. The others show how the cost of a run grows with the number of hosts:
+//! `fat-tree-16-tree` is three-way multicasts by tree worms on `fat-tree:k=16`, `fat-tree-16-ni` by
+//! network interfaces, `fat-tree-16-wire` unicasts without overheads.
 
 #![expect(clippy::disallowed_methods, reason = "a case is named on the command line")]
 

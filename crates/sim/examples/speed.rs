@@ -1,7 +1,8 @@
 //! The speed of the simulators: simulated cycles and events per second for a fixed set of cases.
 //!
-//! `make bench`, or `cargo run --release -p treecast-sim --example speed [CASE]`: the median of five runs of each case
-//! (whose name contains CASE). Runs under load are at half the load at which the scheme saturates.
+//! `make bench`, or `cargo run --release -p treecast-sim --example speed [CASE]`: the median of
+//! five runs of each case (whose name contains CASE). Runs under load are at half the load at which
+//! the scheme saturates.
 
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 
@@ -179,7 +180,8 @@ fn broadcast(broadcast: &Broadcast) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The growth of the cost with the number of hosts, at the same load per host and the same number of cycles.
+/// The growth of the cost with the number of hosts, at the same load per host and the same number
+/// of cycles.
 fn growth(scheme: &str, offload: Offload, settings: &str) -> Result<(), Box<dyn Error>> {
     println!(
         "\n{:<42} {:>8} {:>9} {:>14}",

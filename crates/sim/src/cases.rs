@@ -1,4 +1,5 @@
-//! Random cases for the tests of both simulators: a fabric, parameters, policies, and multicasts that contend.
+//! Random cases for the tests of both simulators: a fabric, parameters, policies, and multicasts
+//! that contend.
 
 use std::collections::BTreeMap;
 

@@ -19,11 +19,13 @@ pub struct Wait {
     pub packet: u32,
     /// The channel at whose end its head flit is buffered.
     pub at: Channel,
-    /// The channel that it waits for. The next packet of the cycle holds that channel, or blocks the buffer at its end.
+    /// The channel that it waits for. The next packet of the cycle holds that channel, or blocks
+    /// the buffer at its end.
     pub wants: Channel,
 }
 
-/// Packets that wait for one another in a cycle: each for the next, the last for the first. None of them can ever proceed.
+/// Packets that wait for one another in a cycle: each for the next, the last for the first. None of
+/// them can ever proceed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Deadlock {
     /// The cycle of detection: a multiple of [`DEADLOCK_INTERVAL`], or the end of the run.
@@ -56,8 +58,8 @@ impl Deadlock {
         text
     }
 
-    /// The deadlock among stuck packets, if there are any. It describes the cycle that contains the packet in the lowest channel,
-    /// or that this packet waits for.
+    /// The deadlock among stuck packets, if there are any. It describes the cycle that contains the
+    /// packet in the lowest channel, or that this packet waits for.
     pub(crate) fn among(cycle: Cycles, mut stuck: Vec<Stuck>) -> Option<Self> {
         if stuck.is_empty() {
             return None;
@@ -80,11 +82,13 @@ pub(crate) struct Stuck {
     pub at: Channel,
     /// The buffer of the stuck packet that it waits for.
     pub behind: Channel,
-    /// Its description; `None` where it waits for itself, in another buffer that its first flits have reached.
+    /// Its description; `None` where it waits for itself, in another buffer that its first flits
+    /// have reached.
     pub shown: Option<Wait>,
 }
 
-/// The cycle that contains the first packet, or that it waits for: packet i waits for packet `next[i]`.
+/// The cycle that contains the first packet, or that it waits for: packet i waits for packet
+/// `next[i]`.
 fn cycle_among(next: &[usize]) -> Vec<usize> {
     // After as many steps as there are packets, the walk has reached a cycle.
     let first = (0..next.len()).fold(0, |at, _| next[at]);
@@ -95,7 +99,8 @@ fn cycle_among(next: &[usize]) -> Vec<usize> {
     cycle
 }
 
-/// A channel's name: that of the link, and the number of the virtual channel where links have several.
+/// A channel's name: that of the link, and the number of the virtual channel where links have
+/// several.
 pub(crate) fn channel_name(fabric: &Fabric, channel: Channel) -> String {
     let link = fabric.topology().link_name(channel.link);
     match fabric.routing().virtual_channel_count() {

@@ -26,7 +26,8 @@ pub struct RunDocument {
     pub format: String,
     /// How the run ended.
     pub status: Status,
-    /// From the start of the send at the root to the last delivery, in cycles; null unless complete.
+    /// From the start of the send at the root to the last delivery, in cycles; null unless
+    /// complete.
     pub latency_cycles: Option<u64>,
     /// The same in nanoseconds.
     pub latency_ns: Option<f64>,
@@ -36,8 +37,8 @@ pub struct RunDocument {
     pub deadlock: Option<DeadlockDocument>,
     /// The number of injected worms. Local worms are not injected.
     pub worms: u32,
-    /// CPU cycles that the processes of each host spent on sending and receiving, by the host's number. Hosts with none are left
-    /// out.
+    /// CPU cycles that the processes of each host spent on sending and receiving, by the host's
+    /// number. Hosts with none are left out.
     pub cpu_busy_cycles: BTreeMap<u32, u64>,
     /// The fabric: the line that describes it, or its file.
     pub fabric: String,
@@ -53,8 +54,8 @@ pub struct RunDocument {
     pub placement: PlacementDocument,
     /// The root.
     pub root: MemberId,
-    /// The destinations as given: `all`, `1-31`, `3,5,9`, or `random:15`, which the seed draws; null if the plan was read from a
-    /// file.
+    /// The destinations as given: `all`, `1-31`, `3,5,9`, or `random:15`, which the seed draws;
+    /// null if the plan was read from a file.
     pub destinations: Option<String>,
     /// Which part of a host forwards: `host`, `assisted`, `nic`.
     pub offload: String,

@@ -1,5 +1,6 @@
-//! Both simulators report the same work of hosts and links, to the cycle, wherever both apply: property tests with many
-//! multicasts at once, over random fabrics, schemes, parameters and policies.
+//! Both simulators report the same work of hosts and links, to the cycle, wherever both apply:
+//! property tests with many multicasts at once, over random fabrics, schemes, parameters and
+//! policies.
 
 use proptest::prelude::*;
 use treecast_terms::{Cycles, Flits};
@@ -53,15 +54,16 @@ proptest! {
         expect_same(expected, by_cycle(&case, &stage))?;
     }
 
-    /// Where every buffer has room for all packets, and each link has one channel, flits never wait for one another in the
-    /// network.
+    /// Where every buffer has room for all packets, and each link has one channel, flits never wait
+    /// for one another in the network.
     #[test]
     fn with_room_for_everything_wormhole_switching_is_virtual_cut_through(case in cases()) {
         let case = case.on_one_channel();
         let mut stage = case.stage();
         stage.parameters.buffer_flits = Flits(1 << 30);
         if case.has_path_worms() {
-            // A switch may read their fields before the next flit has arrived. Only here does that make a difference.
+            // A switch may read their fields before the next flit has arrived. Only here does that
+            // make a difference.
             stage.parameters.routing_delay += Cycles(1);
         }
         stage.parameters.cycles_max = Cycles(1_000_000);

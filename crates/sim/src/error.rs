@@ -63,7 +63,8 @@ pub enum SimError {
         /// The number of hosts.
         hosts: u32,
     },
-    /// A traffic pattern with one destination for each host, and a number of destinations other than 1.
+    /// A traffic pattern with one destination for each host, and a number of destinations other
+    /// than 1.
     #[error("invalid degree {degree}: hosts have one destination each with the destination sets '{pattern}'")]
     PatternDegree {
         /// The name of the pattern.

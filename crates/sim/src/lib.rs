@@ -1,9 +1,10 @@
 //! Simulation of plans on fabrics.
 //!
-//! A [`Run`] is one multicast: a plan on a fabric, what forwards ([`Offload`]), the length of the message, and the
-//! [`Parameters`] of hosts, network interfaces and switches. A [`LoadRun`] is many multicasts under load. Two simulators
-//! ([`Simulator`]) give the same outcome: one is event-driven, exact to the cycle where an input buffer holds a whole packet;
-//! the other simulates every flit in every cycle. docs/simulation.md states the model and derives its closed forms.
+//! A [`Run`] is one multicast: a plan on a fabric, what forwards ([`Offload`]), the length of the
+//! message, and the [`Parameters`] of hosts, network interfaces and switches. A [`LoadRun`] is many
+//! multicasts under load. Two simulators ([`Simulator`]) give the same outcome: one is
+//! event-driven, exact to the cycle where an input buffer holds a whole packet; the other simulates
+//! every flit in every cycle. docs/simulation.md states the model and derives its closed forms.
 //!
 //! ```
 //! use treecast_fabric::{Fabric, FabricSpec};

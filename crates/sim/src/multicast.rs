@@ -1,4 +1,5 @@
-//! A multicast prepared for simulation: its plan with the paths of its worms. Memory is proportional to its group.
+//! A multicast prepared for simulation: its plan with the paths of its worms. Memory is
+//! proportional to its group.
 
 use std::ops::Range;
 
@@ -39,7 +40,8 @@ struct Participant {
     sends: Range<u32>,
 }
 
-/// A multicast prepared for simulation. Participant 0 is the root; the receivers of each worm follow.
+/// A multicast prepared for simulation. Participant 0 is the root; the receivers of each worm
+/// follow.
 #[derive(Debug)]
 pub(crate) struct Multicast {
     pub parameters: MulticastParameters,
@@ -172,8 +174,8 @@ pub const MESSAGE_MAX: Flits = Flits(1 << 40);
 /// The number of packets that a message is segmented into.
 ///
 /// # Errors
-/// [`SimError::EmptyMessage`], [`SimError::MessageTooLong`] beyond [`MESSAGE_MAX`], [`SimError::TooManyPackets`] beyond
-/// [`PACKETS_MAX`].
+/// [`SimError::EmptyMessage`], [`SimError::MessageTooLong`] beyond [`MESSAGE_MAX`],
+/// [`SimError::TooManyPackets`] beyond [`PACKETS_MAX`].
 pub fn packet_count(message: Flits, packet_flits: Flits) -> Result<u32, SimError> {
     if message == Flits::ZERO {
         return Err(SimError::EmptyMessage);

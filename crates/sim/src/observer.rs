@@ -13,7 +13,8 @@ pub enum Track {
     Cpu(MemberId),
     /// The I/O bus of a host.
     Bus(HostId),
-    /// The processor of a host's network interface; with one for each direction, the one that sends.
+    /// The processor of a host's network interface; with one for each direction, the one that
+    /// sends.
     Nic(HostId),
     /// The processor of a host's network interface that receives, where each direction has one.
     NicReceive(HostId),
@@ -73,9 +74,11 @@ pub struct Slice {
     pub work: Work,
     /// Which multicast it belongs to, from 0.
     pub multicast: u64,
-    /// Which worm of its plan, from 0. Where one piece of work serves several worms, the first of them.
+    /// Which worm of its plan, from 0. Where one piece of work serves several worms, the first of
+    /// them.
     pub worm: u32,
-    /// Which packet, from 0. Meaningless where the work [is of the whole message](Work::is_of_message).
+    /// Which packet, from 0. Meaningless where the work [is of the whole
+    /// message](Work::is_of_message).
     pub packet: u32,
     /// The first cycle.
     pub from: Cycles,
@@ -93,8 +96,9 @@ pub trait Recorder {
 
 /// Receives the events of a simulation.
 ///
-/// Work is reported when it starts, in the order of cycles. With wormhole switching, a transfer over a link is reported when
-/// the tail flit has left, or when the run ends. On one track, times never decrease.
+/// Work is reported when it starts, in the order of cycles. With wormhole switching, a transfer
+/// over a link is reported when the tail flit has left, or when the run ends. On one track, times
+/// never decrease.
 pub(crate) trait Observer {
     /// A process wants to send a multicast.
     fn started(&mut self, multicast: u64, cycle: Cycles);

@@ -32,10 +32,12 @@ pub enum Arbitration {
 /// The switching technique (flow control).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Switching {
-    /// Virtual cut-through: an output is granted when the next input buffer has room for the whole packet.
+    /// Virtual cut-through: an output is granted when the next input buffer has room for the whole
+    /// packet.
     #[default]
     CutThrough,
-    /// Wormhole: each flit proceeds when the next input buffer has room for it. A packet holds all channels that it occupies.
+    /// Wormhole: each flit proceeds when the next input buffer has room for it. A packet holds all
+    /// channels that it occupies.
     Wormhole,
 }
 
@@ -52,11 +54,13 @@ pub enum Replication {
 /// When a switch starts to route a packet.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum RoutingStart {
-    /// When all header flits that the decision needs have arrived: 1 for a unicast and for a path worm without drops here,
-    /// both fields for a path worm with drops here, the whole bit string for a tree worm.
+    /// When all header flits that the decision needs have arrived: 1 for a unicast and for a path
+    /// worm without drops here, both fields for a path worm with drops here, the whole bit string
+    /// for a tree worm.
     #[default]
     Fields,
-    /// When the head flit has arrived. A path worm still waits for the fields that are stripped off.
+    /// When the head flit has arrived. A path worm still waits for the fields that are stripped
+    /// off.
     FirstFlit,
 }
 
@@ -75,12 +79,14 @@ pub enum Headers {
 pub enum NicProcessors {
     /// One for each direction: the next packet is received while copies of the last are sent.
     PerDirection,
-    /// One for both directions: a packet that is forwarded costs it the overheads of receiving and of each copy in turn.
+    /// One for both directions: a packet that is forwarded costs it the overheads of receiving and
+    /// of each copy in turn.
     #[default]
     Shared,
 }
 
-/// The parameters of hosts, network interfaces and switches. The defaults are those of the ICPP'98 study.
+/// The parameters of hosts, network interfaces and switches. The defaults are those of the ICPP'98
+/// study.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Parameters {
     /// CPU cycles to send a message.
@@ -97,11 +103,13 @@ pub struct Parameters {
     pub unicast_header_flits: Flits,
     /// Size of an input buffer of a switch. Every virtual channel of every input link has one.
     pub buffer_flits: Flits,
-    /// Bandwidth of a host's I/O bus in MB/s (10^6 bytes per second), shared by both directions; 0: transfers take no time.
+    /// Bandwidth of a host's I/O bus in MB/s (10^6 bytes per second), shared by both directions; 0:
+    /// transfers take no time.
     pub bus_mb_per_s: u64,
     /// The length of a cycle.
     pub cycle: Picoseconds,
-    /// Route computation: cycles from a header at the head of its buffer to the request for an output.
+    /// Route computation: cycles from a header at the head of its buffer to the request for an
+    /// output.
     pub routing_delay: Cycles,
     /// Crossbar traversal in cycles.
     pub crossbar_delay: Cycles,

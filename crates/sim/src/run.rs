@@ -34,11 +34,13 @@ pub struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Simulates the multicast. The run ends when no event is left, or at [`Parameters::cycles_max`].
+    /// Simulates the multicast. The run ends when no event is left, or at
+    /// [`Parameters::cycles_max`].
     ///
     /// # Errors
-    /// [`SimError`] for an empty message, a message of too many packets, a packet larger than an input buffer, a plan that
-    /// does not fit the fabric, offload `switch`, and wormhole switching with a simulator that does not support it.
+    /// [`SimError`] for an empty message, a message of too many packets, a packet larger than an
+    /// input buffer, a plan that does not fit the fabric, offload `switch`, and wormhole switching
+    /// with a simulator that does not support it.
     pub fn simulate(&self) -> Result<Outcome, SimError> {
         self.simulate_recorded(None)
     }

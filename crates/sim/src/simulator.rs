@@ -18,7 +18,8 @@ pub enum Simulator {
     /// Event-driven: fast, and exact with virtual cut-through switching.
     #[default]
     Event,
-    /// Cycle-driven: every flit in every cycle. Slow, and written to be obviously right. Any switching, any buffers.
+    /// Cycle-driven: every flit in every cycle. Slow, and written to be obviously right. Any
+    /// switching, any buffers.
     Cycle,
 }
 
@@ -57,8 +58,8 @@ impl fmt::Display for Simulator {
     }
 }
 
-/// Simulates multicasts, given in the order of their starts. Returns how the run ended, and the number of simulated events
-/// ([`Simulator::Event`]) or cycles ([`Simulator::Cycle`]).
+/// Simulates multicasts, given in the order of their starts. Returns how the run ended, and the
+/// number of simulated events ([`Simulator::Event`]) or cycles ([`Simulator::Cycle`]).
 pub(crate) fn simulate(
     simulator: Simulator,
     setting: &Setting,

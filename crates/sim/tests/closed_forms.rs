@@ -58,8 +58,8 @@ fn latency(fabric: &Fabric, plan: &Plan, offload: Offload, message: u64, paramet
     simulate(fabric, plan, offload, message, parameters).latency.unwrap().0
 }
 
-/// From the injection of the head flit to the arrival of the tail flit of a packet of `wire` flits, over switches that each read
-/// `fields` flits before they route.
+/// From the injection of the head flit to the arrival of the tail flit of a packet of `wire` flits,
+/// over switches that each read `fields` flits before they route.
 fn transit(parameters: &Parameters, switches: u64, fields: u64, wire: u64) -> u64 {
     let hop = fields - 1 + parameters.routing_delay.0 + parameters.crossbar_delay.0 + parameters.link_delay.0;
     parameters.link_delay.0 + switches * hop + wire - 1
@@ -175,8 +175,8 @@ proptest! {
         prop_assert_eq!(latency(&fabric, &plan, Offload::Host, packets * 128, &parameters), expected);
     }
 
-    /// A NIC makes its copies back to back, and its link sends them back to back. In this the simulated binomial tree differs from
-    /// ceil(log2 n) phases.
+    /// A NIC makes its copies back to back, and its link sends them back to back. In this the
+    /// simulated binomial tree differs from ceil(log2 n) phases.
     #[test]
     fn a_binomial_tree_of_nics_queues_its_copies(
         parameters in any_parameters(), hosts in 2_u32..40, payload in 1_u64..129
@@ -204,8 +204,9 @@ proptest! {
         prop_assert_eq!(latency(&fabric, &plan, Offload::Nic, payload, &parameters), last);
     }
 
-    /// Four switches in a row of 3 ports, one destination on each of the last three: a header of 3 times 1 + 1 flits. A
-    /// switch with drops reads its two fields, and forwards the flits after them when they have arrived.
+    /// Four switches in a row of 3 ports, one destination on each of the last three: a header of 3
+    /// times 1 + 1 flits. A switch with drops reads its two fields, and forwards the flits after
+    /// them when they have arrived.
     #[test]
     fn a_path_worm_loses_two_fields_a_stop(parameters in any_parameters(), payload in 1_u64..129) {
         let fabric = row(4, 1);
@@ -225,7 +226,8 @@ proptest! {
 
 #[test]
 fn without_queueing_a_binomial_tree_takes_a_logarithmic_number_of_phases() {
-    // With an overhead per copy as long as a whole phase, no copy waits for another: 2 t_h + ceil(log2 n) (2 t_n + w).
+    // With an overhead per copy as long as a whole phase, no copy waits for another: 2 t_h +
+    // ceil(log2 n) (2 t_n + w).
     let parameters: Parameters =
         "nic_receive_overhead=0,nic_send_overhead=10000,bus_mb_per_s=0".parse().unwrap();
     let fabric = spec("star:16");
@@ -271,8 +273,8 @@ fn offloads_differ_in_which_cpus_are_busy() {
 
 #[test]
 fn members_of_a_host_are_served_through_shared_memory() {
-    // Members 0 to 2 on one host, 3 to 5 on the other. A local message costs 100 cycles and a copy at either end; a copy
-    // of 128 bytes takes 26 cycles at 1,000 MB/s.
+    // Members 0 to 2 on one host, 3 to 5 on the other. A local message costs 100 cycles and a copy
+    // at either end; a copy of 128 bytes takes 26 cycles at 1,000 MB/s.
     let fabric = spec("star:2");
     let placement = Placement::new(2, 3, Arrangement::Block).unwrap();
     let group = Group::new(placement, MemberId(0), (1..6).map(MemberId).collect()).unwrap();
@@ -286,7 +288,8 @@ fn members_of_a_host_are_served_through_shared_memory() {
         delivered("leader:over=binomial"),
         [sent + 2 * local, sent + 3 * local, leader, leader + 2 * local, leader + 3 * local]
     );
-    // Straight into shared memory: one copy in, none out; what the interface delivers is there for all.
+    // Straight into shared memory: one copy in, none out; what the interface delivers is there for
+    // all.
     let root_side = sent + local + 100;
     assert_eq!(
         delivered("leader:over=binomial,local=direct"),
@@ -294,8 +297,9 @@ fn members_of_a_host_are_served_through_shared_memory() {
     );
 }
 
-/// 16 packets along a chain of network interfaces, with the numbers of the ICPP'98 study at R = 1: the interface in the middle
-/// forwards a packet per overhead with a processor for each direction, per two overheads with one for both.
+/// 16 packets along a chain of network interfaces, with the numbers of the ICPP'98 study at R = 1:
+/// the interface in the middle forwards a packet per overhead with a processor for each direction,
+/// per two overheads with one for both.
 #[test]
 fn a_chain_of_nics_forwards_a_packet_per_overhead_or_per_two() {
     let latency = |policy: &str, hosts: u32| {

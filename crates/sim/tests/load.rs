@@ -1,4 +1,5 @@
-//! Runs under load: measurements agree with queueing theory, and saturation and deadlock are detected.
+//! Runs under load: measurements agree with queueing theory, and saturation and deadlock are
+//! detected.
 
 use std::ops::ControlFlow;
 
@@ -37,8 +38,9 @@ fn run<'a>(fabric: &'a Fabric, scheme: &'a Scheme, parameters: &'a Parameters) -
     }
 }
 
-/// Two hosts that send to each other through one slow switch, which routes a packet of 128 flits when the previous one has
-/// left: a queue with Poisson arrivals and a constant service time of 256 cycles (M/D/1).
+/// Two hosts that send to each other through one slow switch, which routes a packet of 128 flits
+/// when the previous one has left: a queue with Poisson arrivals and a constant service time of 256
+/// cycles (M/D/1).
 const ONE_QUEUE: &str = "host_overhead=0,nic_overhead=0,bus_mb_per_s=0,routing_delay=128,headers=free";
 const SERVICE: f64 = 256.0;
 
@@ -92,7 +94,8 @@ fn percentiles_agree_with_those_of_an_m_d_1_queue() {
     }
 }
 
-/// The quantile of the waiting time in a queue with Poisson arrivals and a constant service time (Erlang, 1909).
+/// The quantile of the waiting time in a queue with Poisson arrivals and a constant service time
+/// (Erlang, 1909).
 fn wait(utilization: f64, share: f64) -> f64 {
     let at_most = |wait: f64| {
         let mut sum = 0.0;
@@ -182,7 +185,8 @@ fn shortest_paths_deadlock_under_load_and_the_cycle_is_reported() {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(40) })]
 
-    /// Where a buffer holds a whole packet, worms of all kinds proceed; with smaller buffers unicasts do.
+    /// Where a buffer holds a whole packet, worms of all kinds proceed; with smaller buffers
+    /// unicasts do.
     #[test]
     fn up_down_routing_never_deadlocks_at_any_load(
         (switches, connectivity, seed) in (2_u32..12, 0.2..1.0, 0_u64..1_000),

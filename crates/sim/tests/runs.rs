@@ -235,8 +235,8 @@ fn full_buffers_block_worms_and_drain() {
 fn a_ring_without_virtual_channels_deadlocks() {
     let topology = "torus:k=4,n=1,uni".parse::<FabricSpec>().unwrap().topology().unwrap();
     let with = |routing: &str| Fabric::new(topology.clone(), routing.parse().unwrap()).unwrap();
-    // The root starts three others at once by one packet each; then all four stream round the ring, two or three hops
-    // each, through buffers of one packet.
+    // The root starts three others at once by one packet each; then all four stream round the ring,
+    // two or three hops each, through buffers of one packet.
     let parameters: Parameters =
         "host_overhead=0,nic_overhead=0,bus_mb_per_s=0,buffer_flits=129".parse().unwrap();
     let status = |routing: &str, processes: u32, scheme: &str| {

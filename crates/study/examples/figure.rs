@@ -1,5 +1,5 @@
-//! Runs one figure of a study: `figure DIRECTORY NAME OUT [--quick]` prints its table and its chart, and writes
-//! `OUT.html`, `OUT.svg`, `OUT.csv` and `OUT.parquet`.
+//! Runs one figure of a study: `figure DIRECTORY NAME OUT [--quick]` prints its table and its
+//! chart, and writes `OUT.html`, `OUT.svg`, `OUT.csv` and `OUT.parquet`.
 #![allow(clippy::disallowed_methods, reason = "an example may read files and arguments")]
 
 use std::error::Error;

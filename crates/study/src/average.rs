@@ -10,7 +10,8 @@ use crate::measure::{Measure, Unit};
 use crate::run::{Kind, Row};
 use crate::spec::{FigureSpec, MeasuredSpec};
 
-/// Under load, one run in this number may be left out of a point: the test for saturation has false positives.
+/// Under load, one run in this number may be left out of a point: the test for saturation has false
+/// positives.
 const LEFT_OUT_PARTS: usize = 10;
 
 impl FigureSpec {

@@ -173,13 +173,14 @@ pub enum Scale {
     /// Equal distances are equal differences.
     #[default]
     Linear,
-    /// Equal distances are equal ratios, with ticks at powers of two, or of ten where values are small.
+    /// Equal distances are equal ratios, with ticks at powers of two, or of ten where values are
+    /// small.
     Log2,
 }
 
 impl Figure {
-    /// The names of all curves, each once, in order of first appearance: a curve's place in this list
-    /// decides its look in every panel.
+    /// The names of all curves, each once, in order of first appearance: a curve's place in this
+    /// list decides its look in every panel.
     pub fn curve_names(&self) -> Vec<&str> {
         let mut names = Vec::new();
         for curve in self.panels.iter().flat_map(|panel| &panel.curves) {
@@ -226,7 +227,8 @@ impl Panel {
         self.curves.iter().flat_map(|curve| &curve.points)
     }
 
-    /// The rows of its curves, each once, in order of first appearance; one without a value in a chart of lines.
+    /// The rows of its curves, each once, in order of first appearance; one without a value in a
+    /// chart of lines.
     pub(crate) fn rows(&self) -> Vec<Option<f64>> {
         let mut rows = Vec::new();
         for curve in &self.curves {

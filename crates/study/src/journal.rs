@@ -1,8 +1,10 @@
-//! The journal of a figure: its finished runs, so that an interrupted sweep continues where it stopped.
+//! The journal of a figure: its finished runs, so that an interrupted sweep continues where it
+//! stopped.
 //!
-//! A journal is a text: a header that names the program, then one line per finished run, in the order of completion. A truncated
-//! line is not valid JSON, or has no line end, and is ignored. A run is identified by a digest of all that determines it, so a
-//! row is reused only for the same run, even if the figure has changed meanwhile.
+//! A journal is a text: a header that names the program, then one line per finished run, in the
+//! order of completion. A truncated line is not valid JSON, or has no line end, and is ignored. A
+//! run is identified by a digest of all that determines it, so a row is reused only for the same
+//! run, even if the figure has changed meanwhile.
 
 use std::collections::BTreeMap;
 
@@ -30,8 +32,8 @@ struct Line<M> {
 }
 
 impl Journal {
-    /// Reads a journal. One that another program wrote, or that is malformed, counts as empty: this program might give other
-    /// rows.
+    /// Reads a journal. One that another program wrote, or that is malformed, counts as empty: this
+    /// program might give other rows.
     ///
     /// ```
     /// use treecast_study::journal::Journal;
@@ -54,7 +56,8 @@ impl Journal {
         Self { runs, whole: head.len() + whole }
     }
 
-    /// The first line of a journal of `program`, with its end. `program` is one line that tells builds apart.
+    /// The first line of a journal of `program`, with its end. `program` is one line that tells
+    /// builds apart.
     pub fn head(program: &str) -> String {
         format!("{HEAD}{program}\n")
     }
@@ -75,7 +78,8 @@ impl Journal {
         self.runs.extend(other.runs.iter().map(|(&run, gave)| (run, gave.clone())));
     }
 
-    /// The length of the whole lines in bytes, where the next line is to be written. 0: the header is missing.
+    /// The length of the whole lines in bytes, where the next line is to be written. 0: the header
+    /// is missing.
     pub fn whole(&self) -> usize {
         self.whole
     }
@@ -106,7 +110,8 @@ impl<'a> Recalled<'a> {
         &self.left
     }
 
-    /// All rows in the order of the runs, given the rows of the [remaining](Self::left) ones in their order.
+    /// All rows in the order of the runs, given the rows of the [remaining](Self::left) ones in
+    /// their order.
     pub fn joined(self, rows: Vec<Row<'a>>) -> Vec<Row<'a>> {
         let mut rows = rows.into_iter();
         self.done.into_iter().filter_map(|row| row.or_else(|| rows.next())).collect()

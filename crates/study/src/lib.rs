@@ -1,12 +1,14 @@
 //! Published experiments as data: what they measured, and how it is shown.
 //!
-//! A [`Study`] is read from its files. Each of its figures is a [`FigureSpec`], a cross-product that expands into
-//! [`RunSpec`]s; [`run_all`] runs them, and each run gives a [`Row`]. Rows are written as they are ([`rows::csv`],
-//! [`rows::parquet`]), or averaged into a [`figure::Figure`] ([`FigureSpec::figure`]).
+//! A [`Study`] is read from its files. Each of its figures is a [`FigureSpec`], a cross-product
+//! that expands into [`RunSpec`]s; [`run_all`] runs them, and each run gives a [`Row`]. Rows are
+//! written as they are ([`rows::csv`], [`rows::parquet`]), or averaged into a [`figure::Figure`]
+//! ([`FigureSpec::figure`]).
 //!
 //! A [`figure::Figure`] holds the measured curves of one figure. The same value is shown as numbers
-//! ([`table`]), as a line chart for the terminal ([`chart::terminal`]), as an SVG image ([`chart::svg`]),
-//! as a Vega-Lite specification ([`chart::vega_lite`]) and as a page for the browser ([`page::html`]).
+//! ([`table`]), as a line chart for the terminal ([`chart::terminal`]), as an SVG image
+//! ([`chart::svg`]), as a Vega-Lite specification ([`chart::vega_lite`]) and as a page for the
+//! browser ([`page::html`]).
 //!
 //! The crate is pure: texts in, values out.
 

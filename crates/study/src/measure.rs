@@ -28,8 +28,9 @@ pub enum Measure {
     AcceptedLoad,
     /// The highest sustained ejection load, found by a search.
     Saturation,
-    /// The latency of every series, in a map over x and y whose cells are shown in the colour of the
-    /// series with the lowest one. A series that saturates in more than one run in ten has none.
+    /// The latency of every series, in a map over x and y whose cells are shown in the colour of
+    /// the series with the lowest one. A series that saturates in more than one run in ten has
+    /// none.
     Winner,
     /// A measure of a model besides the latency.
     Of(treecast_model::Measure),

@@ -15,7 +15,8 @@ pub struct Measured {
     pub seed: u64,
     /// The origin of the scheme.
     pub label: Label,
-    /// How the run ended. A search for saturation is complete if it has found a load that is sustained.
+    /// How the run ended. A search for saturation is complete if it has found a load that is
+    /// sustained.
     pub status: Status,
     /// The quantities, by the kind of the run.
     pub quantities: Quantities,
@@ -78,8 +79,8 @@ pub struct Modelled {
 }
 
 impl Measured {
-    /// The latency: of one multicast or the mean under load in cycles, of an operation of a model in microseconds. `None`
-    /// where the run did not end complete.
+    /// The latency: of one multicast or the mean under load in cycles, of an operation of a model
+    /// in microseconds. `None` where the run did not end complete.
     pub fn latency(&self) -> Option<f64> {
         let latency = match &self.quantities {
             Quantities::Multicast(multicast) => multicast.latency.map(|latency| latency.0 as f64),

@@ -23,11 +23,11 @@ const HINT: &str = "Uncheck a curve to hide it. A click on a name in the chart's
                     with Shift, more than one.";
 const MAP_HINT: &str = "Uncheck a curve to see who wins without it.";
 
-/// All `figures` on one HTML page that needs nothing else: for each its title, its chart, its caption, its
-/// numbers and the command that makes it.
+/// All `figures` on one HTML page that needs nothing else: for each its title, its chart, its
+/// caption, its numbers and the command that makes it.
 ///
-/// The page follows the reader's choice of light or dark, works with the keyboard, and shows the numbers
-/// where scripts are off.
+/// The page follows the reader's choice of light or dark, works with the keyboard, and shows the
+/// numbers where scripts are off.
 pub fn html(figures: &[Figure]) -> String {
     let figures: Vec<Figure> = figures.iter().map(Figure::tidy).collect();
     let specs: Value = figures.iter().map(vega_lite).collect();

@@ -23,8 +23,8 @@ use crate::spec::{FigureSpec, PanelSpec, Point, SeriesSpec};
 /// The stream of a seed that draws groups.
 const GROUP_STREAM: u128 = 0x6772_6f75;
 
-/// The approximate number of loads that a search for saturation tries, and the ejection load that it finds: for estimates of the
-/// cost of runs.
+/// The approximate number of loads that a search for saturation tries, and the ejection load that
+/// it finds: for estimates of the cost of runs.
 const PROBES: u64 = 10;
 const SATURATION_GUESS: f64 = 0.05;
 /// The approximate payload of a packet in models, likewise.
@@ -374,7 +374,8 @@ fn unless_stopped(stop: &AtomicBool) -> ControlFlow<()> {
 }
 
 impl FigureSpec {
-    /// All its runs: panel by panel, series by series, y by y, x by x, topology by topology, group by group.
+    /// All its runs: panel by panel, series by series, y by y, x by x, topology by topology, group
+    /// by group.
     ///
     /// `quick` takes the smaller sweep of the file's `[quick]` table.
     pub fn runs(&self, quick: bool) -> Vec<RunSpec<'_>> {

@@ -49,7 +49,8 @@ impl FigureSpec {
     /// `[quick]` table.
     ///
     /// # Errors
-    /// [`StudyError::NoFactors`] where the figure shows no factors; [`StudyError::Run`] where a run is not possible.
+    /// [`StudyError::NoFactors`] where the figure shows no factors; [`StudyError::Run`] where a run
+    /// is not possible.
     pub fn sensitivity(&self, quick: bool, done: &dyn Fn()) -> Result<Sensitivity, StudyError> {
         if self.relative_to.is_none() {
             return Err(StudyError::NoFactors { figure: self.name.clone() });

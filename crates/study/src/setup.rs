@@ -385,7 +385,8 @@ impl Draft {
         })
     }
 
-    /// The number of destinations among the processes of `hosts` hosts, if these have room for all that is set.
+    /// The number of destinations among the processes of `hosts` hosts, if these have room for all
+    /// that is set.
     fn destinations_of(&self, hosts: f64) -> Result<u32, SpecError> {
         let refused = |key: &str, value: u32, expected: String| SpecError::BadValue {
             key: key.into(),

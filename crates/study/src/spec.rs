@@ -109,7 +109,8 @@ impl Study {
     }
 }
 
-/// One figure of a study: the cross-product of panels, series and values of x, and how often each is repeated.
+/// One figure of a study: the cross-product of panels, series and values of x, and how often each
+/// is repeated.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FigureSpec {
     pub(crate) study: String,
@@ -207,7 +208,8 @@ pub struct SeriesSpec {
     pub description: String,
     /// The scheme of its multicasts.
     pub scheme: Scheme,
-    /// The order on which its tree is built; `None` is [`Order::Id`], and fits schemes that take no order.
+    /// The order on which its tree is built; `None` is [`Order::Id`], and fits schemes that take no
+    /// order.
     pub order: Option<Order>,
     /// Which part of a host forwards.
     pub offload: Offload,

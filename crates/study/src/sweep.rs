@@ -10,8 +10,9 @@ use treecast_fabric::Fabric;
 use crate::error::StudyError;
 use crate::run::{Row, RunSpec};
 
-/// Runs all of them on the threads of the current rayon pool, each fabric built once. `done` is called with each row when it is
-/// complete, in any order. The rows are in the order of the runs, the same on any number of threads.
+/// Runs all of them on the threads of the current rayon pool, each fabric built once. `done` is
+/// called with each row when it is complete, in any order. The rows are in the order of the runs,
+/// the same on any number of threads.
 ///
 /// # Errors
 /// The first error of [`RunSpec::run`], in the order of the runs.
@@ -35,7 +36,8 @@ pub fn run_until_stopped<'a>(
     let order = mixed(runs.len());
     let next = AtomicUsize::new(0);
     let failed = AtomicUsize::new(usize::MAX);
-    // Each thread takes the next run when it has finished one, which balances runs of different cost.
+    // Each thread takes the next run when it has finished one, which balances runs of different
+    // cost.
     let work = |_: BroadcastContext| {
         let mut rows = Vec::new();
         while let Some(&place) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
@@ -73,10 +75,11 @@ fn built(runs: &[RunSpec], stop: &AtomicBool) -> Result<(Vec<Fabric>, Vec<usize>
     Ok((fabrics.into_iter().collect::<Result<_, _>>()?, fabric_of))
 }
 
-/// A permutation of `0..count` that separates neighbours: expensive and cheap runs alternate, so the progress predicts the remaining
-/// time.
+/// A permutation of `0..count` that separates neighbours: expensive and cheap runs alternate, so
+/// the progress predicts the remaining time.
 fn mixed(count: usize) -> Vec<usize> {
-    // Steps of the golden section spread most evenly; a step coprime to `count` reaches every index.
+    // Steps of the golden section spread most evenly; a step coprime to `count` reaches every
+    // index.
     let mut step = (count as f64 * 0.618) as usize;
     while gcd(step.max(1), count) > 1 {
         step += 1;

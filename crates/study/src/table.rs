@@ -23,9 +23,9 @@ pub enum Rows {
 
 /// The table of every panel of `figure`, in at most `width` columns of text if the names allow it.
 ///
-/// A row is an x, a column a curve. A cell is the mean over the runs and, after `±`, the distance to the
-/// farther end of the spread. The best mean of each row is marked. Curves that do not fit side by side
-/// follow in a further table. Numbers are plain digits, ready to be pasted elsewhere.
+/// A row is an x, a column a curve. A cell is the mean over the runs and, after `±`, the distance
+/// to the farther end of the spread. The best mean of each row is marked. Curves that do not fit
+/// side by side follow in a further table. Numbers are plain digits, ready to be pasted elsewhere.
 ///
 /// For a map of winners, a row of the table is a row of the map, a column is an x, and a cell has
 /// the name of the winner and how far behind the next curve is.
@@ -54,7 +54,8 @@ pub fn table(figure: &Figure, width: u16, rows: Rows) -> String {
 /// The number of deadlocked runs that are described.
 const DEADLOCKS_SHOWN: usize = 3;
 
-/// The wait-for cycles of the first runs of a model that ended deadlocked, one paragraph per run; empty if there are none.
+/// The wait-for cycles of the first runs of a model that ended deadlocked, one paragraph per run;
+/// empty if there are none.
 pub fn deadlocks(rows: &[Row]) -> String {
     let cycle = |row: &Row| row.measured.modelled().map(|modelled| modelled.deadlock.join(";\n  "));
     let deadlocked =
@@ -81,7 +82,8 @@ struct Cells<'a> {
 }
 
 impl Cells<'_> {
-    /// Writes the table of `curves`, or of one half of them after the other where they are too wide.
+    /// Writes the table of `curves`, or of one half of them after the other where they are too
+    /// wide.
     fn write(&self, text: &mut String, x_label: &str, curves: &[Curve], width: u16) {
         let mut table = self.table(x_label, curves);
         let fits = table.lines().all(|line| line.chars().count() <= usize::from(width));

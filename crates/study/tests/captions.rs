@@ -2,7 +2,8 @@
 
 use treecast_study::{Study, run_all};
 
-/// The caption and the descriptions of the curves of a figure with settings, `[repeat]` and what more its series says.
+/// The caption and the descriptions of the curves of a figure with settings, `[repeat]` and what
+/// more its series says.
 fn shown(set: &str, repeat: &str, series: &str) -> (String, Vec<String>) {
     let study = "name = 'small'\ntitle = 'T'\nsource = 'ours'\nsummary = 'S'\n[defaults]\nfabric = 'irregular:switches=4,hosts=8'";
     let figure = format!(

@@ -236,7 +236,8 @@ fn a_figure_is_read_back_as_it_was_written() {
     assert_eq!(serde_json::from_str::<Figure>(&text).unwrap(), sizes());
 }
 
-/// A map of one row: of three curves two tie at x = 1, and the third is more and more behind after that.
+/// A map of one row: of three curves two tie at x = 1, and the third is more and more behind after
+/// that.
 fn map() -> Figure {
     let curve = |name: &str, means: [f64; 3]| Curve {
         name: name.to_owned(),

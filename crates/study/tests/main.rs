@@ -1,4 +1,5 @@
-//! The tests of the crate in one program, which compiles and links in less time than one for each file.
+//! The tests of the crate in one program, which compiles and links in less time than one for each
+//! file.
 
 mod captions;
 mod charts;

@@ -1,4 +1,5 @@
-//! Studies on testbeds: models run beside the simulator, factors, measures, and what guesses are worth.
+//! Studies on testbeds: models run beside the simulator, factors, measures, and what guesses are
+//! worth.
 
 use std::collections::BTreeMap;
 
@@ -370,7 +371,8 @@ fn what_a_series_sets_is_no_guess_of_its_testbed() {
     let sensitivity = study.figure("latency").unwrap().sensitivity(true, &|| ()).unwrap();
     let (key, sides) = &sensitivity.moved[0];
     assert_eq!(key, "hop_us");
-    // The first curve compares a series with itself, and neither rests on the guess; the second one does.
+    // The first curve compares a series with itself, and neither rests on the guess; the second one
+    // does.
     assert!(sides.iter().all(|factors| factors[0] == Some(1.0)), "{sides:?}");
     assert_ne!(sides[0][1], sides[1][1]);
 }

@@ -1,4 +1,5 @@
-//! The page in a real browser. Skipped where there is no `chromium`; the variable `CHROMIUM` names another one.
+//! The page in a real browser. Skipped where there is no `chromium`; the variable `CHROMIUM` names
+//! another one.
 #![expect(clippy::disallowed_methods, reason = "the browser is another program, and the page a file")]
 
 #[path = "../../page/tests/support/browser.rs"]

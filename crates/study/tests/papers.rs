@@ -27,7 +27,8 @@ fn points<'a>(figure: &'a Figure, panel: usize, curve: &str) -> &'a [Point] {
     &figure.panels[panel].curves.iter().find(|found| found.name == curve).unwrap().points
 }
 
-/// Those of one multicast are complete; those under load may saturate, and the shortest may be too short to measure.
+/// Those of one multicast are complete; those under load may saturate, and the shortest may be too
+/// short to measure.
 #[test]
 fn every_figure_runs_to_its_end() {
     let study = icpp98();
@@ -62,8 +63,8 @@ fn descriptions_are_at_most_100_columns_wide_and_name_every_part() {
     }
 }
 
-/// Host and NIC overhead at both ends, a bus transfer of 97 cycles at both ends, and the wire: 132 cycles over one
-/// switch and 3 more for each further one, of which 8 switches need at most a few.
+/// Host and NIC overhead at both ends, a bus transfer of 97 cycles at both ends, and the wire: 132
+/// cycles over one switch and 3 more for each further one, of which 8 switches need at most a few.
 #[test]
 fn one_destination_takes_the_closed_form() {
     let figure = quick("fig6");
@@ -82,7 +83,8 @@ fn curves_grow_as_their_schemes_do() {
         // A tree worm is one phase, whatever the number of destinations.
         let tree = points(&figure, panel, "tree");
         assert!(tree.iter().all(|point| (point.mean - tree[0].mean).abs() < 40.0));
-        // A binomial tree of 1, 3, 7, 15, 31 destinations gains a step each time: through NICs, or through hosts.
+        // A binomial tree of 1, 3, 7, 15, 31 destinations gains a step each time: through NICs, or
+        // through hosts.
         let steps = |curve, step: f64| {
             for pair in points(&figure, panel, curve).windows(2) {
                 let gained = pair[1].mean - pair[0].mean;

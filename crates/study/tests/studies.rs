@@ -328,7 +328,8 @@ fn a_row_is_taken_for_the_run_that_gave_it_and_for_no_other() {
         (journal.recall(&runs).left().len(), runs.len())
     };
     assert_eq!(left(STUDY, FIGURE), (0, 72));
-    // Names, further topologies, groups, values: what is there is taken, in whatever place it stands.
+    // Names, further topologies, groups, values: what is there is taken, in whatever place it
+    // stands.
     assert_eq!(left(STUDY, &FIGURE.replace("\"ni\"", "\"nic\"")), (0, 72));
     assert_eq!(left(&STUDY.replace("[1, 2, 3]", "[4, 2, 1]"), FIGURE), (24, 72));
     assert_eq!(left(&STUDY.replace("groups = 2", "groups = 3"), FIGURE), (36, 108));

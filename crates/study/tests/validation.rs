@@ -1,4 +1,5 @@
-//! Measured points of others beside runs, and those of `BookSim2`: the cheaper cases of the study `booksim2` (docs/validation.md).
+//! Measured points of others beside runs, and those of `BookSim2`: the cheaper cases of the study
+//! `booksim2` (docs/validation.md).
 
 use treecast_study::figure::{Curve, Panel};
 use treecast_study::{Study, StudyError, builtin, run_all};
@@ -34,7 +35,8 @@ fn fabrics_accept_the_loads_that_booksim2_accepts() {
     }
 }
 
-/// Up to three fifths of the load at which a fabric saturates, means of short runs are exact enough.
+/// Up to three fifths of the load at which a fabric saturates, means of short runs are exact
+/// enough.
 #[test]
 fn packets_take_as_long_as_in_booksim2() {
     for figure in ["latency-star", "latency-tree", "latency-torus"] {

@@ -4,8 +4,8 @@ use core::fmt;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// A member of a group. In plans: a process on a host; with one process per host, its number is the host's. At run time: its
-/// position in the group's list of members.
+/// A member of a group. In plans: a process on a host; with one process per host, its number is the
+/// host's. At run time: its position in the group's list of members.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, FromBytes, IntoBytes, KnownLayout, Immutable,
 )]

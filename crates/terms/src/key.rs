@@ -1,10 +1,12 @@
-//! Parameters by their keys: one name for each, on the command line, in data files and in what is printed.
+//! Parameters by their keys: one name for each, on the command line, in data files and in what is
+//! printed.
 
 use std::fmt;
 
 use crate::{Bytes, Picoseconds, SpecError};
 
-/// The value of a parameter: a number that may be a fraction is [`Value::Real`] even where it is whole.
+/// The value of a parameter: a number that may be a fraction is [`Value::Real`] even where it is
+/// whole.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Value {
     /// A whole number.
@@ -117,7 +119,8 @@ pub trait Keyed: Sized + 'static {
     /// Sets a parameter by its key.
     ///
     /// # Errors
-    /// [`SpecError::UnknownKey`] with the known keys, [`SpecError::BadValue`] with the valid values; or that of [`Keyed::reason`].
+    /// [`SpecError::UnknownKey`] with the known keys, [`SpecError::BadValue`] with the valid
+    /// values; or that of [`Keyed::reason`].
     fn set_key(&mut self, name: &str, value: &str) -> Result<(), SpecError> {
         let Some(key) = Self::keys().iter().find(|key| key.name == name) else {
             let known = Self::keys().iter().map(|key| key.name.to_string()).collect();
@@ -133,7 +136,8 @@ pub trait Keyed: Sized + 'static {
         None
     }
 
-    /// Sets parameters from a text: `key=value`, separated by spaces, as in `root=2 scheme=binomial`.
+    /// Sets parameters from a text: `key=value`, separated by spaces, as in `root=2
+    /// scheme=binomial`.
     ///
     /// # Errors
     /// Those of [`Keyed::set_key`].
@@ -160,7 +164,8 @@ pub fn positive_parameter(text: &str) -> Option<u64> {
 }
 
 impl Picoseconds {
-    /// A time from a number of microseconds with at most six decimals, up to 2^40 picoseconds (1.1 s).
+    /// A time from a number of microseconds with at most six decimals, up to 2^40 picoseconds (1.1
+    /// s).
     ///
     /// ```
     /// # use treecast_terms::Picoseconds;
@@ -180,8 +185,8 @@ impl Picoseconds {
 }
 
 impl Bytes {
-    /// The transfer time at a rate in MB/s (10^6 bytes per second), rounded up to picoseconds; zero at rate 0, which stands
-    /// for a part that adds no delay.
+    /// The transfer time at a rate in MB/s (10^6 bytes per second), rounded up to picoseconds; zero
+    /// at rate 0, which stands for a part that adds no delay.
     ///
     /// ```
     /// # use treecast_terms::{Bytes, Picoseconds};

@@ -3,10 +3,11 @@
 //! - [`MemberId`] and [`GroupId`]: the numbers of members and groups.
 //! - [`Offload`]: which part of a host forwards.
 //! - [`Cycles`], [`Flits`], [`Picoseconds`], [`Nanoseconds`], [`Bytes`]: time and size as integers.
-//! - [`parse_size`], [`parse_time`], [`parse_rate`]: quantities with their units, such as `16K`, `400us`, `200mbit`.
+//! - [`parse_size`], [`parse_time`], [`parse_rate`]: quantities with their units, such as `16K`,
+//!   `400us`, `200mbit`.
 //! - [`format_count`]: a count with its digits in groups, such as `12,345`.
-//! - `NameAndOptions`: one-line descriptions such as `torus:k=4,n=2`. `Keyed`: parameters that are set by key and value.
-//!   Both need the feature `std`.
+//! - `NameAndOptions`: one-line descriptions such as `torus:k=4,n=2`. `Keyed`: parameters that are
+//!   set by key and value. Both need the feature `std`.
 //!
 //! The crate is pure: no clock, no environment, no file, no entropy.
 

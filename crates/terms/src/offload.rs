@@ -7,13 +7,16 @@ use core::str::FromStr;
 /// Which part of an intermediate host forwards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Offload {
-    /// The application process: it receives the whole message, and sends each copy as a message of its own.
+    /// The application process: it receives the whole message, and sends each copy as a message of
+    /// its own.
     Host,
-    /// The host requests it, once it has received the whole message; the NIC (at run time the node) makes the copies.
+    /// The host requests it, once it has received the whole message; the NIC (at run time the node)
+    /// makes the copies.
     Assisted,
     /// The NIC alone, packet by packet.
     Nic,
-    /// The switches: the root sends a packet once, to a multicast address. Who is not reached gets it as with `Nic`.
+    /// The switches: the root sends a packet once, to a multicast address. Who is not reached gets
+    /// it as with `Nic`.
     Switch,
 }
 

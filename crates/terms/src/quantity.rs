@@ -1,4 +1,5 @@
-//! Sizes, times and rates as people write them: a decimal number and a unit. Counts for people to read.
+//! Sizes, times and rates as people write them: a decimal number and a unit. Counts for people to
+//! read.
 
 use alloc::string::String;
 use core::fmt;
@@ -25,7 +26,8 @@ pub fn parse_size(text: &str) -> Result<u64, InvalidQuantity> {
 /// A time such as `400us`, `2ms` or `1.5s`.
 ///
 /// # Errors
-/// [`InvalidQuantity`] for another text, a fraction of a nanosecond, or more than 2^64 - 1 nanoseconds.
+/// [`InvalidQuantity`] for another text, a fraction of a nanosecond, or more than 2^64 - 1
+/// nanoseconds.
 ///
 /// ```
 /// # use std::time::Duration;
@@ -41,10 +43,12 @@ pub fn parse_time(text: &str) -> Result<Duration, InvalidQuantity> {
     })
 }
 
-/// A rate in bits per second such as `64kbit`, `200mbit` or `2.5gbit`, in upper or lower case: k is 1,000.
+/// A rate in bits per second such as `64kbit`, `200mbit` or `2.5gbit`, in upper or lower case: k is
+/// 1,000.
 ///
 /// # Errors
-/// [`InvalidQuantity`] for another text, a fraction of a bit per second, or more than 2^64 - 1 of them.
+/// [`InvalidQuantity`] for another text, a fraction of a bit per second, or more than 2^64 - 1 of
+/// them.
 ///
 /// ```
 /// assert_eq!(treecast_terms::parse_rate("2.5gbit"), Ok(2_500_000_000));
@@ -117,7 +121,8 @@ fn parse(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     decimal(number.trim_end(), size)
 }
 
-/// A decimal number times a whole one, exactly: the product is a whole number of at most 64 bits. Floats would round.
+/// A decimal number times a whole one, exactly: the product is a whole number of at most 64 bits.
+/// Floats would round.
 fn decimal(text: &str, factor: u64) -> Option<u64> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
     let has_digits_only = [whole, fraction].iter().all(|part| part.bytes().all(|byte| byte.is_ascii_digit()));

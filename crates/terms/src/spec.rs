@@ -61,7 +61,8 @@ pub enum SpecError {
     },
 }
 
-/// The known names nearest to a mistyped one, best first, at most three (by Jaro-Winkler similarity).
+/// The known names nearest to a mistyped one, best first, at most three (by Jaro-Winkler
+/// similarity).
 ///
 /// ```
 /// assert_eq!(treecast_terms::nearest("binomal", &["binary", "binomial", "serial"]), ["binomial", "binary"]);
@@ -78,7 +79,8 @@ pub fn nearest<'a, S: AsRef<str>>(given: &str, known: &'a [S]) -> Vec<&'a str> {
     scored.into_iter().map(|(_, name)| name).collect()
 }
 
-/// The end of an error message about a mistyped name: the nearest known names, or all of them if none is near.
+/// The end of an error message about a mistyped name: the nearest known names, or all of them if
+/// none is near.
 ///
 /// ```
 /// assert_eq!(treecast_terms::nearest_hint("jsn", &["json", "svg"]), ": did you mean json?");
@@ -96,8 +98,8 @@ pub fn nearest_hint<S: AsRef<str>>(given: &str, known: &[S]) -> String {
     }
 }
 
-/// A message of serde about an unknown field or variant, reworded like our messages about other unknown names; other messages
-/// on one line.
+/// A message of serde about an unknown field or variant, reworded like our messages about other
+/// unknown names; other messages on one line.
 ///
 /// ```
 /// let message = "unknown field `titel`, expected one of `name`, `title`";
@@ -115,7 +117,8 @@ pub fn reworded(message: &str) -> String {
     }
 }
 
-/// A parsed one-line description: a name, and keys with values in the order given. A flag is a key without a value.
+/// A parsed one-line description: a name, and keys with values in the order given. A flag is a key
+/// without a value.
 ///
 /// ```
 /// use treecast_terms::NameAndOptions;
@@ -216,7 +219,8 @@ impl NameAndOptions {
         self
     }
 
-    /// Splits off the keys in `known`: these keys with this name, and the others with the name `rest_name`.
+    /// Splits off the keys in `known`: these keys with this name, and the others with the name
+    /// `rest_name`.
     pub fn split(self, known: &[&str], rest_name: &str) -> (Self, Self) {
         let (mine, rest) = self.options.into_iter().partition(|(key, _)| known.contains(&key.as_str()));
         (Self { name: self.name, options: mine }, Self { name: rest_name.into(), options: rest })

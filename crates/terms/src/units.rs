@@ -69,8 +69,8 @@ unit!(
     Bytes, "bytes"
 );
 
-/// A point in time of one node's own clock, or a span of it, in nanoseconds. The clock is monotonic, with any origin. Sums and
-/// differences saturate.
+/// A point in time of one node's own clock, or a span of it, in nanoseconds. The clock is
+/// monotonic, with any origin. Sums and differences saturate.
 #[derive(
     Debug,
     Default,

@@ -2,8 +2,8 @@
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// The checksum of a payload, as the root computed it: every member verifies it, and forwards it as it was. It is the payload's CRC-32C,
-/// or its code ([`crate::Keys::data_checksum`]).
+/// The checksum of a payload, as the root computed it: every member verifies it, and forwards it as
+/// it was. It is the payload's CRC-32C, or its code ([`crate::Keys::data_checksum`]).
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(transparent)]
 pub struct PayloadChecksum(pub u64);

@@ -1,5 +1,5 @@
-//! Control messages: the tree, and who joins and leaves it, each between the root and one member; and contributions to all-reduces, from
-//! children to parents. Only user space reads them.
+//! Control messages: the tree, and who joins and leaves it, each between the root and one member;
+//! and contributions to all-reduces, from children to parents. Only user space reads them.
 
 use alloc::vec::Vec;
 use core::net::SocketAddr;
@@ -36,7 +36,8 @@ pub enum Control {
     Evicted(Eviction),
     /// Parent to child: the root is dead, or has started another session.
     RootLost(RootLoss),
-    /// Child to parent: the contribution of its subtree to an all-reduce, in the tree of this epoch.
+    /// Child to parent: the contribution of its subtree to an all-reduce, in the tree of this
+    /// epoch.
     Contribution(Contribution),
 }
 
@@ -101,7 +102,8 @@ pub enum AbortReason {
 
 /// A member's place in the tree: its line of the group table.
 ///
-/// A table with many neighbours is sent in parts. Each part has the settings of the group and some of the neighbours.
+/// A table with many neighbours is sent in parts. Each part has the settings of the group and some
+/// of the neighbours.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Table {
     /// The receiver's own number.
@@ -114,7 +116,8 @@ pub struct Table {
     pub message: u32,
     /// The total length of all messages before it, in bytes.
     pub bytes: u64,
-    /// The longest payload of a data packet in bytes: [`Table::PAYLOAD_BYTES_MIN`] to [`PAYLOAD_BYTES_MAX`].
+    /// The longest payload of a data packet in bytes: [`Table::PAYLOAD_BYTES_MIN`] to
+    /// [`PAYLOAD_BYTES_MAX`].
     pub payload_bytes_max: u16,
     /// Which part of a host forwards.
     pub offload: Offload,
@@ -167,7 +170,8 @@ pub enum Role {
     Parent,
     /// The receiver of the table sends to it.
     Child,
-    /// It is the root, which sends data to this multicast address: one in each table with offload `switch`.
+    /// It is the root, which sends data to this multicast address: one in each table with offload
+    /// `switch`.
     Multicast,
 }
 

@@ -1,4 +1,5 @@
-//! The handshake by which a member learns the session of its root, and each proves to the other that it knows the token.
+//! The handshake by which a member learns the session of its root, and each proves to the other
+//! that it knows the token.
 //!
 //! Its packets have codes under keys that depend only on the token and the group's number, since
 //! the member learns the session by the handshake.
@@ -18,7 +19,8 @@ pub enum Handshake {
     Invite(SessionId),
     /// Member to root: asks for the session, with the member's own nonce.
     Hello,
-    /// Root to member: the answer to the hello with this nonce. A member that has it knows the keys of the session.
+    /// Root to member: the answer to the hello with this nonce. A member that has it knows the keys
+    /// of the session.
     Welcome {
         /// The session.
         session: SessionId,

@@ -134,15 +134,17 @@ pub struct Packet<'a> {
 pub struct Header {
     /// The group's number.
     pub group: GroupId,
-    /// The epoch of the tree, as far as the sender knows: the first tree has 1, and each change adds 1.
+    /// The epoch of the tree, as far as the sender knows: the first tree has 1, and each change
+    /// adds 1.
     pub epoch: u32,
     /// The member that sent this copy: not the root if a member forwarded it.
     pub sender: MemberId,
-    /// Data: the packet's number. Acknowledgment: the next packet expected; all packets before it are accepted. Probe: the next packet
-    /// that will be sent.
+    /// Data: the packet's number. Acknowledgment: the next packet expected; all packets before it
+    /// are accepted. Probe: the next packet that will be sent.
     pub sequence: Sequence,
-    /// When the copy was sent. A sender's timestamps to one receiver never decrease, and those of acknowledgments, probes and control
-    /// messages increase, so that a replay is recognized (RFC 7323, section 5).
+    /// When the copy was sent. A sender's timestamps to one receiver never decrease, and those of
+    /// acknowledgments, probes and control messages increase, so that a replay is recognized (RFC
+    /// 7323, section 5).
     pub timestamp: Timestamp,
     /// The kind of the packet.
     pub body: Body,
@@ -159,10 +161,11 @@ pub enum Body {
     Nak(Acknowledgment, Missing),
     /// Requests an acknowledgment.
     Probe,
-    /// The same in a datagram as long as one of data, to find out whether the path carries such datagrams (RFC 8899). The payload is
-    /// padding: zeros.
+    /// The same in a datagram as long as one of data, to find out whether the path carries such
+    /// datagrams (RFC 8899). The payload is padding: zeros.
     PathProbe {
-        /// The length of the padding in bytes, at most [`PAYLOAD_BYTES_MAX`](crate::PAYLOAD_BYTES_MAX).
+        /// The length of the padding in bytes, at most
+        /// [`PAYLOAD_BYTES_MAX`](crate::PAYLOAD_BYTES_MAX).
         length: u32,
     },
     /// A control message: the payload is for [`crate::Control::read`].
@@ -278,7 +281,8 @@ pub struct Acknowledgment {
     /// The number of packets, from the next expected one on, for which there are slots. It is
     /// advice: the receiver may drop packets nevertheless.
     pub receive_window: u32,
-    /// The timestamp of the packet that requested it, 0 if it is unsolicited (RFC 7323, section 3.1).
+    /// The timestamp of the packet that requested it, 0 if it is unsolicited (RFC 7323, section
+    /// 3.1).
     pub echo: Timestamp,
     /// Whether multicast reaches the sender.
     pub is_reached: bool,

@@ -7,7 +7,8 @@ use siphasher::sip::SipHasher24;
 
 use crate::{PayloadChecksum, PayloadKey, Sequence};
 
-/// A key of SipHash-2-4 (Aumasson and Bernstein, 2012), whose results are the message authentication codes of packets.
+/// A key of SipHash-2-4 (Aumasson and Bernstein, 2012), whose results are the message
+/// authentication codes of packets.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(transparent)]
 pub struct MacKey(pub [u64; 2]);
@@ -32,7 +33,8 @@ impl fmt::Debug for MacKey {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Authentication {
-    /// The header. The payload has a CRC, which detects errors, but not a change by a host that sees the packet.
+    /// The header. The payload has a CRC, which detects errors, but not a change by a host that
+    /// sees the packet.
     Header,
     /// The header and the payload.
     Payload,
@@ -176,13 +178,13 @@ impl Keys {
     }
 }
 
-/// A session: the life of a group, from its creation by the root to its end. Its root draws the number at random, 128 bits, and all
-/// keys depend on it.
+/// A session: the life of a group, from its creation by the root to its end. Its root draws the
+/// number at random, 128 bits, and all keys depend on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SessionId(pub [u8; 16]);
 
-/// A random number that a member draws for a handshake. It makes the root's answer fresh, and distinguishes the member from others that
-/// had its address before.
+/// A random number that a member draws for a handshake. It makes the root's answer fresh, and
+/// distinguishes the member from others that had its address before.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Nonce(pub u64);
 

@@ -1,5 +1,6 @@
-//! The layout of headers: network byte order, and fixed offsets that are the same for every kind of packet, so that a program in the
-//! kernel's packet path reads them without branches. docs/wire.md has the table.
+//! The layout of headers: network byte order, and fixed offsets that are the same for every kind of
+//! packet, so that a program in the kernel's packet path reads them without branches. docs/wire.md
+//! has the table.
 
 use core::mem::offset_of;
 
@@ -8,7 +9,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::HEADER_BYTES;
 
-/// A header: 28 bytes that all kinds have in common, 28 bytes by kind, and the code of these 56 bytes.
+/// A header: 28 bytes that all kinds have in common, 28 bytes by kind, and the code of these 56
+/// bytes.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 pub struct Layout {
@@ -72,7 +74,8 @@ pub struct AcknowledgmentLayout {
     pub missing: U64,
 }
 
-/// The body of a control packet and of a handshake; their payloads are in `control.rs` and `handshake.rs`.
+/// The body of a control packet and of a handshake; their payloads are in `control.rs` and
+/// `handshake.rs`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 pub struct ControlLayout {

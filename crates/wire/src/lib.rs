@@ -1,8 +1,9 @@
 //! Packet formats of reliable multicast: a checked view of bytes, and a valid meaning.
 //!
-//! Every datagram is a header of [`HEADER_BYTES`] and a payload. A [`View`] has checked the length and the version, and gives access to
-//! the fields that are needed to find the group and its keys; [`View::check`] then verifies the code, the checksum and every field, and
-//! returns the [`Packet`]. [`Header::write`] is the inverse. docs/wire.md has the layout and test vectors.
+//! Every datagram is a header of [`HEADER_BYTES`] and a payload. A [`View`] has checked the length
+//! and the version, and gives access to the fields that are needed to find the group and its keys;
+//! [`View::check`] then verifies the code, the checksum and every field, and returns the
+//! [`Packet`]. [`Header::write`] is the inverse. docs/wire.md has the layout and test vectors.
 //!
 //! ```
 //! use treecast_wire::{Authentication, Body, Data, Distribution, GroupId, Header, Keys, MacKey, MemberId, PayloadKey, Sequence, Timestamp, View};

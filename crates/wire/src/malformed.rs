@@ -14,7 +14,8 @@ pub enum Malformed {
     /// An unknown kind of packet.
     #[error("kind {0} is not known")]
     Kind(u8),
-    /// Its code is not one that a member of this session has computed: the packet is corrupt, forged, or of another session.
+    /// Its code is not one that a member of this session has computed: the packet is corrupt,
+    /// forged, or of another session.
     #[error("the packet is not authentic: it is corrupt, forged, or of another session")]
     Mac,
     /// The payload is corrupt, or was changed on the path.

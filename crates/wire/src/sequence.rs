@@ -5,8 +5,9 @@ use core::ops::{Add, AddAssign, Sub};
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// The number of a packet in its group. It wraps, and is compared by serial number arithmetic (RFC 1982), which is defined for numbers
-/// less than 2^31 apart; windows are far smaller ([`crate::Table::SLOTS_MAX`]).
+/// The number of a packet in its group. It wraps, and is compared by serial number arithmetic (RFC
+/// 1982), which is defined for numbers less than 2^31 apart; windows are far smaller
+/// ([`crate::Table::SLOTS_MAX`]).
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(transparent)]
 pub struct Sequence(pub u32);

@@ -1,5 +1,5 @@
-//! The guarantees of the wire format: packets round-trip, parsing never panics, a changed byte is detected, and the test vectors of each
-//! type do not change.
+//! The guarantees of the wire format: packets round-trip, parsing never panics, a changed byte is
+//! detected, and the test vectors of each type do not change.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -251,7 +251,8 @@ proptest! {
     fn a_change_that_keeps_the_crc_is_detected_where_codes_cover_payloads(
         payload in prop::collection::vec(any::<u8>(), 5..100), index: prop::sample::Index,
     ) {
-        // The polynomial of the CRC, its bits in the order of transmission: a multiple of it changes no checksum.
+        // The polynomial of the CRC, its bits in the order of transmission: a multiple of it
+        // changes no checksum.
         let pattern = [0xf1, 0x76, 0xec, 0x05, 0x01];
         let mut forged = payload.clone();
         let from = index.index(payload.len() - 4);

@@ -1,4 +1,5 @@
-//! Runs worlds of nodes with the protocol on a bad network: a range of seeds, or one seed with all that happens in it.
+//! Runs worlds of nodes with the protocol on a bad network: a range of seeds, or one seed with all
+//! that happens in it.
 //!
 //!     cargo run --package treecast-world --example worlds -- 17
 //!     cargo run --package treecast-world --example worlds -- 0..100000

@@ -85,7 +85,8 @@ impl Attacker {
         &self.recorded[place]
     }
 
-    /// A recorded packet with some bytes changed, from its sender, from another member, or from a stranger.
+    /// A recorded packet with some bytes changed, from its sender, from another member, or from a
+    /// stranger.
     fn forge(&mut self) -> Packet {
         let mut packet = self.any().clone();
         if self.has_code(&packet.bytes) && self.random.random_bool(0.3) {
@@ -132,7 +133,8 @@ impl Attacker {
     }
 }
 
-/// Changes a payload from a byte on so that its CRC-32C stays the same: by the polynomial, shifted by up to 7 bits, since a CRC is linear.
+/// Changes a payload from a byte on so that its CRC-32C stays the same: by the polynomial, shifted
+/// by up to 7 bits, since a CRC is linear.
 fn keep_crc(payload: &mut [u8], place: usize, shift: u32) {
     const POLYNOMIAL: u64 = 0x82f6_3b78 << 1 | 1;
     let multiple = (POLYNOMIAL << shift).to_le_bytes();
@@ -141,7 +143,8 @@ fn keep_crc(payload: &mut [u8], place: usize, shift: u32) {
     }
 }
 
-/// Gives a packet the checksum and the code that it needs, as far as its kind has them; returns its group if it is authentic then.
+/// Gives a packet the checksum and the code that it needs, as far as its kind has them; returns its
+/// group if it is authentic then.
 fn seal(bytes: &mut [u8], keys: &treecast_wire::Keys) -> Option<u32> {
     let write_code = |bytes: &mut [u8]| {
         let code = keys.header.mac(&bytes[..56]);

@@ -20,7 +20,8 @@ pub struct Network {
     partitions: Vec<(u64, Nanoseconds)>,
     /// Broken paths from one host to another, and until when.
     broken_paths: Vec<(usize, usize, Nanoseconds)>,
-    /// Paths from one host or from all to another that have shrunk, and the longest datagrams there in bytes.
+    /// Paths from one host or from all to another that have shrunk, and the longest datagrams there
+    /// in bytes.
     shrunk_paths: Vec<(Option<usize>, usize, usize)>,
     /// Where paths keep the order: when the last datagram of each arrives.
     last_arrivals: BTreeMap<(usize, usize), Nanoseconds>,
@@ -32,7 +33,8 @@ pub struct Network {
 
 impl Network {
     pub fn new(scenario: &Scenario) -> Self {
-        // A stream of its own, so that what happens to packets does not change what is drawn elsewhere.
+        // A stream of its own, so that what happens to packets does not change what is drawn
+        // elsewhere.
         let random = Pcg64::seed_from_u64(scenario.seed ^ 0x6e65_7477_6f72_6b00);
         Self {
             weather: scenario.weather,
@@ -64,7 +66,8 @@ impl Network {
         self.shrunk_paths.push((from, to, datagram_bytes_max));
     }
 
-    /// Sends a datagram to a multicast address, at which all hosts listen; returns its copies as for one host.
+    /// Sends a datagram to a multicast address, at which all hosts listen; returns its copies as
+    /// for one host.
     pub fn send_multicast(
         &mut self,
         now: Nanoseconds,
@@ -83,7 +86,8 @@ impl Network {
         reached.flat_map(|to| self.send(now, from, to, bytes).collect::<Vec<_>>()).collect()
     }
 
-    /// Sends a datagram; returns its copies, and what attackers make of it, with the times of their arrival.
+    /// Sends a datagram; returns its copies, and what attackers make of it, with the times of their
+    /// arrival.
     pub fn send(
         &mut self,
         now: Nanoseconds,
@@ -114,7 +118,8 @@ impl Network {
             .chain(attack)
     }
 
-    /// Whether no stream between two hosts carries anything now: what breaks one direction breaks both.
+    /// Whether no stream between two hosts carries anything now: what breaks one direction breaks
+    /// both.
     pub fn is_apart(&mut self, now: Nanoseconds, one: usize, other: usize) -> bool {
         self.partitions.retain(|(_, until)| now < *until);
         self.broken_paths.retain(|(.., until)| now < *until);
@@ -180,7 +185,8 @@ mod tests {
 
     use super::*;
 
-    /// Otherwise a member would get a packet now and then, and its parent would never find that the path is too small.
+    /// Otherwise a member would get a packet now and then, and its parent would never find that the
+    /// path is too small.
     #[test]
     fn what_attackers_send_does_not_fit_through_a_shrunk_path_either() {
         let attacks = Attacks { replayed: 0.5, forged: 0.5, has_token: false };

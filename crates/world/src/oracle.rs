@@ -1,16 +1,19 @@
 //! The reference model: reliable multicast as its users observe it, independent of the protocol.
 //!
-//! - The root's messages of a session are a sequence. A member reads those of one session in order, byte for byte: from the beginning,
-//!   or, if it joined late, from some message on.
-//! - A root loses a member only if that has left, if its application is done with the group, or if a fault between the two in this
-//!   session lasts longer than the peer timeout, or if the root's long datagrams do not arrive there any more.
-//! - A group ends at a member as closed only after the member has read all messages, and otherwise only for a reason that lies in the
-//!   past: a loss that the root has reported, a fault, or the root's restart.
+//! - The root's messages of a session are a sequence. A member reads those of one session in order,
+//!   byte for byte: from the beginning, or, if it joined late, from some message on.
+//! - A root loses a member only if that has left, if its application is done with the group, or if
+//!   a fault between the two in this session lasts longer than the peer timeout, or if the root's
+//!   long datagrams do not arrive there any more.
+//! - A group ends at a member as closed only after the member has read all messages, and otherwise
+//!   only for a reason that lies in the past: a loss that the root has reported, a fault, or the
+//!   root's restart.
 //! - A group that the root closes ends as closed at every member that is not lost.
-//! - The result of an all-reduce has the contribution of every process of every member that is not lost, and of no process twice.
-//! - A group is ready when all processes that share nodes have come or are lost. A process is lost only
-//!   if it is killed, or if its root has not learned of it within the join timeout. The root learns of
-//!   each process that is killed before the root closes the group.
+//! - The result of an all-reduce has the contribution of every process of every member that is not
+//!   lost, and of no process twice.
+//! - A group is ready when all processes that share nodes have come or are lost. A process is lost
+//!   only if it is killed, or if its root has not learned of it within the join timeout. The root
+//!   learns of each process that is killed before the root closes the group.
 //!
 //! Nothing of that is promised for a group after attackers with its token have sent a member an
 //! authentic forgery, but an end. All other groups of the world, and this one before, are checked.
@@ -49,7 +52,8 @@ pub struct Oracle {
     lost: BTreeMap<(u32, u32, MemberId), Nanoseconds>,
     /// The hosts whose application does not join the group again.
     retired: BTreeSet<(u32, usize)>,
-    /// The processes of each host that have contributed to an all-reduce: by group, session and message.
+    /// The processes of each host that have contributed to an all-reduce: by group, session and
+    /// message.
     contributed: BTreeMap<(u32, u32, u32), BTreeSet<(usize, u32)>>,
     /// The results of all-reduces, by group, session and message.
     results: BTreeMap<(u32, u32, u32), Vec<u8>>,
@@ -400,9 +404,10 @@ impl Oracle {
         ))
     }
 
-    /// Whether a root has reported a host as lost. A host without a place may be lost to the session
-    /// that it asked for, or to a later one: under a number that it had, or since it asked under one
-    /// that no host has taken, because a root loses a late member that its table does not reach.
+    /// Whether a root has reported a host as lost. A host without a place may be lost to the
+    /// session that it asked for, or to a later one: under a number that it had, or since it asked
+    /// under one that no host has taken, because a root loses a late member that its table does not
+    /// reach.
     fn is_lost(&self, scenario: &Scenario, id: ReaderId) -> bool {
         let ReaderId { group, host, .. } = id;
         let reader = self.readers.get(&id).copied().unwrap_or_default();

@@ -61,7 +61,8 @@ pub struct GroupScenario {
     pub bytes_per_s_max: Option<u64>,
     /// The lengths of the messages, in bytes.
     pub messages: Vec<u64>,
-    /// Every message of this number and its multiples is the result of an all-reduce, 0 among them; 0: none.
+    /// Every message of this number and its multiples is the result of an all-reduce, 0 among them;
+    /// 0: none.
     pub reduced_every: u32,
     /// The maximum pause of the root between messages.
     pub pause_max: Nanoseconds,

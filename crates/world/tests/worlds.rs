@@ -20,7 +20,8 @@ fn worlds_that_found_a_fault_are_kept() {
     // A late member that is lost before it has a place; a root that lost its last member, and ended
     // before it asked the nodes of the others which processes were killed; a member whose question
     // to the root was answered by a new table, and that took the root for silent afterwards; a
-    // member that believed its parent, whose own path to the root was broken, that the root was silent.
+    // member that believed its parent, whose own path to the root was broken, that the root was
+    // silent.
     for seed in [194_496, 229_188, 17_491, 140_426] {
         World::check(seed).unwrap_or_else(|violation| panic!("{violation}"));
     }

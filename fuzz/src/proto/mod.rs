@@ -1,7 +1,8 @@
 //! The protocol with a script of arbitrary steps: three nodes, a network that the script controls,
 //! and forged packets, in datagrams and on streams.
 //!
-//! A (0) is the root, B (1) its child, C (2) a child of B; D (3) is no member: the script forges its packets.
+//! A (0) is the root, B (1) its child, C (2) a child of B; D (3) is no member: the script forges
+//! its packets.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -63,8 +64,8 @@ struct Trial {
     queued: (u32, u64, u64),
     /// The piece that each node has read last.
     read: [Option<Piece>; NODES],
-    /// The end of the greatest receive window that was announced to each node. It is not kept per child: in a forged tree two children
-    /// may have the same number.
+    /// The end of the greatest receive window that was announced to each node. It is not kept per
+    /// child: in a forged tree two children may have the same number.
     ends: [Option<Sequence>; NODES],
 }
 
@@ -491,7 +492,8 @@ impl Trial {
         }
     }
 
-    /// Carries out all outputs of a node; whether the packet that it has handled belongs to no group.
+    /// Carries out all outputs of a node; whether the packet that it has handled belongs to no
+    /// group.
     fn drain(&mut self, node: usize) -> bool {
         let mut is_stray = false;
         for _ in 0..TRANSMITS_MAX {

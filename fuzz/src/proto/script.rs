@@ -60,7 +60,8 @@ pub(super) enum Step {
         upto: Number,
         child: Option<u8>,
     },
-    /// A rare request: close, leave, abort or a restart. Most values do nothing, so that not every run is short.
+    /// A rare request: close, leave, abort or a restart. Most values do nothing, so that not every
+    /// run is short.
     Disrupt {
         what: u8,
         node: u8,

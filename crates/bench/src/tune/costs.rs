@@ -289,8 +289,8 @@ mod tests {
         costs
     }
 
-    /// Checks that the costs predict what they were computed from, and larger groups, in which threads
-    /// that become ready at nearly the same time may have the processors in another order.
+    /// Checks that the costs predict what they were computed from, and larger groups, in which
+    /// threads that become ready at nearly the same time may have the processors in another order.
     fn check(found: &Parameters, truth: &Parameters, offload: Offload, schemes: &[&str]) {
         for bytes in [64, 4_000, 60_000] {
             for (hosts, scheme) in schemes.iter().flat_map(|scheme| [(2, scheme), (4, scheme), (12, scheme)])

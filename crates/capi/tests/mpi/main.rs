@@ -1,6 +1,8 @@
-//! MPI programs with the shim preloaded: their broadcasts are right, and are taken, with each MPI that is installed.
+//! MPI programs with the shim preloaded: their broadcasts are right, and are taken, with each MPI
+//! that is installed.
 //!
-//! The hosts are those of labs, and the programs of `mpi/tests` compare what comes with what the MPI's own broadcast gives.
+//! The hosts are those of labs, and the programs of `mpi/tests` compare what comes with what the
+//! MPI's own broadcast gives.
 
 mod programs;
 
@@ -115,7 +117,8 @@ fn lost_packets_are_sent_again() {
     compare(Mpi::OpenMpi, &lab, 1, &["mixed", "back-to-back"]);
 }
 
-/// The other ranks' error handler ends the program with the name of the member, or the launcher notices first.
+/// The other ranks' error handler ends the program with the name of the member, or the launcher
+/// notices first.
 #[test]
 fn a_rank_that_ends_does_not_leave_the_others_waiting() {
     for (mpi, part) in
@@ -166,7 +169,8 @@ fn what_is_not_taken_is_passed_on_and_reported() {
     assert!(taken == 6 && report.contains("2 passed on to the MPI: shorter or longer than set"), "{report}");
     let (taken, report) = run(&hosts, 1, &[("TREECAST_MPI", "off")]).unwrap();
     assert!(taken == 0 && !report.contains("treecast"), "{report}");
-    // A setting that no group can have: the program runs as without the shim, and the report says why.
+    // A setting that no group can have: the program runs as without the shim, and the report says
+    // why.
     let (taken, report) = run(&hosts, 1, &[("TREECAST_MPI_SCHEME", "nonsense")]).unwrap();
     assert!(taken == 0 && report.contains("a rank cannot make the group: "), "{report}");
     let (taken, report) = run(&hosts, 1, &[("TREECAST_MPI_INTERFACE", "10.42.0.0/16")]).unwrap();
@@ -218,7 +222,8 @@ fn ways_are_compared_and_remembered() {
     }
 }
 
-/// The ranks go the same way for each broadcast, whatever their own bounds are: those of rank 0 count.
+/// The ranks go the same way for each broadcast, whatever their own bounds are: those of rank 0
+/// count.
 #[test]
 fn a_bound_that_only_rank_0_has_is_that_of_all_ranks() {
     let environment = [

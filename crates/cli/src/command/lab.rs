@@ -84,7 +84,8 @@ pub struct Arguments {
     #[arg(long, value_name = "PERCENT", default_value = "0", allow_negative_numbers = true)]
     reorder: Probability,
 
-    /// What the switches do with multicast packets: flood (send them to all hosts), snooping (to those that have joined) or drop
+    /// What the switches do with multicast packets: flood (send them to all hosts), snooping (to
+    /// those that have joined) or drop
     #[arg(long, value_name = "HOW", default_value = "flood")]
     multicast: Multicast,
 
@@ -98,7 +99,8 @@ pub struct Arguments {
     #[arg(allow_negative_numbers = true)]
     processes: u32,
 
-    /// Run the commands of each host on one processor: those of host H on processor H modulo their number
+    /// Run the commands of each host on one processor: those of host H on processor H modulo their
+    /// number
     #[arg(long)]
     pin: bool,
 

@@ -41,8 +41,9 @@ pub struct Arguments {
     #[arg(long)]
     report: bool,
 
-    /// The MPI of the program: openmpi, mpich (also for Intel MPI, MVAPICH and Cray MPI) or standard (the ABI of MPI 5) [default: that
-    /// of the first program in the command that needs an MPI library]
+    /// The MPI of the program: openmpi, mpich (also for Intel MPI, MVAPICH and Cray MPI) or
+    /// standard (the ABI of MPI 5) [default: that of the first program in the command that needs an
+    /// MPI library]
     #[arg(long, value_name = "MPI")]
     mpi: Option<Interface>,
 
@@ -50,7 +51,8 @@ pub struct Arguments {
     #[arg(long, value_name = "DIR")]
     library: Option<PathBuf>,
 
-    /// In a lab: start the command with this number of ranks on each host, by the launcher of its MPI
+    /// In a lab: start the command with this number of ranks on each host, by the launcher of its
+    /// MPI
     #[arg(long, value_name = "COUNT", value_parser = whole_number::<u32>(1, LabSettings::PROCESSES_PER_HOST_MAX.into()))]
     #[arg(allow_negative_numbers = true)]
     ranks: Option<u32>,
@@ -102,7 +104,8 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     Err(failed).with_context(|| format!("{} could not be started", program.display()))
 }
 
-/// The command with the launcher of its MPI before it, for the hosts of the lab that this process is in.
+/// The command with the launcher of its MPI before it, for the hosts of the lab that this process
+/// is in.
 fn in_lab(command: &[OsString], interface: Interface, ranks: u32) -> anyhow::Result<Vec<OsString>> {
     let Some(hosts) = LabHosts::of_environment() else {
         bail!("--ranks is for labs: treecast lab 4 --on 0 -- treecast mpi --ranks {ranks} -- COMMAND")
@@ -149,7 +152,8 @@ fn variables(shim: &Path, reports: bool) -> Vec<(OsString, OsString)> {
     variables
 }
 
-/// Whether a launcher gives ranks on other hosts only those variables that an option names: Open MPI's does.
+/// Whether a launcher gives ranks on other hosts only those variables that an option names: Open
+/// MPI's does.
 fn exports_variables_by_option(launcher: &OsStr, interface: Interface) -> bool {
     let name = Path::new(launcher).file_name().and_then(OsStr::to_str).unwrap_or_default();
     interface == Interface::OpenMpi

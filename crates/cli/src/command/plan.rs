@@ -30,8 +30,8 @@ pub struct Arguments {
     #[command(flatten)]
     plan: PlanArguments,
 
-    /// Packets per message, which the number of steps and k-binomial trees depend on [default: 1, or
-    /// the number in the plan file]
+    /// Packets per message, which the number of steps and k-binomial trees depend on [default: 1,
+    /// or the number in the plan file]
     #[arg(long, value_name = "M", value_parser = whole_number::<u32>(1, PACKETS_MAX.into()))]
     #[arg(allow_negative_numbers = true)]
     packets: Option<u32>,

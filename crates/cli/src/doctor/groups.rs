@@ -77,7 +77,8 @@ fn send_buffer() -> Finding {
     buffer("send buffer", "net.core.wmem_max", size, effect)
 }
 
-/// How much of the buffer size that nodes request the kernel grants. `getsockopt` returns twice the usable size, see socket(7).
+/// How much of the buffer size that nodes request the kernel grants. `getsockopt` returns twice the
+/// usable size, see socket(7).
 fn buffer(name: &'static str, key: &str, size: impl Fn(&UdpSocket, usize) -> usize, effect: &str) -> Finding {
     let wanted = NodeSettings::default().buffer_bytes;
     let got = UdpSocket::bind("127.0.0.1:0").map_or(0, |socket| size(&socket, wanted) / 2);

@@ -8,7 +8,8 @@ pub fn read(path: impl AsRef<Path>) -> Option<String> {
     std::fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
 }
 
-/// The path of a tool. Searches the system directories too, because /usr/sbin is often not in the `PATH` of ordinary users.
+/// The path of a tool. Searches the system directories too, because /usr/sbin is often not in the
+/// `PATH` of ordinary users.
 pub fn tool(name: &str) -> Option<PathBuf> {
     let given = std::env::var_os("PATH").unwrap_or_default();
     let directories =

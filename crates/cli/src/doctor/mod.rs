@@ -1,7 +1,8 @@
 //! The features of Treecast that a machine supports, and what is missing.
 //!
-//! Features are tried, not looked up, wherever trying has no side effects: nodes on loopback, a lab of one host, a BPF program
-//! that is loaded but not attached. This needs no rights; with fewer rights, fewer features work.
+//! Features are tried, not looked up, wherever trying has no side effects: nodes on loopback, a lab
+//! of one host, a BPF program that is loaded but not attached. This needs no rights; with fewer
+//! rights, fewer features work.
 
 mod engine;
 mod groups;

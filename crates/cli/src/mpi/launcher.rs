@@ -36,7 +36,8 @@ impl LabHosts {
     }
 }
 
-/// Finds the launcher of an interface: beside the program, as in a virtual environment of Python, or where a shell finds it.
+/// Finds the launcher of an interface: beside the program, as in a virtual environment of Python,
+/// or where a shell finds it.
 pub fn find_launcher(
     interface: Interface,
     program: &OsStr,
@@ -67,7 +68,8 @@ fn is_with_prrte(version: &str) -> bool {
     version.contains("PRRTE") || major.is_some_and(|major| major >= 5)
 }
 
-/// By TCP alone: the hosts of a lab have different addresses, but one kernel. Ranks that wait yield the processor, which the hosts share.
+/// By TCP alone: the hosts of a lab have different addresses, but one kernel. Ranks that wait yield
+/// the processor, which the hosts share.
 fn options_of_open_mpi(hosts: &LabHosts, ranks: u32, has_prrte: bool) -> Vec<OsString> {
     let mut options: Vec<OsString> = Vec::new();
     if rustix::process::geteuid().is_root() {

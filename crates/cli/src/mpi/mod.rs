@@ -16,7 +16,8 @@ pub use shim::{directories, find_shim};
 pub enum Interface {
     /// Open MPI: `libmpi.so.40`.
     OpenMpi,
-    /// MPICH and those that agree with it: Intel MPI, MVAPICH, Cray MPI. `libmpi.so.12`, and `libmpich.so.12` in Debian.
+    /// MPICH and those that agree with it: Intel MPI, MVAPICH, Cray MPI. `libmpi.so.12`, and
+    /// `libmpich.so.12` in Debian.
     Mpich,
     /// The standard ABI of MPI 5: `libmpi_abi.so`.
     Standard,

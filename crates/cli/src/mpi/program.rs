@@ -74,7 +74,8 @@ fn is_python(path: &Path) -> bool {
     path.file_name().and_then(OsStr::to_str).is_some_and(|name| name.starts_with("python"))
 }
 
-/// The interface of the MPI library that a binary loads, directly or not. `ldd` finds it without running the binary.
+/// The interface of the MPI library that a binary loads, directly or not. `ldd` finds it without
+/// running the binary.
 fn of_binary(path: &Path) -> Option<Found> {
     let libraries = output_of(Path::new("ldd"), &[path.to_str()?])?;
     let names = libraries.lines().filter_map(|line| line.split_whitespace().next());
@@ -88,7 +89,8 @@ fn of_binary(path: &Path) -> Option<Found> {
 
 /// The interface of mpi4py's MPI.
 fn of_python(python: &Path) -> Option<Found> {
-    // mpi4py may have been built for several MPIs: it finds out which one it uses as it is imported.
+    // mpi4py may have been built for several MPIs: it finds out which one it uses as it is
+    // imported.
     let program = "import mpi4py; mpi4py.rc.initialize = False; from mpi4py import MPI; \
                    print(max(getattr(MPI, 'Get_abi_version', lambda: (0, 0))()), MPI.Get_library_version())";
     let text = output_of(python, &["-c", program])?;

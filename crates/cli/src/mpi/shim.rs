@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 
 use super::Interface;
 
-/// The directories in which shims are looked for: where this command is, as in a build, and the library directories beside it.
+/// The directories in which shims are looked for: where this command is, as in a build, and the
+/// library directories beside it.
 pub fn directories() -> Vec<PathBuf> {
     let command = std::env::current_exe().unwrap_or_default();
     let here = command.parent().unwrap_or(Path::new("."));

@@ -4,8 +4,8 @@ use std::io::Write;
 
 use treecast_ebpf::{Program, ProgramSettings};
 
-/// Whether this process can load the BPF program. If not, prints a message directly, because the test
-/// harness captures output.
+/// Whether this process can load the BPF program. If not, prints a message directly, because the
+/// test harness captures output.
 pub fn has_kernel_engine() -> bool {
     let loaded = Program::load(ProgramSettings::default());
     if let Err(error) = &loaded {

@@ -1,4 +1,5 @@
-//! Copies to hosts that have something already: what is sent again, deleted, and said without doing it.
+//! Copies to hosts that have something already: what is sent again, deleted, and said without doing
+//! it.
 
 use std::fs;
 use std::io::Write as _;

@@ -13,7 +13,8 @@ use tempfile::TempDir;
 
 pub const TREECAST: &str = env!("CARGO_BIN_EXE_treecast");
 
-/// Hosts that are directories: a remote shell that changes to the directory with the host's name, as ssh does to the home directory.
+/// Hosts that are directories: a remote shell that changes to the directory with the host's name,
+/// as ssh does to the home directory.
 pub struct Hosts {
     pub directory: TempDir,
 }
@@ -23,7 +24,8 @@ impl Hosts {
         Self::with_prologue(names, "")
     }
 
-    /// The lines of `prologue` run on each host before the command, which is the variable `command`.
+    /// The lines of `prologue` run on each host before the command, which is the variable
+    /// `command`.
     pub fn with_prologue(names: &[&str], prologue: &str) -> Self {
         let directory = tempfile::tempdir().unwrap();
         for name in names {
@@ -87,7 +89,8 @@ pub fn noise(length: usize, seed: u64) -> Vec<u8> {
     (0..length).map(next).collect()
 }
 
-/// A tree with everything that is copied: long and empty files, holes, links, names that are no text, modes and times.
+/// A tree with everything that is copied: long and empty files, holes, links, names that are no
+/// text, modes and times.
 pub fn make_tree(at: &Path) {
     fs::create_dir_all(at.join("sub/empty directory")).unwrap();
     fs::write(at.join("long"), noise(3_000_000, 1)).unwrap();

@@ -1,4 +1,5 @@
-//! `treecast cp`: receivers that a shell starts on this machine, each in a directory of its own, and receivers on the hosts of a lab.
+//! `treecast cp`: receivers that a shell starts on this machine, each in a directory of its own,
+//! and receivers on the hosts of a lab.
 
 mod again;
 mod hosts;
@@ -170,7 +171,8 @@ fn hosts_that_fail_are_named_and_the_others_have_everything() {
     assert!(!hosts.path("b/data/long").exists() && hosts.path("b/data/empty").exists());
 }
 
-/// A host whose shell hangs, here as a grandchild that keeps the pipes, is named, and the others start without it.
+/// A host whose shell hangs, here as a grandchild that keeps the pipes, is named, and the others
+/// start without it.
 #[test]
 fn a_host_that_hangs_is_named_and_the_others_start_without_it() {
     let hosts = Hosts::with_prologue(&["a", "b"], "[ $host != b ] || { sleep 60; touch late; exit; }");
@@ -206,7 +208,8 @@ fn hashes_are_those_of_b3sum() {
     assert_eq!(said, "af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262  empty\n");
 }
 
-/// A copy does not follow a link in the destination, and does not change the attributes of its target.
+/// A copy does not follow a link in the destination, and does not change the attributes of its
+/// target.
 #[test]
 fn a_link_in_the_destination_is_not_followed() {
     let hosts = Hosts::new(&["a"]);
@@ -405,7 +408,8 @@ fn a_copy_that_was_interrupted_goes_on() {
 fn a_source_that_shrinks_is_named_and_gets_no_name() {
     let hosts = Hosts::new(&["a"]);
     for arguments in [&["--rate", "48mbit"][..], &["--rate", "48mbit", "--delta"]] {
-        // Longer than what this host has read before it waits for the rate: slots of 4 MB, and messages.
+        // Longer than what this host has read before it waits for the rate: slots of 4 MB, and
+        // messages.
         fs::write(hosts.path("shrinking"), noise(12_000_000, 7)).unwrap();
         fs::write(hosts.path("steady"), "steady").unwrap();
         let mut command = hosts.command(arguments);
@@ -465,7 +469,8 @@ fn on(lab: &Lab, host: u32, line: &str) -> Output {
     lab.command(host, "sh").unwrap().args(["-c", line]).stdin(Stdio::null()).output().unwrap()
 }
 
-/// Packets are lost, one host is killed in the middle and another one's disk is full: the others have everything.
+/// Packets are lost, one host is killed in the middle and another one's disk is full: the others
+/// have everything.
 #[test]
 fn losses_a_death_and_a_full_disk_delay_nobody_else() {
     let mut settings = LabSettings::new(5);
@@ -493,7 +498,8 @@ fn losses_a_death_and_a_full_disk_delay_nobody_else() {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // The receiver of host 2 is found by the file that it has open; all hosts see the processes of all.
+    // The receiver of host 2 is found by the file that it has open; all hosts see the processes of
+    // all.
     let kill = "own=$(readlink /proc/self/ns/uts); while :; do \
                 for fd in $(find /proc/[0-9]*/fd -lname '/dev/shm/x/.file.*treecast-part' 2>/dev/null); do process=${fd%/fd/*}; \
                 [ \"$(readlink $process/ns/uts)\" != \"$own\" ] || { kill -9 ${process#/proc/}; exit 0; }; done; done";
@@ -514,7 +520,8 @@ fn losses_a_death_and_a_full_disk_delay_nobody_else() {
     }
 }
 
-/// A host in the middle of a chain forwards slowly: it is named, and the host behind it is served by the one that copies.
+/// A host in the middle of a chain forwards slowly: it is named, and the host behind it is served
+/// by the one that copies.
 #[test]
 fn a_host_that_forwards_slowly_becomes_a_leaf() {
     let mut settings = LabSettings::new(5);

@@ -388,7 +388,8 @@ fn a_privileged_port_is_refused_with_the_reason() {
     );
 }
 
-/// In labs: datagrams are as long as the MTU allows, and a member whose network does not carry those that are asked for is told so.
+/// In labs: datagrams are as long as the MTU allows, and a member whose network does not carry
+/// those that are asked for is told so.
 #[test]
 fn the_mtu_of_the_network_is_found_out() {
     let treecast = env!("CARGO_BIN_EXE_treecast");
@@ -422,7 +423,8 @@ fn the_mtu_of_the_network_is_found_out() {
     let (status, stdout, stderr) = run("1280", "");
     assert_eq!(status, Some(0), "{stderr}");
     assert!(stdout.contains("n1: 100000") && stderr.contains("; transport stream"), "{stderr}");
-    // The root does not wait for another member, and both name the one whose path does not carry such datagrams.
+    // The root does not wait for another member, and both name the one whose path does not carry
+    // such datagrams.
     let (status, _, stderr) = run("1280", "--set mtu_bytes=1500 --wait 1000000");
     assert_ne!(status, Some(0));
     for host in ["n0: treecast: n1 at ", "n1: treecast: cannot join the group at "] {

@@ -7,13 +7,15 @@ use std::process::Command;
 use super::common::has_kernel_engine;
 use super::utf8;
 
-/// Runs a chain of five hosts in a lab with this MTU. While the root sends, the path to the relay n1 shrinks at the switch, and that to the
-/// last host at its own interface. Both are lost for that reason, and the others get all messages.
+/// Runs a chain of five hosts in a lab with this MTU. While the root sends, the path to the relay
+/// n1 shrinks at the switch, and that to the last host at its own interface. Both are lost for that
+/// reason, and the others get all messages.
 fn check_path_that_shrinks(engine: &str, mtu: u16, shrunk: u16) {
     const SLOTS: u64 = 64;
     let directory = tempfile::tempdir().unwrap();
     let treecast = env!("CARGO_BIN_EXE_treecast");
-    // Interfaces take a batch (GSO) whatever its length, so there are none: then all frames are as long as on a wire.
+    // Interfaces take a batch (GSO) whatever its length, so there are none: then all frames are as
+    // long as on a wire.
     let line = format!(
         "ip link set eth0 gso_max_segs 1; host=$TREECAST_LAB_HOST; case $host in \
          0) until [ \"$(grep -c 'is lost' n0)\" = 2 ]; do head -c 50000 /dev/zero; sleep 0.02; done | \
@@ -59,7 +61,8 @@ fn check_path_that_shrinks(engine: &str, mtu: u16, shrunk: u16) {
     }
     let packets = find(&root, " retransmitted");
     let count = packets.split(' ').rev().nth(1).and_then(|count| count.parse::<u64>().ok());
-    // Three rounds for each of the two, and then a packet for each of a few timeouts; and what a busy machine takes for lost.
+    // Three rounds for each of the two, and then a packet for each of a few timeouts; and what a
+    // busy machine takes for lost.
     let bound = 2 * (3 * SLOTS + 200);
     assert!(count.is_some_and(|count| count <= bound), "more than {bound} packets were retransmitted\n{all}");
 }

@@ -57,7 +57,8 @@ impl Members {
     }
 }
 
-/// Types lines of a session, and waits until a member that prints what it receives has printed them.
+/// Types lines of a session, and waits until a member that prints what it receives has printed
+/// them.
 fn type_lines(root: &mut Child, session: &str, count: usize, printed: &mut impl Iterator<Item = String>) {
     let typed = root.stdin.as_mut().unwrap();
     for number in 0..count {
@@ -81,7 +82,8 @@ fn a_root_that_starts_again_is_not_taken_for_the_old_one() {
         type_lines(&mut old_root, "old", 20, &mut lines_of(&mut old_printer));
         signal(&old_root, "KILL");
         old_root.wait().unwrap();
-        // On a busy machine the kernel takes longer to verify the program than the members wait for the root.
+        // On a busy machine the kernel takes longer to verify the program than the members wait for
+        // the root.
         let mut root = members.start_with(0, "user", &["--send", "-"]);
         check(old_reader, 5, "the root has started again");
         check(old_printer, 5, "the root has started again");

@@ -55,7 +55,8 @@ fn a_relay_in_a_time_namespace_forwards_like_any_other() {
         check(root, 0, "treecast: sent");
         check(relay, 0, "the group is closed");
         check(leaf, 0, "the group is closed");
-        // The relay's packets have the time of its host, whether its process or the kernel's packet path has sent them.
+        // The relay's packets have the time of its host, whether its process or the kernel's packet
+        // path has sent them.
         for datagram in recorder.take().iter().filter(|datagram| datagram.from.ip() == hosts.address(1)) {
             let packet = View::new(&datagram.bytes).unwrap().read().unwrap();
             let sent_at = packet.header.timestamp;

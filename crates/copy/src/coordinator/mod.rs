@@ -29,9 +29,10 @@ use crate::stream::StreamDigest;
 use crate::worker::Worker;
 use crate::{CopyError, CopySettings, Destination, Kind, Planned, Progress, Report, Sources};
 
-/// In datagrams, a window of 0.4 MB, which keeps a link of some Gb/s busy, and does not outgrow the queues of switches before slow ones:
-/// measured with 256, 512 and 1,024 slots over links of 200 Mb/s and over those of a lab without limits. On streams, 4 MB, which keep all
-/// links of a chain of hosts busy; there TCP controls what is in the queues.
+/// In datagrams, a window of 0.4 MB, which keeps a link of some Gb/s busy, and does not outgrow the
+/// queues of switches before slow ones: measured with 256, 512 and 1,024 slots over links of 200
+/// Mb/s and over those of a lab without limits. On streams, 4 MB, which keep all links of a chain
+/// of hosts busy; there TCP controls what is in the queues.
 const SLOTS: u32 = 256;
 
 /// The length for which the tree is made where it is not known before: that of a long message.
@@ -46,11 +47,13 @@ const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 /// How long receivers have to remove what is not complete when the copy is stopped.
 const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Copies sources to all hosts. Hosts that fail, at any time, are in the report, and the others get everything.
+/// Copies sources to all hosts. Hosts that fail, at any time, are in the report, and the others get
+/// everything.
 ///
 /// # Errors
-/// Nothing was copied: [`CopyError::SameHost`], [`CopyError::Hosts`], [`CopyError::Mixed`], [`CopyError::NoDirectory`],
-/// [`CopyError::InputName`], [`CopyError::Address`], [`CopyError::Node`], also if it was stopped.
+/// Nothing was copied: [`CopyError::SameHost`], [`CopyError::Hosts`], [`CopyError::Mixed`],
+/// [`CopyError::NoDirectory`], [`CopyError::InputName`], [`CopyError::Address`],
+/// [`CopyError::Node`], also if it was stopped.
 pub fn copy(
     sources: &Sources,
     settings: &CopySettings,
@@ -153,7 +156,8 @@ impl Copy {
         });
         let hosts: Vec<Host> =
             names.iter().zip(started).map(|(name, worker)| Host::new(name, worker)).collect();
-        // Where the name does not resolve here, the receiver has learned this host's address from its shell.
+        // Where the name does not resolve here, the receiver has learned this host's address from
+        // its shell.
         let towards = hosts.iter().find_map(|host| host.worker.as_ref().map(|worker| worker.address.ip()));
         let own = match (root, towards) {
             (Some(root), _) => root,
@@ -176,7 +180,8 @@ impl Copy {
         })
     }
 
-    /// Copies to the receivers that have started. Returns what was sent, and whether files went into the destination.
+    /// Copies to the receivers that have started. Returns what was sent, and whether files went
+    /// into the destination.
     fn run(
         &mut self,
         sources: &Sources,
@@ -202,7 +207,8 @@ impl Copy {
         Ok((sent, into))
     }
 
-    /// Closes the inputs of all receivers, at the same time, so that they end. When the copy is stopped, those that do not are killed soon.
+    /// Closes the inputs of all receivers, at the same time, so that they end. When the copy is
+    /// stopped, those that do not are killed soon.
     fn end(&mut self) {
         self.hosts.iter_mut().for_each(Host::close);
         if !self.stopper.is_stopped() {
@@ -382,7 +388,8 @@ impl Copy {
         }
     }
 
-    /// Sends the messages that a thread makes. Returns its result, and the bytes of files that were sent.
+    /// Sends the messages that a thread makes. Returns its result, and the bytes of files that were
+    /// sent.
     fn stream<T: Send + Default>(
         &mut self,
         group: &Group,
@@ -448,7 +455,8 @@ impl Copy {
         }
     }
 
-    /// Waits until every receiver that is not lost has said what it lacks. Returns that for the number of each host.
+    /// Waits until every receiver that is not lost has said what it lacks. Returns that for the
+    /// number of each host.
     fn hear_lacking(&mut self, group: &Group, tell: &mut dyn FnMut(&Progress<'_>)) -> Vec<(usize, Ranges)> {
         let lacks_answer = |host: &Host| host.takes_part() && host.lacking.is_none();
         while self.hosts.iter().any(lacks_answer) && !self.stopper.is_stopped() {

@@ -133,8 +133,8 @@ impl Copy {
     }
 }
 
-/// What the copy waits for most of the time. `own` is what this host has seen: where packets wait for
-/// its own sending, it is the limit itself.
+/// What the copy waits for most of the time. `own` is what this host has seen: where packets wait
+/// for its own sending, it is the limit itself.
 fn slow_member(own: &Waits, members: &[(u32, Waits)]) -> Option<SlowMember> {
     if own.looks < LOOKS_MIN || busy(own) >= BUSY_MAX {
         return None;

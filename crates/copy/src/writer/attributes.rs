@@ -51,8 +51,8 @@ impl Attributes {
         Ok(Some((Some(Uid::from_raw(user)), Some(Gid::from_raw(group)))))
     }
 
-    /// A file was made with the source's mode and [`PART_MODE`], without the bits of the umask. Extended
-    /// attributes come last: a change of the owner takes capabilities away.
+    /// A file was made with the source's mode and [`PART_MODE`], without the bits of the umask.
+    /// Extended attributes come last: a change of the owner takes capabilities away.
     pub fn set_of_file(&self, file: &File, entry: &Entry) -> io::Result<()> {
         if let Some((user, group)) = self.owner(entry)? {
             fchown(file, user, group)?;
@@ -126,7 +126,8 @@ mod tests {
     use super::*;
     use crate::Kind;
 
-    /// The system calls take this number for no change, and the library asserts that it is not given.
+    /// The system calls take this number for no change, and the library asserts that it is not
+    /// given.
     #[test]
     fn a_number_that_no_user_has_is_an_error() {
         let attributes = Attributes { preserves: true, is_root: true, umask: Mode::empty() };

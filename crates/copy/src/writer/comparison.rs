@@ -56,7 +56,8 @@ impl Comparison {
         }
     }
 
-    /// The answer: ranges of the numbers of chunks that are not here. None if another number of chunks was looked for.
+    /// The answer: ranges of the numbers of chunks that are not here. None if another number of
+    /// chunks was looked for.
     pub fn answer(&mut self, chunks: u32) -> Option<Vec<(u32, u32)>> {
         (chunks == self.chunks).then(|| std::mem::take(&mut self.lacking))
     }
@@ -76,7 +77,8 @@ impl Comparison {
 pub(super) struct FoundChunks {
     /// The end of the chunks that were asked for.
     end: u64,
-    /// Where they are in the file, where they lie here (a number of a file and an offset), and their lengths.
+    /// Where they are in the file, where they lie here (a number of a file and an offset), and
+    /// their lengths.
     chunks: Vec<(u64, (usize, u64), u32)>,
     /// The names of the files that may have them.
     candidates: Vec<OsString>,
@@ -102,8 +104,8 @@ impl FoundChunks {
     }
 }
 
-/// The names of files that may have chunks of another one: what it will replace, and what copies that
-/// failed have left.
+/// The names of files that may have chunks of another one: what it will replace, and what copies
+/// that failed have left.
 fn candidates(place: &Place) -> Vec<OsString> {
     std::iter::once(&place.name).chain(place.parts().iter().take(PARTS_MAX)).cloned().collect()
 }

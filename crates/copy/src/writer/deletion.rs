@@ -48,8 +48,9 @@ impl<'a> Deletion<'a> {
         }
     }
 
-    /// Removes what is in a directory and is not kept. Returns whether all is gone. Each level keeps a descriptor open, so the
-    /// limit of open files bounds the depth; a deeper directory is reported, and stays.
+    /// Removes what is in a directory and is not kept. Returns whether all is gone. Each level
+    /// keeps a descriptor open, so the limit of open files bounds the depth; a deeper directory is
+    /// reported, and stays.
     fn remove_in(&mut self, directory: &Directory, path: &Path, is_kept: &dyn Fn(&OsStr) -> bool) -> bool {
         let names = match directory.names() {
             Ok(names) => names,
@@ -66,7 +67,8 @@ impl<'a> Deletion<'a> {
         is_empty
     }
 
-    /// Removes what has a name, unless it is protected, or something in it is. Returns whether it is gone.
+    /// Removes what has a name, unless it is protected, or something in it is. Returns whether it
+    /// is gone.
     fn remove(&mut self, directory: &Directory, name: &OsStr, path: &Path) -> bool {
         // Parts are of other copies, or are removed when they are old.
         if is_part(name) || self.protected.is_match(path) {

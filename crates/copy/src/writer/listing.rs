@@ -47,7 +47,8 @@ impl Listing {
         self.count += 1;
     }
 
-    /// The answer: ranges of the numbers of entries that are not here. None if another number of entries was listed.
+    /// The answer: ranges of the numbers of entries that are not here. None if another number of
+    /// entries was listed.
     pub fn answer(&mut self, count: u32) -> Option<Vec<(u32, u32)>> {
         (count == self.count).then(|| std::mem::take(&mut self.lacking))
     }

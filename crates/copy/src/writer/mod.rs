@@ -163,8 +163,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Ends the copy: deletes what is not among the sources if that is requested, and sets modes and times of directories.
-    /// Returns whether everything was received.
+    /// Ends the copy: deletes what is not among the sources if that is requested, and sets modes
+    /// and times of directories. Returns whether everything was received.
     pub fn finish(&mut self) -> bool {
         if self.is_complete && self.failure_count == 0 && !self.is_unreadable {
             self.delete();

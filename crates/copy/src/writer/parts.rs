@@ -60,7 +60,8 @@ impl Parts {
         self.0.get(cut(name)).map_or(&[], Vec::as_slice)
     }
 
-    /// Removes the abandoned parts of a file. Errors are of no interest: they stay for the next copy.
+    /// Removes the abandoned parts of a file. Errors are of no interest: they stay for the next
+    /// copy.
     pub fn remove_abandoned(&self, directory: &Directory, name: &OsStr, now_seconds: i64) {
         for part in self.of(name) {
             let _ = remove_if_abandoned(directory, part, now_seconds);
@@ -79,7 +80,8 @@ fn remove_if_abandoned(directory: &Directory, part: &OsStr, now_seconds: i64) ->
         FileType::RegularFile if is_own || is_old => {}
         _ => return Ok(()),
     }
-    // Locked until it is removed: a copy that has just made it and cannot lock it makes another one.
+    // Locked until it is removed: a copy that has just made it and cannot lock it makes another
+    // one.
     let file = directory.open_file(part, OFlags::RDWR)?;
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => directory.remove(part),
@@ -120,7 +122,8 @@ fn cut(name: &OsStr) -> &[u8] {
     &name[..name.len().min(CUT_BYTES_MAX)]
 }
 
-/// The name of this host, which tells its part files from those of hosts whose locks are invisible here.
+/// The name of this host, which tells its part files from those of hosts whose locks are invisible
+/// here.
 fn own_host() -> &'static str {
     static OWN_HOST: LazyLock<String> = LazyLock::new(|| {
         let hash = blake3::hash(rustix::system::uname().nodename().to_bytes());
@@ -141,8 +144,8 @@ pub(super) fn make<T>(name: &OsStr, make: impl Fn(&OsStr) -> io::Result<T>) -> i
     Err(ErrorKind::AlreadyExists.into())
 }
 
-/// Locks a new part until it is closed, and returns its status. On file systems without locks, parts
-/// are abandoned when they are old.
+/// Locks a new part until it is closed, and returns its status. On file systems without locks,
+/// parts are abandoned when they are old.
 ///
 /// # Errors
 /// [`AlreadyExists`](ErrorKind::AlreadyExists) if another copy has taken it for abandoned before.

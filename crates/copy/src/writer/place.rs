@@ -42,7 +42,8 @@ type Listed = (Arc<Directory>, Arc<OnceLock<Parts>>);
 /// The destination, which gives entries their places.
 pub(super) struct Places {
     destination: PathBuf,
-    /// The destination, or the directory that it is in; none if there is none yet, and none is made.
+    /// The destination, or the directory that it is in; none if there is none yet, and none is
+    /// made.
     top: Option<Arc<Directory>>,
     /// The destination's name, if the first entry gets it.
     name: Option<OsString>,

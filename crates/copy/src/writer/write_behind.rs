@@ -7,12 +7,14 @@ use std::thread::{self, JoinHandle};
 
 use rustix::fs::{Advice, fadvise, fdatasync};
 
-/// The bytes after which a file's data goes to the disk. The page cache has at most three times as many of a file: those that go there, as
-/// many that wait for it, and those that are written meanwhile.
+/// The bytes after which a file's data goes to the disk. The page cache has at most three times as
+/// many of a file: those that go there, as many that wait for it, and those that are written
+/// meanwhile.
 pub(super) const WINDOW_BYTES: u64 = 16 << 20;
 
-/// Sends a file's data to the disk, a window at a time, in a thread of its own. Without it the kernel would keep all of the file in the page
-/// cache, in place of what other programs have there, and would report a disk's errors to nobody.
+/// Sends a file's data to the disk, a window at a time, in a thread of its own. Without it the
+/// kernel would keep all of the file in the page cache, in place of what other programs have there,
+/// and would report a disk's errors to nobody.
 pub(super) struct WriteBehind {
     file: File,
     /// The bytes that were written and not yet asked for.
@@ -68,7 +70,8 @@ impl WriteBehind {
 
 fn sync_and_drop(file: &File) -> io::Result<()> {
     fdatasync(file)?;
-    // Drops clean pages only; one that is written meanwhile is dropped the next time. A hint: some file systems ignore it.
+    // Drops clean pages only; one that is written meanwhile is dropped the next time. A hint: some
+    // file systems ignore it.
     let _ = fadvise(file, 0, None, Advice::DontNeed);
     Ok(())
 }
@@ -96,7 +99,8 @@ mod tests {
 
     #[test]
     fn a_disk_that_fails_is_an_error() {
-        // A device that takes all bytes and cannot sync them: it reports an error as a broken disk does.
+        // A device that takes all bytes and cannot sync them: it reports an error as a broken disk
+        // does.
         let file = File::options().write(true).open("/dev/zero").unwrap();
         let mut behind = WriteBehind::new(&file).unwrap();
         let noted = behind.note(WINDOW_BYTES);

@@ -11,11 +11,13 @@ use treecast_engine::settings::socket::socket_path;
 use super::{ANSWER_TIMEOUT, Client};
 use crate::listening::SocketName;
 
-/// The id of this process, if one of its nodes uses the daemon without naming the socket; 0: none. A daemon's node is one member of a
-/// group, and a process that opens two nodes means two members. A forked child has another id.
+/// The id of this process, if one of its nodes uses the daemon without naming the socket; 0: none.
+/// A daemon's node is one member of a group, and a process that opens two nodes means two members.
+/// A forked child has another id.
 static CLIENT_PROCESS: AtomicU32 = AtomicU32::new(0);
 
-/// The daemon of this host, if it runs, accepts this process, and listens where the node is to listen.
+/// The daemon of this host, if it runs, accepts this process, and listens where the node is to
+/// listen.
 ///
 /// # Errors
 /// The reason why it is not used.
@@ -30,7 +32,8 @@ pub fn find_daemon(settings: &NodeSettings) -> Result<Arc<Client>, String> {
     Err(format!("{path}: the daemon listens at {}, and not at {}", client.address(), settings.bind))
 }
 
-/// As [`find_daemon`], unless another node of this process uses the daemon. A daemon whose socket is named may have several nodes.
+/// As [`find_daemon`], unless another node of this process uses the daemon. A daemon whose socket
+/// is named may have several nodes.
 ///
 /// # Errors
 /// The reason why it is not used.

@@ -1,8 +1,9 @@
 //! How the daemon divides its connections among its users.
 //!
-//! Each user has a share that no other user can take, and so has the administrator (root, and the user that the daemon runs as), who is
-//! not counted among the users. Connections beyond a share come from a pool that all users have together. A user with subordinate ids
-//! (subuid(5)) counts as one user for each id that it uses: where that matters, a policy names its users.
+//! Each user has a share that no other user can take, and so has the administrator (root, and the
+//! user that the daemon runs as), who is not counted among the users. Connections beyond a share
+//! come from a pool that all users have together. A user with subordinate ids (subuid(5)) counts as
+//! one user for each id that it uses: where that matters, a policy names its users.
 
 use rustix::process::getuid;
 
@@ -24,7 +25,8 @@ pub(crate) struct ConnectionBounds {
 }
 
 impl ConnectionBounds {
-    /// The bounds for a process that may have this number of descriptors. At most half of them are kept for `others`.
+    /// The bounds for a process that may have this number of descriptors. At most half of them are
+    /// kept for `others`.
     pub fn new(descriptors_max: u64, others: u64) -> Self {
         let descriptors = (descriptors_max - others.min(descriptors_max / 2)) / DESCRIPTORS_EACH;
         let connections = usize::try_from(descriptors).unwrap_or(usize::MAX).min(CONNECTIONS_MAX);
@@ -34,8 +36,8 @@ impl ConnectionBounds {
         Self { users_max, pool_max: connections - shares }
     }
 
-    /// Whether a user may have another connection. `counts` has the connections of each known user, with 0 for one without any that still
-    /// has memory.
+    /// Whether a user may have another connection. `counts` has the connections of each known user,
+    /// with 0 for one without any that still has memory.
     ///
     /// # Errors
     /// Why not.

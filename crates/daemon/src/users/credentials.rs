@@ -44,7 +44,8 @@ fn peer_groups(socket: &OwnedFd) -> io::Result<Vec<u32>> {
     let mut groups: Vec<libc::gid_t> = vec![0; 64];
     loop {
         let mut bytes = size_of_val(&groups[..]) as libc::socklen_t;
-        // SAFETY: the system writes at most `bytes` bytes, which the vector has, and returns their number.
+        // SAFETY: the system writes at most `bytes` bytes, which the vector has, and returns their
+        // number.
         let answer = unsafe {
             libc::getsockopt(
                 socket.as_raw_fd(),

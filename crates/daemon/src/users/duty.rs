@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-/// How long a user's thread may be busy, beyond what it has waited, while other users have clients. Then it pauses for as long, so that a
-/// user has at most half of a processor by its messages, and the node's own thread the rest.
+/// How long a user's thread may be busy, beyond what it has waited, while other users have clients.
+/// Then it pauses for as long, so that a user has at most half of a processor by its messages, and
+/// the node's own thread the rest.
 const BUSY_MAX: Duration = Duration::from_micros(100);
 
 /// How much longer a thread has worked than it has waited.

@@ -26,8 +26,8 @@
 //! A user is `OwnerId` to the engine and the protocol, which know owners of groups and nothing of
 //! users.
 //!
-//! Not bounded for each user: the time of the kernel's packet path, and the capacity of the network.
-//! A user with many user ids (subuid(5)) counts as many users.
+//! Not bounded for each user: the time of the kernel's packet path, and the capacity of the
+//! network. A user with many user ids (subuid(5)) counts as many users.
 
 pub(crate) mod connection;
 mod connection_bounds;

@@ -12,7 +12,8 @@ use treecast_terms::parse_size;
 
 use super::credentials::PeerCredentials;
 
-/// Which users may have groups, how many, and how large. The first rule that matches a user applies.
+/// Which users may have groups, how many, and how large. The first rule that matches a user
+/// applies.
 #[derive(Debug, Clone)]
 pub struct Policy {
     rules: Vec<Rule>,

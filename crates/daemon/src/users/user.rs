@@ -1,7 +1,7 @@
 //! A user of the daemon: what its processes have together, and the thread that serves them.
 //!
-//! Each user has a thread of its own, from its first client to its last, so that the kernel's scheduler shares the processors among users:
-//! the messages of one wait only for their own user's.
+//! Each user has a thread of its own, from its first client to its last, so that the kernel's
+//! scheduler shares the processors among users: the messages of one wait only for their own user's.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -51,12 +51,13 @@ pub(crate) struct Shared {
     pub clients: AtomicUsize,
     /// The number of groups that wait for processes.
     pub awaiting: AtomicUsize,
-    /// How long a group of several processes of a host waits for those that have not come: for its root, if that is one of them, and for
-    /// the others when those that have come have left it.
+    /// How long a group of several processes of a host waits for those that have not come: for its
+    /// root, if that is one of them, and for the others when those that have come have left it.
     join_timeout: Nanoseconds,
     pub disconnected: AtomicU64,
     pub refused_groups: AtomicU64,
-    /// The groups that clients are entering now: two users may ask for the same number at the same time.
+    /// The groups that clients are entering now: two users may ask for the same number at the same
+    /// time.
     entering: Mutex<BTreeSet<GroupId>>,
 }
 
@@ -74,7 +75,8 @@ pub(crate) struct User {
     pub account: Arc<Account>,
     pub audit: Mutex<Audit>,
     groups: Mutex<Vec<WeakGroup>>,
-    /// The groups that no process has any more, and that others are to read yet: until when these may come.
+    /// The groups that no process has any more, and that others are to read yet: until when these
+    /// may come.
     awaited: Mutex<Vec<(Instant, LinkedGroup)>>,
     /// The groups whose root is a process of this host that has not come: until when it may come.
     rootless: Mutex<Vec<(Instant, WeakGroup)>>,
@@ -122,7 +124,8 @@ impl Shared {
         }
     }
 
-    /// Keeps others from entering a group of this number meanwhile; `None` if another client is entering it.
+    /// Keeps others from entering a group of this number meanwhile; `None` if another client is
+    /// entering it.
     pub fn begin_entering(&self, group: GroupId) -> Option<Entering<'_>> {
         lock(&self.entering).insert(group).then_some(Entering { shared: self, group })
     }
@@ -151,7 +154,8 @@ impl User {
         }
     }
 
-    /// Whether the daemon has anything of it: clients, groups that have not been freed, charged memory, or a limit of its audit lines.
+    /// Whether the daemon has anything of it: clients, groups that have not been freed, charged
+    /// memory, or a limit of its audit lines.
     pub fn is_known(&self) -> bool {
         self.client_count() > 0
             || lock(&self.arrivals).thread.is_some()
@@ -186,13 +190,15 @@ impl User {
         known.find(|found| !found.shared.has_ended() || is_awaited(found))
     }
 
-    /// All processes that have come have left this group, and others are to come: it waits for them for a while.
+    /// All processes that have come have left this group, and others are to come: it waits for them
+    /// for a while.
     pub fn await_clients(&self, group: &LinkedGroup) {
         lock(&self.awaited).push((self.join_deadline(), group.clone()));
         self.shared.awaiting.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// The root of this group is a process of this host that has not come: it waits for that for a while.
+    /// The root of this group is a process of this host that has not come: it waits for that for a
+    /// while.
     pub fn await_root(&self, group: &LinkedGroup) {
         let mut rootless = lock(&self.rootless);
         if rootless.iter().all(|(_, known)| !std::ptr::eq(known.shared.as_ptr(), Arc::as_ptr(&group.shared)))
@@ -205,14 +211,16 @@ impl User {
         Instant::now() + Duration::from_nanos(self.shared.join_timeout.0)
     }
 
-    /// Ends the groups for which processes were awaited in vain until `now`. Returns whether others still wait.
+    /// Ends the groups for which processes were awaited in vain until `now`. Returns whether others
+    /// still wait.
     fn end_awaited(&self, now: Instant) -> bool {
         let mut awaited = lock(&self.awaited);
         let before = awaited.len();
         awaited.retain(|(until, group)| {
             // A process that joined since then is the last one, and ends the group itself.
             let is_left = group.link.is_left();
-            // The engine does not know a group that still waits for its root, and may have another one of this number.
+            // The engine does not know a group that still waits for its root, and may have another
+            // one of this number.
             let is_entered = group.link.is_entered();
             if *until <= now && is_left && is_entered {
                 self.shared.engine.end_group(group.shared.group, AbortReason::Dropped);
@@ -236,7 +244,8 @@ impl User {
         lock(&self.groups).push(group.downgrade());
     }
 
-    /// Its applications have written or read. The engine learns it when all messages that have arrived are handled.
+    /// Its applications have written or read. The engine learns it when all messages that have
+    /// arrived are handled.
     pub fn mark_progress(&self) {
         self.has_progress.store(true, Ordering::Relaxed);
     }

@@ -1,14 +1,19 @@
-//! Filters of the clsact queueing discipline, which all supported kernels have: programs in order of priority, held by the interface.
+//! Filters of the clsact queueing discipline, which all supported kernels have: programs in order
+//! of priority, held by the interface.
 //!
-//! A filter survives its process, and its program would go on answering for a dead node. So every node that attaches first removes the
-//! stale filters of dead nodes. The name of a filter says that it is one of ours. An abstract Unix socket says that its node still runs:
-//! a node binds the socket before it adds its first filter, and the kernel closes the socket with the process. The name of the socket
-//! contains the handle of the filter, which is the ID of the node's ingress program; no other program gets that ID while the filter
-//! holds the program. Filters and abstract sockets both belong to the network namespace, so the test also works between processes that
-//! see neither each other's files nor each other's process IDs, such as containers on the host's network. It needs no privileges,
-//! whereas reading the maps of another program needs those of root.
+//! A filter survives its process, and its program would go on answering for a dead node. So every
+//! node that attaches first removes the stale filters of dead nodes. The name of a filter says that
+//! it is one of ours. An abstract Unix socket says that its node still runs: a node binds the
+//! socket before it adds its first filter, and the kernel closes the socket with the process. The
+//! name of the socket contains the handle of the filter, which is the ID of the node's ingress
+//! program; no other program gets that ID while the filter holds the program. Filters and abstract
+//! sockets both belong to the network namespace, so the test also works between processes that see
+//! neither each other's files nor each other's process IDs, such as containers on the host's
+//! network. It needs no privileges, whereas reading the maps of another program needs those of
+//! root.
 //!
-//! The queueing discipline itself stays: removing it would remove the filters of other programs, even one that is just being added.
+//! The queueing discipline itself stays: removing it would remove the filters of other programs,
+//! even one that is just being added.
 
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -20,10 +25,12 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, 
 use super::netlink::{Filter, FilterPosition, Netlink};
 use super::{Direction, Interface};
 
-/// The priority that the kernel assigns to the first filter without one; the next such filter is put before it.
+/// The priority that the kernel assigns to the first filter without one; the next such filter is
+/// put before it.
 const PRIORITY: u16 = 0xc000;
 
-/// How often to try to bind a name that is in use, and the pause between attempts. A forked child calls exec well within that time.
+/// How often to try to bind a name that is in use, and the pause between attempts. A forked child
+/// calls exec well within that time.
 const ATTEMPTS_MAX: u32 = 500;
 const RETRY_INTERVAL: Duration = Duration::from_millis(1);
 
@@ -35,8 +42,9 @@ pub struct Alive {
 }
 
 impl Alive {
-    /// Binds the socket of the node with this ingress program. The name may still be in use by the socket before: if another thread of
-    /// the process has just forked, the child keeps that socket open until it calls exec.
+    /// Binds the socket of the node with this ingress program. The name may still be in use by the
+    /// socket before: if another thread of the process has just forked, the child keeps that socket
+    /// open until it calls exec.
     pub fn new(program: u32) -> io::Result<Self> {
         let (socket, address) = (socket()?, address(program)?);
         let mut attempts_left = ATTEMPTS_MAX;
@@ -55,7 +63,8 @@ impl Alive {
     }
 }
 
-/// Whether a node runs. If the connection fails for any reason but a refusal, the node is assumed to run.
+/// Whether a node runs. If the connection fails for any reason but a refusal, the node is assumed
+/// to run.
 fn is_alive(handle: u32) -> bool {
     let connected = || connect(socket()?, &address(handle)?);
     connected() != Err(Errno::CONNREFUSED)
@@ -94,8 +103,9 @@ pub fn attach(
     Ok(position)
 }
 
-/// The priority just before all existing filters. Before priority 1 the kernel itself would choose 0, but a filter of priority 0 cannot
-/// be removed alone; in that case ours is the first free priority after 1.
+/// The priority just before all existing filters. Before priority 1 the kernel itself would choose
+/// 0, but a filter of priority 0 cannot be removed alone; in that case ours is the first free
+/// priority after 1.
 fn priority(filters: &[Filter]) -> u16 {
     let is_free = |priority: &u16| filters.iter().all(|filter| filter.position.priority != *priority);
     match filters.iter().map(|filter| filter.position.priority).min() {
@@ -121,7 +131,8 @@ pub fn programs(netlink: &Netlink, interface: u32, direction: Direction) -> Vec<
     filters.into_iter().filter(|filter| filter.position.handle != 0).map(|filter| filter.name).collect()
 }
 
-/// Removes the stale filters of dead nodes, on all interfaces: they would answer packets even on an interface that no node uses.
+/// Removes the stale filters of dead nodes, on all interfaces: they would answer packets even on an
+/// interface that no node uses.
 pub fn clean(netlink: &Netlink) -> io::Result<()> {
     for link in netlink.links()? {
         for direction in Direction::BOTH {

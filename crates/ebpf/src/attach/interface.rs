@@ -17,9 +17,10 @@ pub struct Interface {
     pub mtu_bytes: u32,
 }
 
-/// The interfaces on which a node bound to this address sends and receives: the interface with the address; for the unspecified
-/// address, all Ethernet interfaces that are up; for a loopback address, the loopback interface. Ports of a bridge or a bond are left
-/// out: the bridge or the bond has the addresses.
+/// The interfaces on which a node bound to this address sends and receives: the interface with the
+/// address; for the unspecified address, all Ethernet interfaces that are up; for a loopback
+/// address, the loopback interface. Ports of a bridge or a bond are left out: the bridge or the
+/// bond has the addresses.
 ///
 /// # Errors
 /// [`EbpfError::NoInterface`], [`EbpfError::NotEthernet`], [`EbpfError::System`].

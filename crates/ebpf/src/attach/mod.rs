@@ -1,7 +1,8 @@
 //! Attaches the program to interfaces, checks that it is still attached, and detaches it.
 //!
-//! It is attached before other programs. They see the packets that are not for it, and the copies that it sends, which pass egress
-//! once more. A program that accepts a packet ends the chain: after such a program, ours would not be reached.
+//! It is attached before other programs. They see the packets that are not for it, and the copies
+//! that it sends, which pass egress once more. A program that accepts a packet ends the chain:
+//! after such a program, ours would not be reached.
 
 mod clsact;
 mod interface;
@@ -26,9 +27,11 @@ use crate::error::{EbpfError, chain};
 /// How a program is attached to an interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hook {
-    /// By TCX links, from Linux 6.6 on. The kernel removes them when their process ends, however it ends.
+    /// By TCX links, from Linux 6.6 on. The kernel removes them when their process ends, however it
+    /// ends.
     Tcx,
-    /// By filters of the clsact queueing discipline. Those of a killed process stay until the next node attaches.
+    /// By filters of the clsact queueing discipline. Those of a killed process stay until the next
+    /// node attaches.
     Clsact,
 }
 
@@ -84,7 +87,8 @@ pub enum HookTrouble {
         interface: String,
         /// The direction from which it was removed.
         direction: Direction,
-        /// The names of the programs that are attached instead; empty if the kernel does not list them.
+        /// The names of the programs that are attached instead; empty if the kernel does not list
+        /// them.
         instead: Vec<String>,
     },
     /// The MTU was changed.
@@ -154,7 +158,8 @@ enum Hold {
 }
 
 impl Attachment {
-    /// Attaches both programs to these interfaces, after it has removed the stale filters of killed nodes.
+    /// Attaches both programs to these interfaces, after it has removed the stale filters of killed
+    /// nodes.
     pub(crate) fn new(
         ebpf: &mut Ebpf,
         hook: Option<Hook>,
@@ -280,8 +285,8 @@ impl Drop for Attachment {
                     Hold::Clsact(position) => clsact::detach(&self.netlink, *position, program),
                 };
                 if let Err(error) = detached {
-                    // Most likely the interface is gone. Otherwise the kernel removes a link when its last descriptor is closed, and the next
-                    // node a filter.
+                    // Most likely the interface is gone. Otherwise the kernel removes a link when
+                    // its last descriptor is closed, and the next node a filter.
                     tracing::warn!(interface = attached.interface.name, %error, "the BPF program was not detached");
                 }
             }

@@ -1,6 +1,8 @@
-//! Queries and changes of interfaces and the filters on them: the part of rtnetlink(7) that attaching needs.
+//! Queries and changes of interfaces and the filters on them: the part of rtnetlink(7) that
+//! attaching needs.
 //!
-//! The files of /sys may be those of another network namespace; a netlink socket stays in the namespace in which it was created.
+//! The files of /sys may be those of another network namespace; a netlink socket stays in the
+//! namespace in which it was created.
 
 use std::cell::Cell;
 use std::io;
@@ -42,7 +44,8 @@ pub struct Link {
     /// The hardware type: `ARPHRD_ETHER`, for example.
     pub hardware: u16,
     pub is_up: bool,
-    /// Whether received packets go to another interface, which has the addresses: whether it is a port of a bridge or a bond.
+    /// Whether received packets go to another interface, which has the addresses: whether it is a
+    /// port of a bridge or a bond.
     pub is_port: bool,
 }
 
@@ -332,7 +335,8 @@ fn bpf_filter(kind: u16, flags: libc::c_int, position: FilterPosition) -> Reques
     request
 }
 
-/// Appends an attribute: its length including these four bytes, its kind, its value, and padding to a multiple of 4.
+/// Appends an attribute: its length including these four bytes, its kind, its value, and padding to
+/// a multiple of 4.
 fn put(bytes: &mut Vec<u8>, kind: u16, value: &[u8]) {
     bytes.extend_from_slice(&(4 + value.len() as u16).to_ne_bytes());
     bytes.extend_from_slice(&kind.to_ne_bytes());

@@ -1,4 +1,5 @@
-//! Links of TCX (traffic control express), which Linux has from 6.6 on: programs in order, each held by a file descriptor.
+//! Links of TCX (traffic control express), which Linux has from 6.6 on: programs in order, each
+//! held by a file descriptor.
 
 #![expect(unsafe_code, reason = "aya does not query the interface of a link: bpf(2) does")]
 
@@ -35,13 +36,15 @@ pub fn interface_of(link: &SchedClassifierLink) -> io::Result<u32> {
         bytes: size_of::<LinkInfo>() as u32,
         info: std::ptr::from_mut(&mut found) as u64,
     };
-    // SAFETY: these are the attributes of that command, and the kernel writes at most `bytes` bytes to `info`.
+    // SAFETY: these are the attributes of that command, and the kernel writes at most `bytes` bytes
+    // to `info`.
     unsafe { bpf(BPF_OBJ_GET_INFO_BY_FD, &attributes) }?;
     Ok(found.interface)
 }
 
-/// Detaches a program now. Closing the descriptor of its link would do so only once all descriptors of it are closed, and a thread of this
-/// process that is just starting another program has copies of them.
+/// Detaches a program now. Closing the descriptor of its link would do so only once all descriptors
+/// of it are closed, and a thread of this process that is just starting another program has copies
+/// of them.
 pub fn detach(link: &SchedClassifierLink) -> io::Result<()> {
     let attributes = DetachAttributes { descriptor: link.fd().map_err(io::Error::other)?.as_raw_fd() as u32 };
     // SAFETY: these are the attributes of that command, which writes nothing.
@@ -60,7 +63,8 @@ unsafe fn bpf<Attributes>(command: libc::c_long, attributes: &Attributes) -> io:
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// The names of the programs on an interface; none if the query fails: it needs the privileges of root.
+/// The names of the programs on an interface; none if the query fails: it needs the privileges of
+/// root.
 pub fn programs(interface: &str, direction: Direction) -> Vec<String> {
     let found =
         SchedClassifier::query_tcx(interface, attach_type(direction)).map_or(Vec::new(), |(_, found)| found);

@@ -1,4 +1,5 @@
-//! GSO batches: those received from a parent (`UDP_GRO`), and those sent by a root's application (`UDP_SEGMENT`).
+//! GSO batches: those received from a parent (`UDP_GRO`), and those sent by a root's application
+//! (`UDP_SEGMENT`).
 
 use std::net::Ipv4Addr;
 
@@ -136,7 +137,8 @@ fn check_batches(settings: BoxedStrategy<Setting>) {
     assert!(counts.segments_handled > 6 * counts.batches_handled, "and they are long: {counts:?}");
 }
 
-/// The kernel makes the batches of a socket, and offloads segmentation and, where it can, checksums to the interface.
+/// The kernel makes the batches of a socket, and offloads segmentation and, where it can, checksums
+/// to the interface.
 #[test]
 fn batches_of_an_application_s_socket_are_forwarded_correctly() {
     for checksums_by_interface in [true, false] {

@@ -21,7 +21,8 @@ const SETTING: Setting = Setting {
     sleeps: false,
 };
 
-/// With `integrity=network` the program looks at the checksum of a datagram, and leaves the CRC to the reader.
+/// With `integrity=network` the program looks at the checksum of a datagram, and leaves the CRC to
+/// the reader.
 #[test]
 fn the_program_verifies_the_checksum_of_datagrams_in_place_of_crcs() {
     let Some(mut lab) = Lab::new() else { return };
@@ -44,7 +45,8 @@ fn the_program_verifies_the_checksum_of_datagrams_in_place_of_crcs() {
     }
 }
 
-/// The program handles a packet only if it computes the code and the checksum that the library has written.
+/// The program handles a packet only if it computes the code and the checksum that the library has
+/// written.
 #[test]
 fn the_program_computes_the_same_codes_and_checksums_for_payloads_of_any_length() {
     let Some(mut lab) = Lab::new() else { return };

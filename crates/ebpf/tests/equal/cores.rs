@@ -1,6 +1,8 @@
-//! Several processors work on one group at once: its parent, its children, its application and its slow path each have a thread.
+//! Several processors work on one group at once: its parent, its children, its application and its
+//! slow path each have a thread.
 //!
-//! The clock stands still, so that no timer expires: a packet that is sent twice, or never, is an error of the program.
+//! The clock stands still, so that no timer expires: a packet that is sent twice, or never, is an
+//! error of the program.
 
 #![expect(unsafe_code, reason = "payloads lie in memory that is shared with the kernel")]
 
@@ -95,7 +97,8 @@ struct Node {
 }
 
 impl SlowPath {
-    /// Reclaims the group, calls `act`, and hands the group off again. Returns the datagrams to be sent.
+    /// Reclaims the group, calls `act`, and hands the group off again. Returns the datagrams to be
+    /// sent.
     fn run(&mut self, act: impl FnOnce(&mut Self)) -> Vec<(SocketAddr, Vec<u8>)> {
         let Self { protocol, kernel, state } = self;
         if kernel.reclaim(state) {
@@ -299,7 +302,8 @@ impl Node {
 /// The number of acknowledgments by which a child is established.
 const ESTABLISHING_ACKS: u64 = 2;
 
-/// A node with its place in the tree, established children and learned paths, whose group is handed off.
+/// A node with its place in the tree, established children and learned paths, whose group is handed
+/// off.
 fn hand_off_group(lab: &mut Lab, session: &Session) -> SlowPath {
     let mut kernel = lab.add_group(GROUP, SLOTS);
     kernel.memory().read().store(START.0, Ordering::Release);

@@ -66,7 +66,8 @@ pub fn build(from: SocketAddr, to: SocketAddr, datagram: &[u8], style: Style) ->
     frame
 }
 
-/// The source, the destination and the datagram of a frame; `None` if it is not UDP. Checksums and lengths are not checked.
+/// The source, the destination and the datagram of a frame; `None` if it is not UDP. Checksums and
+/// lengths are not checked.
 pub fn read(frame: &[u8]) -> Option<(SocketAddr, SocketAddr, &[u8])> {
     let port = |place: usize| Some(u16::from_be_bytes(*frame.get(place..)?.first_chunk()?));
     let (from, to, udp): (IpAddr, IpAddr, usize) = match frame.get(12..14)? {
@@ -104,7 +105,8 @@ pub fn udp_at(frame: &[u8]) -> usize {
     if frame[12] == 0x08 { ETHERNET_BYTES + 20 } else { ETHERNET_BYTES + 40 }
 }
 
-/// Replaces the UDP checksum by that of the pseudo-header alone (`CHECKSUM_PARTIAL`): the interface completes it.
+/// Replaces the UDP checksum by that of the pseudo-header alone (`CHECKSUM_PARTIAL`): the interface
+/// completes it.
 pub fn set_partial_checksum(frame: &mut [u8]) {
     let udp = udp_at(frame);
     let addresses = if frame[12] == 0x08 { udp - 8..udp } else { udp - 32..udp };
@@ -112,8 +114,8 @@ pub fn set_partial_checksum(frame: &mut [u8]) {
     frame[udp + 6..udp + 8].copy_from_slice(&(!checksum(&pseudo)).to_be_bytes());
 }
 
-/// Resets the IPv4 identification, by which segments of a batch differ, and returns it. A frame with a wrong IPv4 checksum stays as it
-/// is.
+/// Resets the IPv4 identification, by which segments of a batch differ, and returns it. A frame
+/// with a wrong IPv4 checksum stays as it is.
 pub fn take_identification(frame: &mut [u8]) -> u16 {
     const IP: std::ops::Range<usize> = ETHERNET_BYTES..ETHERNET_BYTES + 20;
     if frame[12] != 0x08 || checksum(&frame[IP]) != 0 {
@@ -127,7 +129,8 @@ pub fn take_identification(frame: &mut [u8]) -> u16 {
     number
 }
 
-/// Completes a partial checksum as an interface does: of all bytes from `start` on, at `start + offset`.
+/// Completes a partial checksum as an interface does: of all bytes from `start` on, at `start +
+/// offset`.
 pub fn complete_checksum(frame: &mut [u8], start: usize, offset: usize) {
     let sum = match checksum(&frame[start..]) {
         0 => u16::MAX,

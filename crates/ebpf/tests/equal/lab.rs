@@ -1,5 +1,5 @@
-//! The program with an interface of its own: a TAP device in a network namespace of the test's thread. The test sends and receives at
-//! its far end.
+//! The program with an interface of its own: a TAP device in a network namespace of the test's
+//! thread. The test sends and receives at its far end.
 
 #![expect(unsafe_code, reason = "system calls that no library here wraps")]
 
@@ -71,7 +71,8 @@ const FRAME_BYTES_MAX: usize = 30_000;
 /// The longest frame for `BPF_PROG_TEST_RUN`, which is limited to a page.
 const TEST_RUN_BYTES_MAX: usize = 4_000;
 
-/// The length of the header before a frame that says what is offloaded to the interface: `struct virtio_net_hdr` (`linux/virtio_net.h`).
+/// The length of the header before a frame that says what is offloaded to the interface: `struct
+/// virtio_net_hdr` (`linux/virtio_net.h`).
 const OFFLOAD_HEADER_BYTES: usize = 10;
 const NEEDS_CHECKSUM: u8 = 1;
 const GSO_UDP_L4: u8 = 5;
@@ -85,7 +86,8 @@ const TC_ACT_OK: i32 = 0;
 const TC_ACT_SHOT: i32 = 2;
 const TC_ACT_REDIRECT: i32 = 7;
 
-/// Says why a test is skipped: in one write to stderr, since the test harness captures what passing tests print.
+/// Says why a test is skipped: in one write to stderr, since the test harness captures what passing
+/// tests print.
 fn skip(why: &dyn Display) {
     let _ = std::io::stderr().write_all(format!("skipped: {why}\n").as_bytes());
 }
@@ -111,7 +113,8 @@ impl Lab {
         }
     }
 
-    /// A lab for batches. Before Linux 6.16 the kernel may crash when a batch that a program has changed is segmented.
+    /// A lab for batches. Before Linux 6.16 the kernel may crash when a batch that a program has
+    /// changed is segmented.
     pub fn for_batches() -> Option<Self> {
         let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
         let mut numbers =
@@ -127,7 +130,8 @@ impl Lab {
     fn with_program(mut program: Program) -> io::Result<Self> {
         // SAFETY: this thread alone goes into the namespace.
         check(unsafe { libc::unshare(libc::CLONE_NEWNET) })?;
-        // The kernel must not send on its own: while another processor sends, a frame does not reach the far end at once.
+        // The kernel must not send on its own: while another processor sends, a frame does not
+        // reach the far end at once.
         for interfaces in ["all", "default"] {
             let _ = std::fs::write(format!("/proc/sys/net/ipv6/conf/{interfaces}/disable_ipv6"), "1");
         }
@@ -192,8 +196,8 @@ impl Lab {
         rustix::net::sockopt::socket_cookie(socket).expect("every socket has a cookie")
     }
 
-    /// Makes the application send datagrams from this address by a UDP socket, rather than whole frames. The interface computes their
-    /// checksums, as most NICs do, or the kernel does.
+    /// Makes the application send datagrams from this address by a UDP socket, rather than whole
+    /// frames. The interface computes their checksums, as most NICs do, or the kernel does.
     pub fn use_datagrams(&mut self, own: Ipv4Addr, checksums_by_interface: bool) -> io::Result<()> {
         let mut request = request();
         let mut address = [0; 14];
@@ -218,8 +222,9 @@ impl Lab {
         self.ingress.receive(frame)
     }
 
-    /// Receives a batch by the interface; all segments but the last are `segment_bytes` long. If the kernel vouches for its checksum, that is
-    /// the partial one; otherwise it is the frame's, as if nobody had verified it. (The kernel takes a batch from a TAP device only with a
+    /// Receives a batch by the interface; all segments but the last are `segment_bytes` long. If
+    /// the kernel vouches for its checksum, that is the partial one; otherwise it is the frame's,
+    /// as if nobody had verified it. (The kernel takes a batch from a TAP device only with a
     /// partial checksum, but does not look at its value.)
     pub fn receive_batch(
         &mut self,
@@ -362,7 +367,8 @@ impl Ingress {
                 Verdict::Passed
             }
             TC_ACT_SHOT => Verdict::Handled,
-            // The interface of a test run is loopback, where the program passes the wake datagram up.
+            // The interface of a test run is loopback, where the program passes the wake datagram
+            // up.
             TC_ACT_OK if frame::read(&sent).is_some_and(|(.., bytes)| bytes[0] == 0) => {
                 Verdict::WakeDatagram(sent)
             }
@@ -436,7 +442,8 @@ fn offload_header(frame: &[u8], segment_bytes: Option<usize>) -> [u8; OFFLOAD_HE
     [NEEDS_CHECKSUM, GSO_UDP_L4, headers[0], headers[1], each[0], each[1], from[0], from[1], 6, 0]
 }
 
-/// Ignores the error of a frame that the egress program has dropped: it drops every datagram of an application that it has handled.
+/// Ignores the error of a frame that the egress program has dropped: it drops every datagram of an
+/// application that it has handled.
 fn ignore_drop(error: io::Error) -> io::Result<()> {
     if error.raw_os_error() == Some(libc::ENOBUFS) { Ok(()) } else { Err(error) }
 }

@@ -1,5 +1,5 @@
-//! The program is equivalent to the protocol: a node with the program and a node with the protocol alone get the same inputs; they must
-//! send the same packets and end in the same state.
+//! The program is equivalent to the protocol: a node with the program and a node with the protocol
+//! alone get the same inputs; they must send the same packets and end in the same state.
 
 mod batches;
 mod codes;

@@ -141,11 +141,13 @@ fn a_node_with_data_by_multicast_behaves_the_same_with_the_program() {
     let Some(lab) = Lab::new() else { return };
     let counts = run(lab, 150, with_multicast(settings(2..=8)), acts());
     println!("multicast: {counts:?}");
-    // A NAK may name packets that have not come here either: the slow path handles the group until they have.
+    // A NAK may name packets that have not come here either: the slow path handles the group until
+    // they have.
     assert!(counts.handled * 5 > counts.received, "the program handles many packets: {counts:?}");
 }
 
-/// The kernel offloads checksums to the interface where it can, and the program updates the partial checksums.
+/// The kernel offloads checksums to the interface where it can, and the program updates the partial
+/// checksums.
 #[test]
 fn packets_of_an_application_s_socket_are_forwarded_correctly() {
     for checksums_by_interface in [true, false] {

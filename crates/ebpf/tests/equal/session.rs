@@ -1,4 +1,5 @@
-//! The session of a group whose members a test simulates: its keys, and the packets by which a node joins it.
+//! The session of a group whose members a test simulates: its keys, and the packets by which a node
+//! joins it.
 
 use std::net::SocketAddr;
 

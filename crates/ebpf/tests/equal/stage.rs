@@ -49,8 +49,9 @@ pub struct Setting {
 pub enum Act {
     /// The next packet arrives, or is queued at a root; or the packet that is `ahead` of it.
     Data { ahead: i8, ack_requested: bool, pieces: u8, bytes: u16, defect: Defect },
-    /// A batch of `packets` segments of `bytes` bytes, of which the final one has `last` bytes. `ack_requested` has a bit for each.
-    /// Messages have `pieces` pieces; the final message may be continued after the batch.
+    /// A batch of `packets` segments of `bytes` bytes, of which the final one has `last` bytes.
+    /// `ack_requested` has a bit for each. Messages have `pieces` pieces; the final message may be
+    /// continued after the batch.
     Batch {
         packets: u8,
         pieces: u8,
@@ -60,8 +61,8 @@ pub enum Act {
         ack_requested: u64,
         fault: Fault,
     },
-    /// A child acknowledges; `missing` packets are missing there, and `subtree_missing` more in its subtree. With data by multicast it
-    /// has `ahead` packets more than this node.
+    /// A child acknowledges; `missing` packets are missing there, and `subtree_missing` more in its
+    /// subtree. With data by multicast it has `ahead` packets more than this node.
     Acknowledgment {
         child: u8,
         missing: u8,
@@ -81,7 +82,8 @@ pub enum Act {
     Probe { defect: Defect },
     /// The root sends a heartbeat by multicast.
     Heartbeat { defect: Defect },
-    /// A datagram, or a batch, that was sent before arrives once more: the last one, or one `back` before it.
+    /// A datagram, or a batch, that was sent before arrives once more: the last one, or one `back`
+    /// before it.
     Replay { back: u8 },
     /// The application has read some packets; if `is_invalid`, perhaps more than there are.
     Read { packets: u8, is_invalid: bool },
@@ -89,7 +91,8 @@ pub enum Act {
     Pass { us: u32 },
 }
 
-/// A defect of a packet. Its header is authentic nevertheless, except with a wrong code and with most inverted bits.
+/// A defect of a packet. Its header is authentic nevertheless, except with a wrong code and with
+/// most inverted bits.
 #[derive(Debug, Clone)]
 pub enum Defect {
     None,
@@ -99,7 +102,8 @@ pub enum Defect {
     UnknownSender,
     WrongEpoch,
     WrongSource,
-    /// With data by multicast, this packet comes from the parent; the root may have sent it by multicast.
+    /// With data by multicast, this packet comes from the parent; the root may have sent it by
+    /// multicast.
     AlongTree {
         is_multicast: bool,
     },
@@ -381,7 +385,8 @@ impl<'a> Stage<'a> {
         self.piece_of(place, pieces, max, u64::from(bytes) % (max + 1))
     }
 
-    /// The packet at this index in the group. New messages have `pieces` pieces of `max` bytes, the final one of `last` bytes.
+    /// The packet at this index in the group. New messages have `pieces` pieces of `max` bytes, the
+    /// final one of `last` bytes.
     fn piece_of(&mut self, place: usize, pieces: u8, max: u64, last: u64) -> (Piece, Vec<u8>) {
         while self.pieces.len() <= place {
             let message = self.pieces.last().map_or(0, |(piece, _)| piece.message + 1);
@@ -488,7 +493,8 @@ impl<'a> Stage<'a> {
         self.send_batch(from, datagrams).map_err(|what| format!("{act:?}: {what}"))
     }
 
-    /// The program alone receives a batch, for whose checksum the kernel vouches whatever its payloads are; returns whether it handles it.
+    /// The program alone receives a batch, for whose checksum the kernel vouches whatever its
+    /// payloads are; returns whether it handles it.
     pub fn program_handles(&mut self, act: &Act) -> bool {
         let Act::Batch { ack_requested, fault, .. } = act else { return false };
         let (from, datagrams) = self.batch_datagrams(act, *ack_requested, fault);

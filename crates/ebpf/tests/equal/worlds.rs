@@ -1,4 +1,5 @@
-//! The nodes of random worlds, replayed with the program: each world is a cluster on a lossy network, generated from a seed.
+//! The nodes of random worlds, replayed with the program: each world is a cluster on a lossy
+//! network, generated from a seed.
 
 use treecast_proto::{Input, Offload, Step, Trace};
 use treecast_world::World;

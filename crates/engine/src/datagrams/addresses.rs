@@ -7,7 +7,8 @@ use std::ptr;
 pub fn read(storage: &libc::sockaddr_storage) -> Option<SocketAddr> {
     match libc::c_int::from(storage.ss_family) {
         libc::AF_INET => {
-            // SAFETY: the family says that this is what the kernel has written; the storage is large and aligned enough.
+            // SAFETY: the family says that this is what the kernel has written; the storage is
+            // large and aligned enough.
             let address = unsafe { &*ptr::from_ref(storage).cast::<libc::sockaddr_in>() };
             let ip = Ipv4Addr::from(u32::from_be(address.sin_addr.s_addr));
             Some(SocketAddr::new(IpAddr::V4(ip), u16::from_be(address.sin_port)))
@@ -38,7 +39,8 @@ pub fn write(storage: &mut libc::sockaddr_storage, address: SocketAddr, is_v6: b
             size_of::<libc::sockaddr_in>() as libc::socklen_t
         }
         (address, _) => {
-            // A socket of IPv6 reaches an address of IPv4 by its mapped form (RFC 4291, section 2.5.5.2).
+            // A socket of IPv6 reaches an address of IPv4 by its mapped form (RFC 4291, section
+            // 2.5.5.2).
             let (ip, scope) = match address {
                 SocketAddr::V4(address) => (address.ip().to_ipv6_mapped(), 0),
                 SocketAddr::V6(address) => (*address.ip(), address.scope_id()),

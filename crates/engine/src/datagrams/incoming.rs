@@ -7,8 +7,8 @@ use std::ptr;
 
 use super::{ControlMessages, RECEIVE_BATCH, addresses, zeroed};
 
-/// The longest message that is received, a datagram or several that GRO has merged, in bytes. A longer one is truncated, which its
-/// checksum detects.
+/// The longest message that is received, a datagram or several that GRO has merged, in bytes. A
+/// longer one is truncated, which its checksum detects.
 const DATAGRAM_BYTES_MAX: usize = 65_536;
 
 /// A batch of datagrams that are received with one system call.
@@ -16,7 +16,8 @@ pub struct Incoming {
     batch: Box<Batch>,
 }
 
-/// The memory that the kernel writes. The headers point into the other fields, which are boxed and never move.
+/// The memory that the kernel writes. The headers point into the other fields, which are boxed and
+/// never move.
 struct Batch {
     bytes: Vec<u8>,
     addresses: [libc::sockaddr_storage; RECEIVE_BATCH],
@@ -49,7 +50,8 @@ impl Incoming {
         Self { batch }
     }
 
-    /// Receives a batch of at most `messages_max` messages, in place of the last one; returns their number.
+    /// Receives a batch of at most `messages_max` messages, in place of the last one; returns their
+    /// number.
     ///
     /// # Errors
     /// Those of the system, except for an empty socket: then the number is 0.
@@ -60,8 +62,8 @@ impl Incoming {
             header.msg_hdr.msg_namelen = size_of::<libc::sockaddr_storage>() as libc::socklen_t;
             header.msg_hdr.msg_controllen = size_of::<ControlMessages>() as _;
         }
-        // SAFETY: every header points to an address, a vector, a control message and bytes in the same box, which nothing else borrows
-        // while the kernel writes them.
+        // SAFETY: every header points to an address, a vector, a control message and bytes in the
+        // same box, which nothing else borrows while the kernel writes them.
         let count = unsafe {
             libc::recvmmsg(
                 socket.as_raw_fd(),
@@ -75,7 +77,8 @@ impl Incoming {
         if count >= 0 { Ok(count as usize) } else { nothing_there(io::Error::last_os_error()) }
     }
 
-    /// A message of the last batch: its sender, and its datagrams. None: its sender is of an unknown family.
+    /// A message of the last batch: its sender, and its datagrams. None: its sender is of an
+    /// unknown family.
     pub fn message(&self, message: usize) -> Option<(SocketAddr, impl Iterator<Item = &[u8]>)> {
         let from = addresses::read(&self.batch.addresses[message])?;
         let (bytes, segment_bytes) = self.lengths(message);
@@ -90,7 +93,8 @@ impl Incoming {
     fn lengths(&self, message: usize) -> (usize, usize) {
         let header = &self.batch.headers[message];
         let bytes = (header.msg_len as usize).min(DATAGRAM_BYTES_MAX);
-        // SAFETY: the kernel has written the control message and its length; the macros of libc stay within that.
+        // SAFETY: the kernel has written the control message and its length; the macros of libc
+        // stay within that.
         let segment_bytes = unsafe {
             let control = libc::CMSG_FIRSTHDR(&raw const header.msg_hdr);
             let is_length = !control.is_null()

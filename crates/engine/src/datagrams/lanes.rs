@@ -1,5 +1,5 @@
-//! Sockets at one address, and the program by which the kernel chooses the socket of a datagram (socket(7), `SO_REUSEPORT` and
-//! `SO_ATTACH_REUSEPORT_CBPF`). Neither needs rights.
+//! Sockets at one address, and the program by which the kernel chooses the socket of a datagram
+//! (socket(7), `SO_REUSEPORT` and `SO_ATTACH_REUSEPORT_CBPF`). Neither needs rights.
 
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
@@ -13,11 +13,13 @@ use super::GROUP;
 /// The most groups that are steered: each takes two instructions, and all datagrams two.
 pub const STEERED_MAX: usize = (libc::BPF_MAXINSNS as usize - 2) / 2;
 
-/// Binds a socket for each lane. An index that the program returns counts sockets in the order in which they were bound.
+/// Binds a socket for each lane. An index that the program returns counts sockets in the order in
+/// which they were bound.
 pub fn bind(address: SocketAddr, lanes: usize) -> io::Result<Vec<UdpSocket>> {
     assert!(lanes > 0, "a node receives in one lane at least");
-    // Without the option, so that an address in use is refused, also if another node binds its lanes at the same time. With the option
-    // the kernel lets sockets of the same user alone share the address.
+    // Without the option, so that an address in use is refused, also if another node binds its
+    // lanes at the same time. With the option the kernel lets sockets of the same user alone share
+    // the address.
     let mut sockets = vec![UdpSocket::bind(address)?];
     if lanes == 1 {
         return Ok(sockets);
@@ -36,7 +38,8 @@ pub fn bind(address: SocketAddr, lanes: usize) -> io::Result<Vec<UdpSocket>> {
     Ok(sockets)
 }
 
-/// Attaches a program that steers these groups to their lanes, and everything else to the first, in place of the last program.
+/// Attaches a program that steers these groups to their lanes, and everything else to the first, in
+/// place of the last program.
 pub fn steer(sockets: &[UdpSocket], groups: impl IntoIterator<Item = (GroupId, usize)>) -> io::Result<()> {
     if sockets.len() == 1 {
         return Ok(());
@@ -45,7 +48,8 @@ pub fn steer(sockets: &[UdpSocket], groups: impl IntoIterator<Item = (GroupId, u
     let mut instructions = program(groups);
     let program =
         libc::sock_fprog { len: instructions.len() as libc::c_ushort, filter: instructions.as_mut_ptr() };
-    // SAFETY: the option's value is a program, which the kernel copies, checks, and does not change; both live until the call returns.
+    // SAFETY: the option's value is a program, which the kernel copies, checks, and does not
+    // change; both live until the call returns.
     let outcome = unsafe {
         libc::setsockopt(
             sockets[0].as_raw_fd(),
@@ -58,8 +62,8 @@ pub fn steer(sockets: &[UdpSocket], groups: impl IntoIterator<Item = (GroupId, u
     if outcome == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// The program: it compares the number of a datagram's group with that of one group after the other. A load behind the end of a
-/// datagram ends it with 0.
+/// The program: it compares the number of a datagram's group with that of one group after the
+/// other. A load behind the end of a datagram ends it with 0.
 fn program(groups: impl Iterator<Item = (GroupId, usize)>) -> Vec<libc::sock_filter> {
     let instruction = |code: u32, jf, k| libc::sock_filter { code: code as u16, jt: 0, jf, k };
     let load = instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, GROUP.start as u32);

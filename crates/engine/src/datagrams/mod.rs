@@ -1,10 +1,13 @@
-//! A UDP socket that receives and sends many datagrams with one system call (`recvmmsg`, `sendmmsg`).
+//! A UDP socket that receives and sends many datagrams with one system call (`recvmmsg`,
+//! `sendmmsg`).
 //!
-//! Where the kernel supports it, consecutive datagrams of one group and one length to one address are sent as one GSO batch
-//! (`UDP_SEGMENT`), and datagrams from one address are received as one (`UDP_GRO`).
+//! Where the kernel supports it, consecutive datagrams of one group and one length to one address
+//! are sent as one GSO batch (`UDP_SEGMENT`), and datagrams from one address are received as one
+//! (`UDP_GRO`).
 //!
-//! A socket may have several lanes: sockets at one address, each with a receive buffer of its own. The kernel steers each datagram by
-//! its group's number, so that a flood to one group takes no room from groups of other lanes, and does not come before their datagrams.
+//! A socket may have several lanes: sockets at one address, each with a receive buffer of its own.
+//! The kernel steers each datagram by its group's number, so that a flood to one group takes no
+//! room from groups of other lanes, and does not come before their datagrams.
 
 #![expect(unsafe_code, reason = "system calls that the standard library does not have")]
 
@@ -39,8 +42,8 @@ pub const SEND_BATCH: usize = 88;
 /// Where the group's number lies in a header.
 const GROUP: Range<usize> = 4..8;
 
-/// The most bytes of a GSO batch: what UDP takes over IPv6, 65,527 bytes, rounded down. These are 44 full datagrams, as many as one child is
-/// sent in its turn.
+/// The most bytes of a GSO batch: what UDP takes over IPv6, 65,527 bytes, rounded down. These are
+/// 44 full datagrams, as many as one child is sent in its turn.
 const GSO_BYTES_MAX: usize = 65_500;
 
 /// A socket of one or several lanes, with a batch in each direction.
@@ -80,16 +83,18 @@ impl std::fmt::Debug for Datagrams {
 
 /// A zeroed C structure.
 fn zeroed<T>() -> T {
-    // SAFETY: only used for libc's `sockaddr_storage`, `iovec`, `mmsghdr` and `cmsghdr`, for which all zeroes are valid.
+    // SAFETY: only used for libc's `sockaddr_storage`, `iovec`, `mmsghdr` and `cmsghdr`, for which
+    // all zeroes are valid.
     unsafe { MaybeUninit::zeroed().assume_init() }
 }
 
 impl Datagrams {
-    /// Binds a socket of one or several lanes, each with buffers as large as the system allows, up to `buffer_bytes`. All datagrams arrive in
-    /// lane 0 until [`Datagrams::steer`] says otherwise.
+    /// Binds a socket of one or several lanes, each with buffers as large as the system allows, up
+    /// to `buffer_bytes`. All datagrams arrive in lane 0 until [`Datagrams::steer`] says otherwise.
     ///
     /// # Errors
-    /// Those of binding: an address that is in use is refused, also if its sockets have `SO_REUSEPORT`.
+    /// Those of binding: an address that is in use is refused, also if its sockets have
+    /// `SO_REUSEPORT`.
     pub fn bind(address: SocketAddr, buffer_bytes: usize, lanes: usize) -> io::Result<Self> {
         let sockets = lanes::bind(address, lanes)?;
         for socket in &sockets {
@@ -109,7 +114,8 @@ impl Datagrams {
         self.address
     }
 
-    /// Receives a batch of a lane, of at most `messages_max` messages; returns their number. Each is one datagram or several segments.
+    /// Receives a batch of a lane, of at most `messages_max` messages; returns their number. Each
+    /// is one datagram or several segments.
     ///
     /// # Errors
     /// Those of the system, except for an empty or closed socket: then the number is 0.
@@ -172,8 +178,8 @@ impl Datagrams {
         options::cookie(&self.sockets[0])
     }
 
-    /// Disables GSO and GRO, which the kernel's packet path does not support on this kernel, and omits UDP checksums over IPv4:
-    /// packets have a checksum of their own.
+    /// Disables GSO and GRO, which the kernel's packet path does not support on this kernel, and
+    /// omits UDP checksums over IPv4: packets have a checksum of their own.
     pub fn disable_offloads(&mut self) {
         self.send.disable_gso();
         self.sockets.iter().for_each(options::disable_gro);
@@ -192,16 +198,18 @@ impl Datagrams {
         self.sockets.iter().map(AsFd::as_fd)
     }
 
-    /// Steers the datagrams of these groups to their lanes from now on, and all others to lane 0; those that have arrived stay where
-    /// they are. Nothing is steered with one lane.
+    /// Steers the datagrams of these groups to their lanes from now on, and all others to lane 0;
+    /// those that have arrived stay where they are. Nothing is steered with one lane.
     ///
-    /// The kernel compares a group's number with one after the other, so that the most active groups should be first. Groups after the
-    /// first [`lanes::STEERED_MAX`] are in lane 0. Datagrams from one address that the kernel has merged (GRO), also those of several
-    /// groups, go where the first one goes.
+    /// The kernel compares a group's number with one after the other, so that the most active
+    /// groups should be first. Groups after the first [`lanes::STEERED_MAX`] are in lane 0.
+    /// Datagrams from one address that the kernel has merged (GRO), also those of several groups,
+    /// go where the first one goes.
     ///
     /// # Errors
-    /// Those of the system; then groups are steered as before. `ENOMEM`: the program is longer than `net.core.optmem_max` allows, whose
-    /// default of 20 KiB on older kernels suffices for about 600 groups.
+    /// Those of the system; then groups are steered as before. `ENOMEM`: the program is longer than
+    /// `net.core.optmem_max` allows, whose default of 20 KiB on older kernels suffices for about
+    /// 600 groups.
     ///
     /// # Panics
     /// If the lane does not exist, which would be a bug of ours.
@@ -225,7 +233,8 @@ impl Datagrams {
         self.multicast.alone_at()
     }
 
-    /// The sockets at multicast addresses that have datagrams, by number, each with the lane whose turn it takes.
+    /// The sockets at multicast addresses that have datagrams, by number, each with the lane whose
+    /// turn it takes.
     pub fn ready_multicast(&self) -> Vec<(u64, usize)> {
         self.multicast.ready()
     }
@@ -235,7 +244,8 @@ impl Datagrams {
         self.multicast.is_open()
     }
 
-    /// The descriptor that is readable when a datagram for one of the multicast addresses has arrived.
+    /// The descriptor that is readable when a datagram for one of the multicast addresses has
+    /// arrived.
     pub fn multicast_descriptor(&self) -> BorrowedFd<'_> {
         self.multicast.as_fd()
     }
@@ -250,7 +260,8 @@ impl Datagrams {
         route.map(drop)
     }
 
-    /// Whether it is known by which interface this multicast address is sent to, or that the kernel chooses it.
+    /// Whether it is known by which interface this multicast address is sent to, or that the kernel
+    /// chooses it.
     pub fn sends_multicast(&self, address: SocketAddr) -> bool {
         self.send.has_multicast_route(address)
     }

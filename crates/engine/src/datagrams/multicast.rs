@@ -26,15 +26,17 @@ pub struct Reception {
     pub buffer_bytes: usize,
 }
 
-/// The interface by which a node sends to a multicast address, and the source address of what it sends there.
+/// The interface by which a node sends to a multicast address, and the source address of what it
+/// sends there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MulticastRoute {
     pub interface: u32,
     pub source: IpAddr,
 }
 
-/// The multicast addresses at which a node receives, each with a socket of its own: an address has a port of its own, and the node's socket
-/// is bound to the node's address. While a socket is open, the kernel keeps the membership (IGMP, MLD).
+/// The multicast addresses at which a node receives, each with a socket of its own: an address has
+/// a port of its own, and the node's socket is bound to the node's address. While a socket is open,
+/// the kernel keeps the membership (IGMP, MLD).
 #[derive(Debug)]
 pub struct MulticastSockets {
     sockets: Vec<MulticastSocket>,
@@ -63,7 +65,8 @@ impl MulticastSockets {
         Ok(Self { sockets: Vec::new(), next: 0, epoll: epoll::create(epoll::CreateFlags::CLOEXEC)? })
     }
 
-    /// Receives at these addresses from now on, and at no others. Each is joined on the interface by which its root is reached from `own`.
+    /// Receives at these addresses from now on, and at no others. Each is joined on the interface
+    /// by which its root is reached from `own`.
     ///
     /// # Errors
     /// The first one of the system; the other addresses are joined.
@@ -108,8 +111,8 @@ impl MulticastSockets {
         !self.sockets.is_empty()
     }
 
-    /// The numbers of sockets with datagrams, each with its lane. All sockets have their turn: the kernel begins with those that have waited
-    /// longest.
+    /// The numbers of sockets with datagrams, each with its lane. All sockets have their turn: the
+    /// kernel begins with those that have waited longest.
     pub fn ready(&self) -> Vec<(u64, usize)> {
         if self.sockets.is_empty() {
             return Vec::new();
@@ -138,8 +141,8 @@ impl AsFd for MulticastSockets {
     }
 }
 
-/// Opens a socket that receives what is sent to a multicast address on the interface with this local address. Other sockets of this host
-/// may receive it too.
+/// Opens a socket that receives what is sent to a multicast address on the interface with this
+/// local address. Other sockets of this host may receive it too.
 fn open(address: SocketAddr, local: IpAddr) -> io::Result<UdpSocket> {
     let family = if address.is_ipv6() { AddressFamily::INET6 } else { AddressFamily::INET };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -155,7 +158,8 @@ fn open(address: SocketAddr, local: IpAddr) -> io::Result<UdpSocket> {
     Ok(socket)
 }
 
-/// How many sockets of this host have joined each multicast address (`proc_pid_net(5)`): none where the kernel does not say.
+/// How many sockets of this host have joined each multicast address (`proc_pid_net(5)`): none where
+/// the kernel does not say.
 fn memberships() -> BTreeMap<IpAddr, usize> {
     let read = |file| std::fs::read_to_string(format!("/proc/thread-self/net/{file}")).unwrap_or_default();
     let (v4, v6) = (read("igmp"), read("igmp6"));
@@ -178,8 +182,8 @@ fn memberships() -> BTreeMap<IpAddr, usize> {
     counts
 }
 
-/// The interface by which `to` is reached from `own`, for multicast. That goes no farther than the next router, and to sockets of this host
-/// too, as the kernel's defaults are (ip(7), ipv6(7)).
+/// The interface by which `to` is reached from `own`, for multicast. That goes no farther than the
+/// next router, and to sockets of this host too, as the kernel's defaults are (ip(7), ipv6(7)).
 ///
 /// # Errors
 /// Those of the system.
@@ -211,7 +215,8 @@ fn interface_of(local: IpAddr) -> io::Result<u32> {
     let mut index = None;
     let mut next = list;
     while !next.is_null() && index.is_none() {
-        // SAFETY: `next` is an entry of the list, which is not freed yet; its name ends with a zero.
+        // SAFETY: `next` is an entry of the list, which is not freed yet; its name ends with a
+        // zero.
         unsafe {
             if address_of((*next).ifa_addr) == Some(local) {
                 let name = CStr::from_ptr((*next).ifa_name);
@@ -270,7 +275,8 @@ mod tests {
         all
     }
 
-    /// A datagram to a multicast address reaches two nodes, from the sender's address; after the end of one, the other.
+    /// A datagram to a multicast address reaches two nodes, from the sender's address; after the
+    /// end of one, the other.
     fn check(own: &str, group: &str) {
         let (own, group): (SocketAddr, SocketAddr) = (own.parse().unwrap(), group.parse().unwrap());
         let bind = || Datagrams::bind(own, 1 << 20, 1).unwrap();

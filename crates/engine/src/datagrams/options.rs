@@ -12,10 +12,11 @@ pub fn enable_gro(socket: &UdpSocket) {
     set_option(socket, libc::SOL_UDP, libc::UDP_GRO, 1);
 }
 
-/// Lets the kernel refuse datagrams that are too long for the network, instead of fragmenting them: a lost fragment loses the whole
-/// datagram, and a wrong `mtu_bytes` would go unnoticed.
+/// Lets the kernel refuse datagrams that are too long for the network, instead of fragmenting them:
+/// a lost fragment loses the whole datagram, and a wrong `mtu_bytes` would go unnoticed.
 pub fn forbid_fragments(socket: &UdpSocket) {
-    // An IPv6 socket may reach IPv4 addresses and needs both options; an IPv4 socket refuses the second one.
+    // An IPv6 socket may reach IPv4 addresses and needs both options; an IPv4 socket refuses the
+    // second one.
     set_option(socket, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO);
     set_option(socket, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_DO);
 }
@@ -25,7 +26,8 @@ pub fn disable_gro(socket: &UdpSocket) {
     set_option(socket, libc::SOL_UDP, libc::UDP_GRO, 0);
 }
 
-/// Omits the UDP checksum of datagrams over IPv4, as RFC 768 allows, or includes it. Datagrams over IPv6 keep theirs.
+/// Omits the UDP checksum of datagrams over IPv4, as RFC 768 allows, or includes it. Datagrams over
+/// IPv6 keep theirs.
 pub fn omit_checksums(socket: &UdpSocket, are_omitted: bool) {
     set_option(socket, libc::SOL_SOCKET, libc::SO_NO_CHECK, are_omitted.into());
 }
@@ -59,7 +61,8 @@ pub fn path_mtu_bytes(socket: &UdpSocket, is_v6: bool) -> Option<u32> {
         if is_v6 { (libc::IPPROTO_IPV6, libc::IPV6_MTU) } else { (libc::IPPROTO_IP, libc::IP_MTU) };
     let mut value: libc::c_int = 0;
     let mut length = size_of::<libc::c_int>() as libc::socklen_t;
-    // SAFETY: the option's value is a number, which lives until the call returns, as does its length.
+    // SAFETY: the option's value is a number, which lives until the call returns, as does its
+    // length.
     let result = unsafe {
         libc::getsockopt(socket.as_raw_fd(), level, name, (&raw mut value).cast(), &raw mut length)
     };

@@ -16,7 +16,8 @@ pub struct Outgoing {
     is_v6: bool,
     /// The most bytes of a GSO batch; none: no GSO.
     gso_bytes_max: Option<usize>,
-    /// Whether all datagrams go to the peer of the connected socket: then the kernel looks up no route for each.
+    /// Whether all datagrams go to the peer of the connected socket: then the kernel looks up no
+    /// route for each.
     is_connected: bool,
     /// The groups of the last batch whose datagrams were too long for the network.
     too_long: Vec<GroupId>,
@@ -25,7 +26,8 @@ pub struct Outgoing {
     batch: Box<Batch>,
 }
 
-/// The memory that the kernel reads. Each datagram is a header and a payload, which is not copied; the vectors of a GSO batch are contiguous.
+/// The memory that the kernel reads. Each datagram is a header and a payload, which is not copied;
+/// the vectors of a GSO batch are contiguous.
 struct Batch {
     count: usize,
     header_bytes: [[u8; HEADER_BYTES]; SEND_BATCH],
@@ -38,11 +40,13 @@ struct Batch {
     headers: [libc::mmsghdr; SEND_BATCH],
 }
 
-/// The most segments of a GSO batch: the least `UDP_MAX_SEGMENTS` of all Linux versions, and the bound of the kernel's packet path.
+/// The most segments of a GSO batch: the least `UDP_MAX_SEGMENTS` of all Linux versions, and the
+/// bound of the kernel's packet path.
 pub const GSO_SEGMENTS_MAX: usize = 64;
 
-/// Datagrams that the kernel takes as one (`UDP_SEGMENT`): all have the length of the first, but the last may be shorter. All are of one
-/// group: between sockets of one host a batch arrives as it is, in the lane of its first datagram.
+/// Datagrams that the kernel takes as one (`UDP_SEGMENT`): all have the length of the first, but
+/// the last may be shorter. All are of one group: between sockets of one host a batch arrives as it
+/// is, in the lane of its first datagram.
 #[derive(Debug, Clone, Copy)]
 struct GsoBatch {
     to: SocketAddr,
@@ -55,7 +59,8 @@ struct GsoBatch {
 }
 
 impl ControlMessages {
-    /// Attaches to a message the length of its segments and the interface by which it is sent, as far as there are any.
+    /// Attaches to a message the length of its segments and the interface by which it is sent, as
+    /// far as there are any.
     fn write(
         &mut self,
         message: &mut libc::msghdr,
@@ -102,8 +107,8 @@ impl ControlMessages {
         let (header_bytes, whole, space) =
             unsafe { (libc::CMSG_LEN(0), libc::CMSG_LEN(length), libc::CMSG_SPACE(length)) };
         let room = &mut self.0[begin..begin + space as usize];
-        // SAFETY: the room has the space of the header and of the value behind it, which the range above has checked; both are written
-        // unaligned.
+        // SAFETY: the room has the space of the header and of the value behind it, which the range
+        // above has checked; both are written unaligned.
         unsafe {
             let mut header = super::zeroed::<libc::cmsghdr>();
             (header.cmsg_len, header.cmsg_level, header.cmsg_type) = (whole as _, level, kind);
@@ -133,8 +138,8 @@ impl GsoBatch {
     }
 }
 
-// SAFETY: its pointers point into its own box, or are used within one call of `send`, whose batch one thread makes that borrows it
-// mutably all the time.
+// SAFETY: its pointers point into its own box, or are used within one call of `send`, whose batch
+// one thread makes that borrows it mutably all the time.
 unsafe impl Send for Outgoing {}
 
 impl Outgoing {
@@ -182,7 +187,8 @@ impl Outgoing {
         self.multicast_routes.retain(|address, _| is_kept(*address));
     }
 
-    /// The interface of a GSO batch, if it goes to a multicast address and the kernel is not to choose it.
+    /// The interface of a GSO batch, if it goes to a multicast address and the kernel is not to
+    /// choose it.
     fn route(&self, gso: usize) -> Option<MulticastRoute> {
         *self.multicast_routes.get(&self.batch.gso_batches[gso].to)?
     }
@@ -257,10 +263,12 @@ impl Outgoing {
         }
     }
 
-    /// Sends the batch. Datagrams that the kernel does not accept are lost, and the protocol retransmits them.
+    /// Sends the batch. Datagrams that the kernel does not accept are lost, and the protocol
+    /// retransmits them.
     ///
     /// # Errors
-    /// The first error other than a full buffer: a datagram is too long for the network, or an address is unreachable.
+    /// The first error other than a full buffer: a datagram is too long for the network, or an
+    /// address is unreachable.
     pub fn send(&mut self, socket: &UdpSocket) -> io::Result<()> {
         self.too_long.clear();
         self.make_headers();
@@ -271,8 +279,8 @@ impl Outgoing {
         while sent < count {
             let headers = &raw mut self.batch.headers[sent];
             let left = (count - sent) as libc::c_uint;
-            // SAFETY: the headers from `sent` to before `count` are prepared; what they point to is in the same box, or valid as the
-            // caller of `add_from` has promised.
+            // SAFETY: the headers from `sent` to before `count` are prepared; what they point to is
+            // in the same box, or valid as the caller of `add_from` has promised.
             let done = unsafe { libc::sendmmsg(socket.as_raw_fd(), headers, left, libc::MSG_DONTWAIT as _) };
             if done > 0 {
                 sent += done as usize;
@@ -282,7 +290,8 @@ impl Outgoing {
             match error.raw_os_error() {
                 Some(libc::EINTR) => {}
                 Some(libc::EAGAIN | libc::ENOBUFS) => break,
-                // An ICMP message said that a neighbour's port is closed: the protocol treats it as silent; the next send may succeed.
+                // An ICMP message said that a neighbour's port is closed: the protocol treats it as
+                // silent; the next send may succeed.
                 Some(libc::ECONNREFUSED) => sent += 1,
                 // Not every kernel, device and tunnel supports GSO.
                 _ if self.batch.gso_batches[sent].count > 1 => {

@@ -72,8 +72,8 @@ fn bare(text: &str) -> &str {
     text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text)
 }
 
-/// The address of a host: `host:port`, `192.0.2.1:7000`, `[2001:db8::1]:7000`, or one of them without a port, which is then
-/// [`PORT`]. Host names are resolved; IPv4 addresses are preferred.
+/// The address of a host: `host:port`, `192.0.2.1:7000`, `[2001:db8::1]:7000`, or one of them
+/// without a port, which is then [`PORT`]. Host names are resolved; IPv4 addresses are preferred.
 ///
 /// # Errors
 /// [`NodeError::Members`]: an invalid address, or a name that cannot be resolved.
@@ -110,7 +110,8 @@ pub fn resolve(text: &str) -> Result<SocketAddr, NodeError> {
     v4.or(found.first()).copied().ok_or_else(|| unresolved(&"it has no address"))
 }
 
-/// The hosts that a line of a file names, each as [`resolve`] parses it: one, or those of a hostlist, with one port for all.
+/// The hosts that a line of a file names, each as [`resolve`] parses it: one, or those of a
+/// hostlist, with one port for all.
 fn hosts_of(text: &str) -> Result<Vec<String>, NodeError> {
     // What begins with a bracket is an IPv6 address.
     let is_hostlist = text.contains(',') || text.find('[').is_some_and(|place| place > 0);
@@ -125,7 +126,8 @@ fn hosts_of(text: &str) -> Result<Vec<String>, NodeError> {
     })
 }
 
-/// The hosts of a line, and how many members each has: `slots=N`, as in the host files of Open MPI, or one.
+/// The hosts of a line, and how many members each has: `slots=N`, as in the host files of Open MPI,
+/// or one.
 fn split_slots(text: &str) -> Result<(&str, usize), NodeError> {
     let Some((hosts, slots)) = text.split_once(char::is_whitespace) else { return Ok((text, 1)) };
     let number = slots.trim().strip_prefix("slots=").and_then(|number| number.parse().ok());
@@ -138,13 +140,15 @@ fn split_slots(text: &str) -> Result<(&str, usize), NodeError> {
     }
 }
 
-/// The members in a file, from member 0 on: in each line one, as [`resolve`] parses it, or several by a
-/// [hostlist](treecast_fabric::expand_hostlist), such as `n[1-16]` or `n[1-16]:7000`. With `slots=4` behind it, each of its hosts has four
-/// members, which share a node. A `#` begins a comment.
+/// The members in a file, from member 0 on: in each line one, as [`resolve`] parses it, or several
+/// by a [hostlist](treecast_fabric::expand_hostlist), such as `n[1-16]` or `n[1-16]:7000`. With
+/// `slots=4` behind it, each of its hosts has four members, which share a node. A `#` begins a
+/// comment.
 ///
 /// # Errors
-/// [`NodeError::Members`] with the file and the line: an invalid address, a name that cannot be resolved, an address given twice, more
-/// than 4,096 members; a file without members, or that cannot be read.
+/// [`NodeError::Members`] with the file and the line: an invalid address, a name that cannot be
+/// resolved, an address given twice, more than 4,096 members; a file without members, or that
+/// cannot be read.
 pub fn read_members(path: &Path) -> Result<Vec<Member>, NodeError> {
     let unread = |error| NodeError::Members(format!("{} could not be read: {error}", path.display()));
     let text = read_file(path, FILE_BYTES_MAX).map_err(unread)?;
@@ -191,8 +195,9 @@ pub fn parse_members(text: &str, source: &str) -> Result<Vec<Member>, NodeError>
     Ok(members)
 }
 
-/// The number of the member that listens at `own`: the member with that address, or, for a node that listens at the unspecified
-/// address, the member with its port and an address of this machine.
+/// The number of the member that listens at `own`: the member with that address, or, for a node
+/// that listens at the unspecified address, the member with its port and an address of this
+/// machine.
 ///
 /// # Errors
 /// [`NodeError::Members`], if no member or more than one has it.
@@ -217,7 +222,8 @@ pub fn find_own(own: SocketAddr, members: &[SocketAddr]) -> Result<usize, NodeEr
     }
 }
 
-/// Of some members the one that has an address of this machine: the address at which this machine's node listens.
+/// Of some members the one that has an address of this machine: the address at which this machine's
+/// node listens.
 ///
 /// # Errors
 /// [`NodeError::Members`], if no member or several members have one.

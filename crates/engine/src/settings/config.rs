@@ -14,7 +14,8 @@ use super::offload::{self, ChosenOffload};
 use crate::datagrams::path_mtu;
 use crate::random;
 
-/// The settings of a group, whose numbers are within their bounds, whose members can be one group, and whose MTU is known.
+/// The settings of a group, whose numbers are within their bounds, whose members can be one group,
+/// and whose MTU is known.
 #[derive(Debug, Clone)]
 pub struct GroupConfig {
     settings: GroupSettings,
@@ -33,8 +34,8 @@ impl GroupConfig {
     /// Checks the settings of a group with all its members.
     ///
     /// # Errors
-    /// [`NodeError::Members`], [`NodeError::Refused`], [`NodeError::NoToken`], [`NodeError::CongestionControl`],
-    /// [`NodeError::System`].
+    /// [`NodeError::Members`], [`NodeError::Refused`], [`NodeError::NoToken`],
+    /// [`NodeError::CongestionControl`], [`NodeError::System`].
     pub fn new(settings: GroupSettings) -> Result<Self, NodeError> {
         let found = || path_mtu::mtu_bytes_of(path_mtu::path_mtus(settings.members.iter()));
         let mtu_bytes = Some(settings.mtu_bytes.unwrap_or_else(found));
@@ -192,8 +193,9 @@ impl GroupConfig {
     }
 }
 
-/// Draws a multicast address that no authority has assigned (RFC 2365; RFC 4291, section 2.7: transient, of site scope), and a dynamic port
-/// (RFC 6335, section 6). Should another group draw the same, neither believes the other's packets.
+/// Draws a multicast address that no authority has assigned (RFC 2365; RFC 4291, section 2.7:
+/// transient, of site scope), and a dynamic port (RFC 6335, section 6). Should another group draw
+/// the same, neither believes the other's packets.
 fn draw_multicast_address(is_v6: bool) -> std::io::Result<SocketAddr> {
     let bytes: [u8; 16] = random::bytes()?;
     let [.., third, fourth, high, low] = bytes;
@@ -202,7 +204,8 @@ fn draw_multicast_address(is_v6: bool) -> std::io::Result<SocketAddr> {
         octets[..2].copy_from_slice(&[0xff, 0x15]);
         Ipv6Addr::from(octets).into()
     } else {
-        // An odd second number: on Ethernet it is none of the addresses that switches flood (RFC 1112, section 6.4; RFC 4541).
+        // An odd second number: on Ethernet it is none of the addresses that switches flood (RFC
+        // 1112, section 6.4; RFC 4541).
         Ipv4Addr::new(239, bytes[0] | 1, third, fourth).into()
     };
     let port = u16::from_be_bytes([high, low]) | MULTICAST_PORT_MIN;
@@ -212,8 +215,9 @@ fn draw_multicast_address(is_v6: bool) -> std::io::Result<SocketAddr> {
 /// The least dynamic port (RFC 6335, section 6).
 const MULTICAST_PORT_MIN: u16 = 0xc000;
 
-/// Whether a multicast address is in the range from which roots draw. A member joins no address outside it, so that a root cannot direct
-/// the multicast traffic of other applications to the hosts of its members.
+/// Whether a multicast address is in the range from which roots draw. A member joins no address
+/// outside it, so that a root cannot direct the multicast traffic of other applications to the
+/// hosts of its members.
 pub fn is_drawn_multicast_address(address: SocketAddr) -> bool {
     let is_in_scope = match address.ip() {
         IpAddr::V4(ip) => ip.octets()[0] == 239 && ip.octets()[1] & 1 == 1,
@@ -222,7 +226,8 @@ pub fn is_drawn_multicast_address(address: SocketAddr) -> bool {
     is_in_scope && address.port() >= MULTICAST_PORT_MIN
 }
 
-/// Checks that a group with a root at this address has a token, unless all its members are on one host.
+/// Checks that a group with a root at this address has a token, unless all its members are on one
+/// host.
 ///
 /// # Errors
 /// [`NodeError::NoToken`].
@@ -239,8 +244,8 @@ pub(crate) fn check_congestion(settings: &GroupSettings) -> Result<(), NodeError
     settings.tcp_congestion.as_ref().map_or(Ok(()), CongestionControl::check)
 }
 
-/// Checks that the paths from here carry the datagrams of the group: at the root those to all members, at another member, also one that
-/// has no number yet, the one to the root.
+/// Checks that the paths from here carry the datagrams of the group: at the root those to all
+/// members, at another member, also one that has no number yet, the one to the root.
 ///
 /// # Errors
 /// [`NodeError::PathMtu`] names a member whose path carries shorter ones only.
@@ -253,7 +258,8 @@ pub fn check_paths(settings: &GroupSettings, own: Option<usize>) -> Result<(), N
     Ok(())
 }
 
-/// Checks that the path to a member carries datagrams of `mtu_bytes`, as does the path back as far as its MTU is known.
+/// Checks that the path to a member carries datagrams of `mtu_bytes`, as does the path back as far
+/// as its MTU is known.
 ///
 /// # Errors
 /// [`NodeError::PathMtu`].
@@ -338,13 +344,15 @@ pub(crate) fn no_such_root(root: usize, members: usize) -> NodeError {
 }
 
 impl GroupSettings {
-    /// The longest datagram, in bytes: that of the settings, or the usual one while it is not found out.
+    /// The longest datagram, in bytes: that of the settings, or the usual one while it is not found
+    /// out.
     fn mtu_bytes(&self) -> u16 {
         self.mtu_bytes.unwrap_or(path_mtu::DEFAULT_MTU_BYTES)
     }
 
-    /// The number of packets that each member holds. Few of short messages, whose slots then stay in the processor's cache; many of long ones:
-    /// fewer acknowledgments, and each member waits less often for others.
+    /// The number of packets that each member holds. Few of short messages, whose slots then stay
+    /// in the processor's cache; many of long ones: fewer acknowledgments, and each member waits
+    /// less often for others.
     pub fn slots(&self) -> u32 {
         let of_messages = if self.message_bytes > LONG_MESSAGE_BYTES { LONG_SLOTS } else { SHORT_SLOTS };
         self.slots.unwrap_or(of_messages)
@@ -365,7 +373,8 @@ impl GroupSettings {
     }
 }
 
-/// The number of slots for messages that are expected to be longer than this, in bytes, and for others.
+/// The number of slots for messages that are expected to be longer than this, in bytes, and for
+/// others.
 const LONG_MESSAGE_BYTES: u64 = 512 << 10;
 const LONG_SLOTS: u32 = 1_024;
 const SHORT_SLOTS: u32 = 512;

@@ -45,8 +45,8 @@ pub enum NodeError {
     /// The daemon of this host, or the process that owns a shared node, refuses a request.
     #[error("{0}")]
     Daemon(String),
-    /// The group has ended at this process, and not for all: the daemon, or the node that another process owns, has ended or has no memory
-    /// for it.
+    /// The group has ended at this process, and not for all: the daemon, or the node that another
+    /// process owns, has ended or has no memory for it.
     #[error("{0}")]
     GroupFailed(String),
     /// A daemon's policy is invalid.
@@ -96,7 +96,8 @@ pub enum NodeError {
         allowed: String,
     },
     /// A payload has changed on its way, the network's checksums have not detected that
-    /// ([`treecast_proto::Integrity::Network`]), and the parent has freed the packet. The group has ended at this member.
+    /// ([`treecast_proto::Integrity::Network`]), and the parent has freed the packet. The group has
+    /// ended at this member.
     #[error(
         "packet {packet} was corrupted: its payload differs from what the root sent, no checksum of the network detected that, and the member that forwarded it does not have it any more; the group has ended here (look for a host or a switch with bad memory; with integrity=crc32c such packets are sent again)"
     )]
@@ -164,7 +165,8 @@ pub enum NodeError {
         /// The root's reason.
         reason: String,
     },
-    /// The group cannot be joined: the root is unreachable or has cancelled the group, or members are missing at the timeout.
+    /// The group cannot be joined: the root is unreachable or has cancelled the group, or members
+    /// are missing at the timeout.
     #[error("cannot join the group at {root}: {reason}")]
     JoinFailed {
         /// The address at which the root is expected to listen.
@@ -205,7 +207,8 @@ pub enum NodeError {
         /// Their length in bytes.
         bytes: usize,
     },
-    /// Members have called `Group::all_reduce` with different operations, types or numbers of values.
+    /// Members have called `Group::all_reduce` with different operations, types or numbers of
+    /// values.
     #[error("the members' operations, types or numbers of values differ in this all-reduce")]
     DifferentValues,
     /// A member that waits for the result of an all-reduce gets another message.

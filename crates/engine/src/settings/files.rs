@@ -19,8 +19,9 @@ use super::error::NodeError;
 const FABRIC_EXTENSIONS: [&str; 9] =
     ["toml", "graphml", "xml", "topo", "txt", "ibnetdiscover", "conf", "inventory", "csv"];
 
-/// The fabric that a text names: a line such as `star:16`, or a file in one of the formats of [`treecast_fabric::read::read`]. A text with
-/// a slash or the extension of such a format is a file, and so is the name of a file that exists. The notes are a reader's.
+/// The fabric that a text names: a line such as `star:16`, or a file in one of the formats of
+/// [`treecast_fabric::read::read`]. A text with a slash or the extension of such a format is a
+/// file, and so is the name of a file that exists. The notes are a reader's.
 ///
 /// # Errors
 /// [`NodeError::File`], [`NodeError::Plan`].
@@ -49,11 +50,12 @@ fn is_file(text: &str) -> bool {
     text.contains('/') || path.is_file() || path.extension().is_some_and(is_known)
 }
 
-/// The plan in a JSON file, as `treecast plan --format json` writes it, on the fabric that the file names.
+/// The plan in a JSON file, as `treecast plan --format json` writes it, on the fabric that the file
+/// names.
 ///
 /// # Errors
-/// [`NodeError::File`], with the reason: it cannot be read, is not a plan, or names a fabric that does not exist or that the plan does not
-/// fit.
+/// [`NodeError::File`], with the reason: it cannot be read, is not a plan, or names a fabric that
+/// does not exist or that the plan does not fit.
 pub fn read_plan(path: &Path) -> Result<Plan, NodeError> {
     let text = read_text(path)?;
     let in_file = |reason: &dyn std::fmt::Display| NodeError::in_file(path, reason);
@@ -161,9 +163,10 @@ impl GroupSettings {
 
     /// The same settings with the fabric that joins the members, on which the root makes the plan.
     ///
-    /// Members are matched to the hosts of the fabric by name ([`HostNames`](treecast_fabric::HostNames)): the name in a list of members,
-    /// or that which a member has when it joins. Several members may be on one host. Without a scheme the tree is `hierarchical` where
-    /// that pays: see docs/library.md.
+    /// Members are matched to the hosts of the fabric by name
+    /// ([`HostNames`](treecast_fabric::HostNames)): the name in a list of members, or that which a
+    /// member has when it joins. Several members may be on one host. Without a scheme the tree is
+    /// `hierarchical` where that pays: see docs/library.md.
     ///
     /// ```
     /// use treecast_fabric::{Fabric, read};

@@ -10,8 +10,8 @@ use treecast_shm::readers::READERS_MAX;
 
 use super::error::NodeError;
 
-/// The hosts of a group's members: members at the same address are processes of one host, which share a node and its slots. In the tree of
-/// the protocol each host is one member.
+/// The hosts of a group's members: members at the same address are processes of one host, which
+/// share a node and its slots. In the tree of the protocol each host is one member.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hosts {
     addresses: Vec<SocketAddr>,

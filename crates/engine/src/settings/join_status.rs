@@ -10,7 +10,8 @@ pub struct JoinStatus {
     pub members: u32,
     /// The members that have joined, the root first.
     pub joined: Vec<JoinedMember>,
-    /// The number of rejected connections: foreign, silent, with another token, or of nodes that cannot be members.
+    /// The number of rejected connections: foreign, silent, with another token, or of nodes that
+    /// cannot be members.
     pub rejected: u64,
     /// The last rejected connection, and the reason.
     pub last_rejected: Option<String>,
@@ -21,9 +22,11 @@ pub struct JoinStatus {
 pub struct JoinedMember {
     /// Its name in messages.
     pub name: String,
-    /// Where its node listens. Of the root this may be the unspecified address until another member has connected.
+    /// Where its node listens. Of the root this may be the unspecified address until another member
+    /// has connected.
     pub address: SocketAddr,
-    /// The number that it requested. The others are numbered when all have joined, in the order in which they joined.
+    /// The number that it requested. The others are numbered when all have joined, in the order in
+    /// which they joined.
     pub member: Option<u32>,
 }
 

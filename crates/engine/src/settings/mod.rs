@@ -1,4 +1,5 @@
-//! The settings of nodes and groups, from an application's texts and files to what is checked, and the errors of both.
+//! The settings of nodes and groups, from an application's texts and files to what is checked, and
+//! the errors of both.
 
 pub mod addresses;
 pub mod config;
@@ -31,13 +32,15 @@ use self::error::NodeError;
 /// The packet engine of a node.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum EngineChoice {
-    /// The daemon of this host, if it runs, accepts this process and listens where the node is to listen; else a thread. A daemon's
-    /// node is one member of a group, so only one of several nodes of a process uses it, unless they name its socket.
+    /// The daemon of this host, if it runs, accepts this process and listens where the node is to
+    /// listen; else a thread. A daemon's node is one member of a group, so only one of several
+    /// nodes of a process uses it, unless they name its socket.
     #[default]
     Auto,
     /// A thread of this process; needs no rights.
     User,
-    /// The kernel's packet path, loaded by this process, or by the daemon if this process has no rights for it.
+    /// The kernel's packet path, loaded by this process, or by the daemon if this process has no
+    /// rights for it.
     Ebpf,
 }
 
@@ -123,20 +126,24 @@ impl TryFrom<String> for PortRange {
 pub struct NodeSettings {
     /// The UDP address at which it listens; with port 0 one of `ports`.
     pub bind: SocketAddr,
-    /// The node takes the first of these ports that is free for UDP and TCP, or else for UDP; none: the
-    /// system chooses a port.
+    /// The node takes the first of these ports that is free for UDP and TCP, or else for UDP; none:
+    /// the system chooses a port.
     pub ports: Option<PortRange>,
     /// The packet engine.
     pub engine: EngineChoice,
-    /// The path of the daemon's socket; none: that of the variable `TREECAST_SOCKET`, or [`socket::SOCKET`].
+    /// The path of the daemon's socket; none: that of the variable `TREECAST_SOCKET`, or
+    /// [`socket::SOCKET`].
     pub socket: Option<PathBuf>,
-    /// Any text: the processes of one user on this host that give the same one share one node, which the first of them opens, unless they
-    /// use the daemon. None: the process has a node of its own.
+    /// Any text: the processes of one user on this host that give the same one share one node,
+    /// which the first of them opens, unless they use the daemon. None: the process has a node of
+    /// its own.
     pub share: Option<String>,
-    /// The size of the socket's buffers, in bytes, within the system's bounds (`net.core.rmem_max`).
+    /// The size of the socket's buffers, in bytes, within the system's bounds
+    /// (`net.core.rmem_max`).
     pub buffer_bytes: usize,
-    /// How long a waiting thread spins, and yields the processor after each check, before it sleeps; none: while recent waits were shorter
-    /// than a millisecond on average, and other threads of the machine do not keep the processor.
+    /// How long a waiting thread spins, and yields the processor after each check, before it
+    /// sleeps; none: while recent waits were shorter than a millisecond on average, and other
+    /// threads of the machine do not keep the processor.
     pub spin: Option<Duration>,
     /// Whether [`crate::status::find`] finds the node.
     pub status: bool,
@@ -165,20 +172,22 @@ impl Default for NodeSettings {
 pub struct GroupSettings {
     /// The group's number. A node may be in many groups.
     pub group: GroupId,
-    /// The address of each member's node, by the member's number. Members at the same address are processes of one host that share a node.
+    /// The address of each member's node, by the member's number. Members at the same address are
+    /// processes of one host that share a node.
     pub members: Vec<SocketAddr>,
     /// The root's number.
     pub root: usize,
-    /// This process's own number, where several members have the same address: processes of one host that share a node. The one setting
-    /// that differs between members.
+    /// This process's own number, where several members have the same address: processes of one
+    /// host that share a node. The one setting that differs between members.
     pub member: Option<usize>,
     /// A secret of the members, which keeps packets of other nodes out of the group. The key of
     /// encryption comes from it.
     pub token: String,
-    /// Whether members on several hosts do without a token: any host that reaches them can then take part.
+    /// Whether members on several hosts do without a token: any host that reaches them can then
+    /// take part.
     pub insecure: bool,
-    /// What is authenticated of each packet of data; none: its payload too where data is sent by multicast, which needs that, and else its
-    /// header.
+    /// What is authenticated of each packet of data; none: its payload too where data is sent by
+    /// multicast, which needs that, and else its header.
     pub authentication: Option<Authentication>,
     /// At the root: whether what is sent is encrypted, with a key from the token. Members learn it
     /// from the root.
@@ -193,27 +202,30 @@ pub struct GroupSettings {
     pub tcp_congestion: Option<CongestionControl>,
     /// The scheme of the tree; none: one for the length of messages, unless a plan is given.
     pub scheme: Option<Scheme>,
-    /// At the root, the measured costs of the network, by which the scheme is chosen where it is left open; none:
-    /// those of the file that the variable `TREECAST_NETWORK` names, or else costs seen in a lab.
+    /// At the root, the measured costs of the network, by which the scheme is chosen where it is
+    /// left open; none: those of the file that the variable `TREECAST_NETWORK` names, or else costs
+    /// seen in a lab.
     pub network: Option<Arc<Network>>,
-    /// At the root, the plan to carry out; none: one that the scheme makes. Its worms are unicasts to one member each, or stay inside a
-    /// host.
+    /// At the root, the plan to carry out; none: one that the scheme makes. Its worms are unicasts
+    /// to one member each, or stay inside a host.
     pub plan: Option<Arc<Plan>>,
-    /// At the root, the switches that join the members, for the tree; none: all members are equally far from each other.
+    /// At the root, the switches that join the members, for the tree; none: all members are equally
+    /// far from each other.
     pub fabric: Option<Arc<Fabric>>,
-    /// The name of each member's host on the fabric, by the member's number; empty: the IP addresses of the members. Members that join say
-    /// theirs.
+    /// The name of each member's host on the fabric, by the member's number; empty: the IP
+    /// addresses of the members. Members that join say theirs.
     pub hosts: Vec<String>,
     /// The expected length of messages, in bytes, for which the tree is made.
     pub message_bytes: u64,
-    /// Where packets are forwarded; none: by multicast to three other hosts or more, as far as that reaches them, and else by the nodes
-    /// (`Group::offload_status`).
+    /// Where packets are forwarded; none: by multicast to three other hosts or more, as far as that
+    /// reaches them, and else by the nodes (`Group::offload_status`).
     pub offload: Option<Offload>,
-    /// The number of packets that each member holds: a power of two from 4 to 65,536; none: 512, or 1,024 where messages are expected to be
-    /// longer than 512 KiB.
+    /// The number of packets that each member holds: a power of two from 4 to 65,536; none: 512, or
+    /// 1,024 where messages are expected to be longer than 512 KiB.
     pub slots: Option<u32>,
-    /// The longest datagram that the network carries unfragmented, in bytes, with its IP header; none: the least MTU that the kernel knows
-    /// of the paths between the root and its members, but at most 9,000, and 1,500 on a single machine.
+    /// The longest datagram that the network carries unfragmented, in bytes, with its IP header;
+    /// none: the least MTU that the kernel knows of the paths between the root and its members, but
+    /// at most 9,000, and 1,500 on a single machine.
     pub mtu_bytes: Option<u16>,
     /// Whether nodes can join the running group.
     pub admits: bool,

@@ -1,4 +1,5 @@
-//! Which part of a host forwards, where the settings leave that open, and whom the root's multicast reaches.
+//! Which part of a host forwards, where the settings leave that open, and whom the root's multicast
+//! reaches.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -17,7 +18,8 @@ pub struct OffloadStatus {
     pub reason: Option<String>,
     /// The number of the root's children in the tree.
     pub children: usize,
-    /// How many of them multicast reaches. Each other child gets packets by unicast, and so do members below it that are not reached.
+    /// How many of them multicast reaches. Each other child gets packets by unicast, and so do
+    /// members below it that are not reached.
     pub reached: usize,
 }
 
@@ -30,12 +32,13 @@ pub struct ChosenOffload {
     pub reason: Option<String>,
 }
 
-/// The fewest hosts, beside the root's, for which multicast is tried: to reach two by unicasts takes the root one packet more at most, and
-/// no repair.
+/// The fewest hosts, beside the root's, for which multicast is tried: to reach two by unicasts
+/// takes the root one packet more at most, and no repair.
 const HOSTS_MIN: usize = 3;
 
-/// The offload that the settings say, or else what fits the group. Whether multicast reaches its members is found out when they have come: a root that reaches none of its
-/// children by multicast sends none, and then the tree carries everything, as with `nic`.
+/// The offload that the settings say, or else what fits the group. Whether multicast reaches its
+/// members is found out when they have come: a root that reaches none of its children by multicast
+/// sends none, and then the tree carries everything, as with `nic`.
 pub fn choose(settings: &GroupSettings, hosts: &Hosts, root: SocketAddr) -> ChosenOffload {
     if let Some(offload) = settings.offload {
         return ChosenOffload { offload, reason: None };

@@ -1,5 +1,5 @@
-//! Lines of the log about what was refused, and about datagrams that belong to no group: who, and why. They have a target of their own,
-//! and are limited in rate, since strangers cause them.
+//! Lines of the log about what was refused, and about datagrams that belong to no group: who, and
+//! why. They have a target of their own, and are limited in rate, since strangers cause them.
 
 use std::net::SocketAddr;
 
@@ -63,7 +63,8 @@ pub struct Audit {
 }
 
 impl Audit {
-    /// Whether a line may be written. Before the first one after others that were not, their number is.
+    /// Whether a line may be written. Before the first one after others that were not, their number
+    /// is.
     pub fn admits(&mut self, now: Nanoseconds, kind: AuditKind) -> bool {
         self.report_suppressed(now);
         self.limits[kind as usize].admits(now)
@@ -81,7 +82,8 @@ impl Audit {
         }
     }
 
-    /// Whether no span goes on: a new value would admit the same lines. Writes how many lines were suppressed.
+    /// Whether no span goes on: a new value would admit the same lines. Writes how many lines were
+    /// suppressed.
     pub fn is_idle(&mut self, now: Nanoseconds) -> bool {
         self.report_suppressed(now);
         self.limits.iter().all(|limit| limit.lines == 0 || limit.is_over(now))

@@ -50,7 +50,8 @@ impl RunningEngine {
         matches!(self, Self::Daemon { .. } | Self::Shared { .. })
     }
 
-    /// Which engine it is, whichever process has it: [`EngineChoice::User`] or [`EngineChoice::Ebpf`].
+    /// Which engine it is, whichever process has it: [`EngineChoice::User`] or
+    /// [`EngineChoice::Ebpf`].
     pub const fn kind(&self) -> EngineChoice {
         match self {
             Self::User => EngineChoice::User,
@@ -105,7 +106,8 @@ pub trait Backend: fmt::Debug + Send + Sync {
         None
     }
 
-    /// Handles the events that the leader has seen, of the sources with these tokens, a bit for each.
+    /// Handles the events that the leader has seen, of the sources with these tokens, a bit for
+    /// each.
     fn drive(&self, ready: u64);
 
     /// The application has written or read: there is work for the engine.
@@ -117,8 +119,8 @@ pub trait Backend: fmt::Debug + Send + Sync {
     /// Sends a request, which is not answered.
     fn request(&self, input: Input<'static>);
 
-    /// Creates a group at its root, with the children of each member. The result is the way into the kernel's packet path, if there is
-    /// one.
+    /// Creates a group at its root, with the children of each member. The result is the way into
+    /// the kernel's packet path, if there is one.
     ///
     /// # Errors
     /// Why this node cannot have the group.
@@ -138,8 +140,9 @@ pub trait Backend: fmt::Debug + Send + Sync {
     /// The answer is empty once the process that has the engine has ended.
     fn query(&self, query: Query) -> Answer;
 
-    /// Takes the changes of groups of which the engine's process has not told yet: it writes slots before the message that explains them
-    /// arrives. An engine of this process tells everything at once.
+    /// Takes the changes of groups of which the engine's process has not told yet: it writes slots
+    /// before the message that explains them arrives. An engine of this process tells everything at
+    /// once.
     fn take_updates(&self) {}
 
     /// The engine, if it is in this process.
@@ -152,8 +155,8 @@ pub trait Backend: fmt::Debug + Send + Sync {
 }
 
 impl dyn Backend {
-    /// Waits until `find` returns a value, or until the deadline: as the leader, which drives the engine meanwhile, or as a follower. The
-    /// caller ends `lead` unless it waits again at once.
+    /// Waits until `find` returns a value, or until the deadline: as the leader, which drives the
+    /// engine meanwhile, or as a follower. The caller ends `lead` unless it waits again at once.
     pub fn wait<'a, T>(
         &'a self,
         events: &EventCount,

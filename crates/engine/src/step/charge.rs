@@ -1,7 +1,8 @@
 //! The engine's memory for a group, which is charged to its user in a daemon.
 //!
-//! A group is charged when it is created, or when the member gets its place: the memory of its slots, and the state for its members and
-//! children. It is charged anew whenever its tree changes, and ends if that exceeds the budget.
+//! A group is charged when it is created, or when the member gets its place: the memory of its
+//! slots, and the state for its members and children. It is charged anew whenever its tree changes,
+//! and ends if that exceeds the budget.
 
 use treecast_proto::{AbortReason, GroupId, StateSize};
 use treecast_shm::clock;
@@ -13,8 +14,8 @@ use super::core::Core;
 use super::group_entry::{GroupEntry, end};
 use super::kernel::KernelPath;
 
-/// Memory of a group in the engine, in bytes. Whether the kernel's packet path runs the group is not known in advance, so it is counted
-/// wherever there is one.
+/// Memory of a group in the engine, in bytes. Whether the kernel's packet path runs the group is
+/// not known in advance, so it is counted wherever there is one.
 pub(crate) fn state_bytes(size: StateSize, has_kernel: bool) -> u64 {
     // The maps of groups are B-trees, whose nodes are at least half full.
     let entry_bytes = 2 * size_of::<(GroupId, GroupEntry)>();

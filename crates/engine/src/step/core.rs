@@ -1,7 +1,7 @@
 //! An engine without its socket and timer: the protocol, the kernel's packet path, and the groups.
 //!
-//! The protocol or the kernel's packet path runs a group, never both. A group is reclaimed before the protocol handles anything of it,
-//! and handed off again at the end of each step.
+//! The protocol or the kernel's packet path runs a group, never both. A group is reclaimed before
+//! the protocol handles anything of it, and handed off again at the end of each step.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -234,7 +234,8 @@ impl Core {
         }
     }
 
-    /// Tells the protocol what applications have written or read; of each owner a bounded number of packets.
+    /// Tells the protocol what applications have written or read; of each owner a bounded number of
+    /// packets.
     pub fn take_progress(&mut self) -> Progress {
         self.progress.take(&mut self.written_or_read);
         if self.written_or_read.is_empty() && self.of_clients.is_empty() {
@@ -291,8 +292,8 @@ impl Core {
         progress
     }
 
-    /// Shows received packets to the applications, and wakes none of them yet. Acknowledgments are sent after that: what the
-    /// root has flushed can be received at once.
+    /// Shows received packets to the applications, and wakes none of them yet. Acknowledgments are
+    /// sent after that: what the root has flushed can be received at once.
     pub fn publish(&mut self) {
         self.unpublished.extend(self.protocol.poll_changed());
         for group in self.unpublished.take() {

@@ -1,4 +1,5 @@
-//! Taking part in a group at the engine of this process, for an application of this process or for a daemon's client.
+//! Taking part in a group at the engine of this process, for an application of this process or for
+//! a daemon's client.
 
 use std::net::UdpSocket;
 use std::sync::{Arc, Mutex};
@@ -17,8 +18,8 @@ use crate::random;
 use crate::settings::config::GroupConfig;
 use crate::settings::error::NodeError;
 
-/// Creates a group at its root, with the children of each host. Where the kernel's packet path sends, the result is the socket by which
-/// packets enter it.
+/// Creates a group at its root, with the children of each host. Where the kernel's packet path
+/// sends, the result is the socket by which packets enter it.
 ///
 /// # Errors
 /// The reason why memory or random numbers for the group could not be had.
@@ -78,8 +79,9 @@ pub fn create_group(
     Ok(socket)
 }
 
-/// Opens the socket by which the root's packets enter the kernel's packet path. Where that is impossible, user space runs the group: the
-/// root's address may be on an interface without Ethernet.
+/// Opens the socket by which the root's packets enter the kernel's packet path. Where that is
+/// impossible, user space runs the group: the root's address may be on an interface without
+/// Ethernet.
 fn open_root_socket(
     handle: &EngineHandle,
     config: &GroupConfig,
@@ -118,7 +120,8 @@ pub fn join_group(
     enter(handle, config, shared_group, input, None)
 }
 
-/// Charges the user of a daemon's client for a group whose slots and children are not known yet. What is known already stays charged.
+/// Charges the user of a daemon's client for a group whose slots and children are not known yet.
+/// What is known already stays charged.
 ///
 /// # Errors
 /// [`NodeError::Daemon`], if that user may not have it.

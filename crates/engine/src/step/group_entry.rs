@@ -17,7 +17,8 @@ use crate::settings::congestion::CongestionControl;
 pub(super) struct GroupEntry {
     pub shared_group: Arc<SharedGroup>,
     pub side: Option<RingSide>,
-    /// At a member that is not the root: what the application has read, as far as the protocol knows.
+    /// At a member that is not the root: what the application has read, as far as the protocol
+    /// knows.
     pub consumed: Sequence,
     /// At a daemon: the epoch of the tree for which the group is charged to its user.
     pub charged_epoch: Option<u32>,
@@ -69,8 +70,8 @@ impl GroupEntry {
         }
     }
 
-    /// Shows the application the packets that have come. Notes whether it is to be woken: for a whole message, or when much
-    /// waits for it.
+    /// Shows the application the packets that have come. Notes whether it is to be woken: for a
+    /// whole message, or when much waits for it.
     pub fn publish(&mut self, protocol: &Protocol) {
         let Some(RingSide::Writer(writer)) = &mut self.side else { return };
         let group = self.shared_group.group;
@@ -97,7 +98,8 @@ impl GroupEntry {
         }
     }
 
-    /// Whether the ring is in memory that is shared with the kernel's packet path or with another process.
+    /// Whether the ring is in memory that is shared with the kernel's packet path or with another
+    /// process.
     pub fn has_shared_memory(&self) -> bool {
         match &self.side {
             Some(RingSide::Reader(reader)) => reader.shared_memory().is_some(),
@@ -125,8 +127,9 @@ impl GroupEntry {
         !self.is_invalid && self.side.as_ref().is_some_and(|side| !side.is_valid())
     }
 
-    /// Ends the group if its application has written invalid values: `is_valid` is about the slots, and the numbers are checked
-    /// here. Says whether it has ended it now. The protocol has the group.
+    /// Ends the group if its application has written invalid values: `is_valid` is about the slots,
+    /// and the numbers are checked here. Says whether it has ended it now. The protocol has the
+    /// group.
     pub fn end_if_invalid(&mut self, protocol: &mut Protocol, is_valid: bool) -> bool {
         if self.is_invalid || is_valid && !self.has_become_invalid() {
             return false;
@@ -140,10 +143,12 @@ impl GroupEntry {
     }
 }
 
-/// Ends a group without its application: a root aborts it for this reason, and another member leaves.
+/// Ends a group without its application: a root aborts it for this reason, and another member
+/// leaves.
 pub(super) fn end(protocol: &mut Protocol, group: GroupId, why: AbortReason) {
     let now = clock::now();
-    // A member of a closed group that has every packet waits for the root's last message; it does not leave before.
+    // A member of a closed group that has every packet waits for the root's last message; it does
+    // not leave before.
     let end = protocol.readable(group).filter(|_| protocol.is_closed(group));
     let input = end.map_or(Input::Leave { group }, |(_, upto)| Input::Consumed { group, upto });
     if protocol.handle(now, input).is_err() {

@@ -44,7 +44,8 @@ pub struct EngineHandle {
     rings: RingMaker,
     is_stopping: AtomicBool,
     timer: Arc<OwnedFd>,
-    /// The engine's own thread sleeps on the timer, the wakers, and the socket unless a leader polls that.
+    /// The engine's own thread sleeps on the timer, the wakers, and the socket unless a leader
+    /// polls that.
     leader_followers: LeaderFollowers,
     has_kernel: bool,
     has_streams: bool,
@@ -107,8 +108,8 @@ pub struct Happened {
 pub(crate) struct Look {
     pub datagrams: bool,
     pub streams: bool,
-    /// Whether it looks for datagrams also where no event says that there are some, if groups send in datagrams: a root that sends
-    /// without a pause learns of acknowledgments so.
+    /// Whether it looks for datagrams also where no event says that there are some, if groups send
+    /// in datagrams: a root that sends without a pause learns of acknowledgments so.
     pub attempts: bool,
 }
 
@@ -138,7 +139,8 @@ const MULTICAST: u64 = 4;
 const STREAMS: u64 = 5;
 
 impl EngineHandle {
-    /// Opens an engine whose socket has this number of lanes: one, or several if it serves several users.
+    /// Opens an engine whose socket has this number of lanes: one, or several if it serves several
+    /// users.
     pub(crate) fn open(settings: &NodeSettings, lanes: usize) -> Result<Self, NodeError> {
         let (mut datagrams, streams) = bind(settings, lanes)?;
         let address = datagrams.address();
@@ -338,7 +340,8 @@ impl Backend for EngineHandle {
         self.step(self.engine.lock(), Look::at(ready));
     }
 
-    /// Drives the engine in the calling thread, unless another thread holds it and then does the work.
+    /// Drives the engine in the calling thread, unless another thread holds it and then does the
+    /// work.
     fn wake(&self) {
         match self.engine.try_lock() {
             Some(engine) => self.step(engine, Look::WITHOUT_EVENTS),

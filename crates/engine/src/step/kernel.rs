@@ -1,5 +1,5 @@
-//! The kernel's packet path as part of an engine. Groups are handed off to it while they are on the fast path, and reclaimed for
-//! everything else.
+//! The kernel's packet path as part of an engine. Groups are handed off to it while they are on the
+//! fast path, and reclaimed for everything else.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -103,9 +103,9 @@ impl KernelPath {
         })
     }
 
-    /// Checks that packets pass the program. Attaches it again when an interface is back, but not when an administrator has
-    /// detached it. Returns true if the path has become unusable since the last check: the caller then reclaims all groups and
-    /// forgets their paths.
+    /// Checks that packets pass the program. Attaches it again when an interface is back, but not
+    /// when an administrator has detached it. Returns true if the path has become unusable since
+    /// the last check: the caller then reclaims all groups and forgets their paths.
     pub fn check_hooks(&mut self, check: HookCheck) -> bool {
         if let HookCheck::WhenDue(now) = check {
             if now < self.check_at {
@@ -162,12 +162,14 @@ impl KernelPath {
         self.program.wakeups()
     }
 
-    /// The group of a datagram by which the program wakes a reader at the node's socket; `None` for all others, forged ones among them.
+    /// The group of a datagram by which the program wakes a reader at the node's socket; `None` for
+    /// all others, forged ones among them.
     pub fn read_wake_datagram(&self, datagram: &[u8]) -> Option<GroupId> {
         self.program.wake_socket().nonce.read(datagram)
     }
 
-    /// The next group that the program has asked user space to reclaim: a child misses a packet, or has not answered in time.
+    /// The next group that the program has asked user space to reclaim: a child misses a packet, or
+    /// has not answered in time.
     pub fn next_woken(&mut self) -> Option<GroupId> {
         while let Some(wakeup) = self.program.take_wakeup() {
             // Every step checks for room anyway.
@@ -188,9 +190,9 @@ impl KernelPath {
         self.program.maker()
     }
 
-    /// Adds a group to the tables: with the socket at which the program wakes its application, if that is in another process,
-    /// and at a root whose packets the program sends with the cookie of the application's socket, whose datagrams are these packets, and
-    /// the engine's copy of it.
+    /// Adds a group to the tables: with the socket at which the program wakes its application, if
+    /// that is in another process, and at a root whose packets the program sends with the cookie of
+    /// the application's socket, whose datagrams are these packets, and the engine's copy of it.
     ///
     /// # Errors
     /// The group, and why it is not there.
@@ -232,7 +234,8 @@ impl KernelPath {
         Some(removed)
     }
 
-    /// Sends a batch of the packets that a root's application has written, as far as the children have room.
+    /// Sends a batch of the packets that a root's application has written, as far as the children
+    /// have room.
     pub fn send_written(&mut self, group: GroupId) -> SendOutcome {
         let Some(KernelEntry { group, socket: Some(socket), .. }) = self.groups.get_mut(&group) else {
             return SendOutcome::NotHandedOff;
@@ -273,7 +276,8 @@ impl KernelPath {
         self.groups.get(&group).is_none_or(|entry| entry.group.next() == written(&entry.group))
     }
 
-    /// Whether a member that the program runs has to tell its parent that its application has read all packets before `read`.
+    /// Whether a member that the program runs has to tell its parent that its application has read
+    /// all packets before `read`.
     pub fn owes_window_update(&self, group: GroupId, read: Sequence) -> bool {
         self.groups.get(&group).is_some_and(|entry| entry.group.owes_window_update(read))
     }
@@ -299,7 +303,8 @@ impl KernelPath {
         Some(Reclaimed { next, consumed, freed, is_valid })
     }
 
-    /// Posts the neighbours of groups in user space where they have changed, before anything is sent to them.
+    /// Posts the neighbours of groups in user space where they have changed, before anything is
+    /// sent to them.
     pub fn post_neighbours(&mut self, protocol: &Protocol) {
         for group in &self.in_user_space {
             let Some(entry) = self.groups.get_mut(group) else { continue };
@@ -313,7 +318,8 @@ impl KernelPath {
         }
     }
 
-    /// Hands off every group that is on the fast path, if the caller agrees. That has sent everything that was due.
+    /// Hands off every group that is on the fast path, if the caller agrees. That has sent
+    /// everything that was due.
     pub fn hand_off(&mut self, protocol: &mut Protocol, may_be_taken: impl Fn(GroupId) -> bool) {
         if !self.is_hooked() {
             return;

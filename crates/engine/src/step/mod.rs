@@ -423,9 +423,11 @@ impl Engine {
                     Some(RingSide::Reader(reader)) => reader.address(slot),
                     None => return,
                 };
-                // SAFETY: the protocol names slots of packets that it still holds. At a member only the engine writes slots, in
-                // `receive`, before which every batch is sent. At the root the reader owns such slots; the reader is the engine,
-                // which releases them in `give_progress`, also after the batch is sent, or the kernel's packet path ([`BatchData`]).
+                // SAFETY: the protocol names slots of packets that it still holds. At a member only
+                // the engine writes slots, in `receive`, before which every batch is sent. At the
+                // root the reader owns such slots; the reader is the engine, which releases them in
+                // `give_progress`, also after the batch is sent, or the kernel's packet path
+                // ([`BatchData`]).
                 unsafe { self.datagrams.add_from(to, &header, address, length as usize) };
             }
         }

@@ -36,7 +36,8 @@ struct Received {
 /// The room that the kernel takes for a datagram in a receive buffer, beside its payload, in bytes.
 const DATAGRAM_OVERHEAD_BYTES: usize = 1 << 10;
 
-/// The receive buffer of the multicast socket of a group, in bytes: what the root may send before it waits for the members.
+/// The receive buffer of the multicast socket of a group, in bytes: what the root may send before
+/// it waits for the members.
 fn buffer_bytes(settings: RingSettings) -> usize {
     settings.slots as usize * (usize::from(settings.payload_bytes_max) + DATAGRAM_OVERHEAD_BYTES)
 }
@@ -59,9 +60,11 @@ impl BatchData {
         }
     }
 
-    /// The groups that may be handed off before the batch is sent: acknowledgments may come back while it is being sent, and the kernel's
-    /// packet path takes them then. It frees no slot that the batch is sent from, since no member acknowledges a packet that was not sent.
-    /// What goes along a tree may be a retransmission, which may have been acknowledged: then the groups are handed off afterwards.
+    /// The groups that may be handed off before the batch is sent: acknowledgments may come back
+    /// while it is being sent, and the kernel's packet path takes them then. It frees no slot that
+    /// the batch is sent from, since no member acknowledges a packet that was not sent. What goes
+    /// along a tree may be a retransmission, which may have been acknowledged: then the groups are
+    /// handed off afterwards.
     pub fn senders(&self) -> &[GroupId] {
         if self.is_along_trees { &[] } else { &self.multicast }
     }
@@ -113,8 +116,9 @@ impl MulticastAddresses {
         self.receptions.values().map(reception).collect()
     }
 
-    /// Whether the kernel's packet path may take a group's packets. One by multicast that a program takes comes to no other node of this
-    /// host, so that nodes that share an address receive in user space.
+    /// Whether the kernel's packet path may take a group's packets. One by multicast that a program
+    /// takes comes to no other node of this host, so that nodes that share an address receive in
+    /// user space.
     pub fn may_be_taken(&self, group: GroupId) -> bool {
         self.receptions.get(&group).is_none_or(|received| received.is_alone)
     }
@@ -129,7 +133,8 @@ impl MulticastAddresses {
         true
     }
 
-    /// Says at which addresses this node is alone; returns the groups at whose addresses it is not any more.
+    /// Says at which addresses this node is alone; returns the groups at whose addresses it is not
+    /// any more.
     pub fn set_alone_at(&mut self, alone_at: &BTreeSet<IpAddr>) -> Vec<GroupId> {
         let mut shared = Vec::new();
         for (&group, received) in &mut self.receptions {
@@ -147,7 +152,8 @@ impl MulticastAddresses {
         self.sent.values().any(|sent| *sent == address)
     }
 
-    /// The upper bound of a group's receive buffer, in bytes. The kernel takes twice as much as it is asked for (socket(7)).
+    /// The upper bound of a group's receive buffer, in bytes. The kernel takes twice as much as it
+    /// is asked for (socket(7)).
     pub fn buffer_bytes(&self, group: GroupId) -> u64 {
         self.receptions.get(&group).map_or(0, |received| 2 * received.buffer_bytes as u64)
     }

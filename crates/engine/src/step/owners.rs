@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use treecast_proto::OwnerId;
 
-/// The owners of an engine's groups. Each has a lane of the socket ([`crate::datagrams`]); lane 0 is for datagrams of no group.
+/// The owners of an engine's groups. Each has a lane of the socket ([`crate::datagrams`]); lane 0
+/// is for datagrams of no group.
 #[derive(Debug)]
 pub(super) struct Owners {
     /// The number of lanes of the socket, and how many of them have ever had groups.

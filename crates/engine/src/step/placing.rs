@@ -76,7 +76,8 @@ impl Core {
         shared_group.set_placement(Placement { side, member: member.0, offload, encrypted_session });
     }
 
-    /// Whether a datagram is about a member that waits for its ring, and is dropped: it is sent again.
+    /// Whether a datagram is about a member that waits for its ring, and is dropped: it is sent
+    /// again.
     pub fn awaits_ring(&self, datagram: &[u8]) -> bool {
         self.background.is_placing()
             && View::new(datagram).is_ok_and(|view| self.protocol.is_held(view.group()))

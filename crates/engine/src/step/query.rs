@@ -1,4 +1,5 @@
-//! What an application asks an engine about its groups; a client of a daemon sends the same questions.
+//! What an application asks an engine about its groups; a client of a daemon sends the same
+//! questions.
 
 use serde::{Deserialize, Serialize};
 use treecast_proto::{GroupId, MemberId};
@@ -27,7 +28,8 @@ pub enum Query {
         /// The group.
         group: u32,
     },
-    /// At the root, the processes of shared nodes that have not come. Answered by [`Answer::Readers`].
+    /// At the root, the processes of shared nodes that have not come. Answered by
+    /// [`Answer::Readers`].
     AwaitedReaders {
         /// The group.
         group: u32,
@@ -37,7 +39,8 @@ pub enum Query {
         /// The group.
         group: u32,
     },
-    /// Answered by [`Answer::Numbers`], in the order of `KernelCounters`; none for a group without the kernel's packet path.
+    /// Answered by [`Answer::Numbers`], in the order of `KernelCounters`; none for a group without
+    /// the kernel's packet path.
     KernelCounters {
         /// The group.
         group: u32,

@@ -7,7 +7,8 @@ use treecast_shm::ring::{RingReader, RingWriter, new_ring, new_shared_ring};
 use treecast_shm::settings::RingSettings;
 use treecast_shm::shared_group::SharedGroup;
 
-/// Makes rings, in any thread: the kernel takes tens of milliseconds for memory that its packet path shares.
+/// Makes rings, in any thread: the kernel takes tens of milliseconds for memory that its packet
+/// path shares.
 #[derive(Debug, Clone)]
 pub(crate) struct RingMaker {
     kernel: Option<GroupMaker>,
@@ -39,8 +40,9 @@ impl RingMaker {
         self.kernel_for(settings).is_some()
     }
 
-    /// Makes the ring of a group: in memory that the kernel's packet path shares, where that forwards, and in memory that the
-    /// application maps, if it is in another process. That application's user is charged for it, with `state_bytes` for the group's state.
+    /// Makes the ring of a group: in memory that the kernel's packet path shares, where that
+    /// forwards, and in memory that the application maps, if it is in another process. That
+    /// application's user is charged for it, with `state_bytes` for the group's state.
     ///
     /// # Errors
     /// The reason for an application in another process.

@@ -1,4 +1,5 @@
-//! The socket by which a root's packets enter the kernel's packet path, which replicates them to all children on egress.
+//! The socket by which a root's packets enter the kernel's packet path, which replicates them to
+//! all children on egress.
 
 #![expect(unsafe_code, reason = "payloads are read in place")]
 
@@ -14,13 +15,14 @@ use treecast_wire::{Body, Header, MemberId, Timestamp};
 use crate::datagrams::{GSO_SEGMENTS_MAX, Outgoing, options};
 use crate::settings::config::GroupConfig;
 
-/// The destinations by which the packet program recognises a root's packets, as in bpf/parse.h: it gives each copy the address of a child,
-/// and no datagram leaves the host with one of these.
+/// The destinations by which the packet program recognises a root's packets, as in bpf/parse.h: it
+/// gives each copy the address of a child, and no datagram leaves the host with one of these.
 const MULTICAST_IPV4: Ipv4Addr = Ipv4Addr::new(239, 255, 84, 67);
 const MULTICAST_IPV6: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 0x5443);
 
-/// The most bytes of a GSO batch: 32 full datagrams of an Ethernet. The kernel copies a batch for each child into contiguous memory; where
-/// it has no 64 KiB of that, the copy is lost, and user space sends the packets again.
+/// The most bytes of a GSO batch: 32 full datagrams of an Ethernet. The kernel copies a batch for
+/// each child into contiguous memory; where it has no 64 KiB of that, the copy is lost, and user
+/// space sends the packets again.
 const GSO_BYTES_MAX: usize = 47_500;
 
 /// Older kernels may crash when a program splits GSO batches.
@@ -33,7 +35,8 @@ pub struct RootSocket {
     to: SocketAddr,
     group: GroupId,
     memory: SlotMemory,
-    /// Whether datagrams have a UDP checksum. It costs time for each copy, and packets have their own checksum; but GSO needs it.
+    /// Whether datagrams have a UDP checksum. It costs time for each copy, and packets have their
+    /// own checksum; but GSO needs it.
     has_checksum: bool,
     may_omit_checksum: bool,
     send_load: SendLoad,
@@ -53,7 +56,8 @@ pub enum Sending {
     Refused,
 }
 
-/// Detects an application that is limited by sending: one that sends again at once, many times in a row.
+/// Detects an application that is limited by sending: one that sends again at once, many times in a
+/// row.
 #[derive(Debug, Default)]
 struct SendLoad {
     /// When the last call returned, and how long the last send in the application's thread took.
@@ -64,7 +68,8 @@ struct SendLoad {
 }
 
 impl SendLoad {
-    /// More sends in a row than this are delegated. Fewer are faster in the application's thread than waking another one.
+    /// More sends in a row than this are delegated. Fewer are faster in the application's thread
+    /// than waking another one.
     const DIRECT_SENDS_MAX: u32 = 8;
     /// The count's maximum: after a long row, a few pauses do not end the delegation.
     const SENDS_MAX: u32 = 64;
@@ -126,7 +131,8 @@ impl RootSocket {
         }
     }
 
-    /// The engine's copy, for a socket that the application shares: the application alone omits checksums.
+    /// The engine's copy, for a socket that the application shares: the application alone omits
+    /// checksums.
     pub fn for_engine(self) -> Self {
         Self { may_omit_checksum: false, has_checksum: false, ..self }
     }
@@ -146,8 +152,9 @@ impl RootSocket {
         self.send_load.sends = 0;
     }
 
-    /// Sends the packets before `upto`, or delegates that to the node if the application is limited by sending: it then writes
-    /// messages on one processor while the node sends on another, in larger GSO batches.
+    /// Sends the packets before `upto`, or delegates that to the node if the application is limited
+    /// by sending: it then writes messages on one processor while the node sends on another, in
+    /// larger GSO batches.
     pub fn send(&mut self, upto: Sequence) -> Sending {
         self.send_load.count_send();
         let delegation = SendDelegation::of(&self.memory);
@@ -163,7 +170,8 @@ impl RootSocket {
         if self.send_directly(upto) { Sending::Sent } else { Sending::Refused }
     }
 
-    /// Sends the packets before `upto` as far as the kernel's packet path accepts them; says whether it has accepted all.
+    /// Sends the packets before `upto` as far as the kernel's packet path accepts them; says
+    /// whether it has accepted all.
     fn send_directly(&mut self, upto: Sequence) -> bool {
         loop {
             let from = self.accepted();
@@ -182,8 +190,8 @@ impl RootSocket {
         }
     }
 
-    /// Sends a batch of packets from `from` to before `upto`, at most as many as there are slots; returns the end of the batch. None:
-    /// a slot has an invalid length.
+    /// Sends a batch of packets from `from` to before `upto`, at most as many as there are slots;
+    /// returns the end of the batch. None: a slot has an invalid length.
     pub fn send_batch(&mut self, from: Sequence, upto: Sequence) -> Option<Sequence> {
         // One GSO batch of short packets, or two of full ones.
         let until = upto.min(from + GSO_SEGMENTS_MAX as u32);
@@ -225,8 +233,9 @@ impl RootSocket {
         };
         // The kernel's packet path completes the header.
         let header = header.write_without_code();
-        // SAFETY: the payload is within the slot, which is mapped. The application does not write it while the slot holds the packet;
-        // an application in another process that does sends wrong bytes to its own group only.
+        // SAFETY: the payload is within the slot, which is mapped. The application does not write
+        // it while the slot holds the packet; an application in another process that does sends
+        // wrong bytes to its own group only.
         unsafe { self.outgoing.add_from(self.to, &header, self.memory.payload(packet), length) };
         Some(())
     }

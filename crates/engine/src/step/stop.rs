@@ -27,8 +27,9 @@ pub(super) struct Stop {
 }
 
 impl Stop {
-    /// Continues to close; says whether the engine has finished. A group whose application still has it is ended here: a root aborts
-    /// it, another member leaves. The others are ending already.
+    /// Continues to close; says whether the engine has finished. A group whose application still
+    /// has it is ended here: a root aborts it, another member leaves. The others are ending
+    /// already.
     pub fn is_done(&mut self, engine: &mut Engine) -> bool {
         let started_at = *self.started_at.get_or_insert_with(|| {
             engine.core.reclaim_all();

@@ -99,8 +99,8 @@ impl Incoming {
             if header_skip < HEADER_BYTES {
                 parts.push(IoSliceMut::new(&mut header[header_skip..]));
             }
-            // SAFETY: the slot is free, has at least that many bytes, and is used by nobody else before `take`
-            // is called.
+            // SAFETY: the slot is free, has at least that many bytes, and is used by nobody else
+            // before `take` is called.
             let payload = unsafe { slice::from_raw_parts_mut(first, bytes) };
             parts.push(IoSliceMut::new(&mut payload[payload_skip..]));
         }
@@ -120,7 +120,8 @@ impl Incoming {
         }
     }
 
-    /// Takes the packets that `bytes` more bytes complete; none if the bytes are not a parent's packets.
+    /// Takes the packets that `bytes` more bytes complete; none if the bytes are not a parent's
+    /// packets.
     fn take_packets(
         &mut self,
         received: usize,
@@ -222,8 +223,8 @@ impl Incoming {
             let (slot, _) = slots.free(0)?;
             if slot.cast_const() != first {
                 // A packet before it was there already, and has taken no slot. SAFETY: both slots
-                // have at least that many bytes, are free, and are used by nobody else; they are different
-                // slots.
+                // have at least that many bytes, are free, and are used by nobody else; they are
+                // different slots.
                 unsafe { std::ptr::copy_nonoverlapping(first, slot, payload_bytes) };
             }
         }

@@ -185,8 +185,8 @@ impl Streams {
         self.port.is_none() && self.listen_at > Nanoseconds::ZERO
     }
 
-    /// Listens again if the port could not be had, and it is time; returns the groups whose streams may
-    /// be opened by now.
+    /// Listens again if the port could not be had, and it is time; returns the groups whose streams
+    /// may be opened by now.
     pub fn due(&mut self, now: Nanoseconds) -> Vec<GroupId> {
         if self.awaits_port() {
             self.listen(now);
@@ -195,8 +195,8 @@ impl Streams {
         self.undialed.iter().filter(is_due).copied().collect()
     }
 
-    /// Has the stream of a group to its parent, or none; connects if that is due, and otherwise says so
-    /// later ([`Streams::due`]).
+    /// Has the stream of a group to its parent, or none; connects if that is due, and otherwise
+    /// says so later ([`Streams::due`]).
     pub fn dial(
         &mut self,
         now: Nanoseconds,
@@ -282,8 +282,8 @@ impl Streams {
         (is_open && parents.next().is_none()).then_some((stream, group))
     }
 
-    /// Returns what is ready. The caller handles all of it before the next call. A connection of a host from
-    /// which none is awaited is closed at once.
+    /// Returns what is ready. The caller handles all of it before the next call. A connection of a
+    /// host from which none is awaited is closed at once.
     pub fn ready(&mut self, now: Nanoseconds, is_awaited: impl Fn(IpAddr) -> bool) -> Vec<Ready> {
         let empty = epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) };
         let mut events = [empty; EVENTS_MAX];
@@ -391,7 +391,8 @@ impl Streams {
     /// left its slot. Returns also whether the socket took no more before.
     ///
     /// # Safety
-    /// Each address is that of a slot whose first bytes, as many as the packet is long, nobody writes during the call.
+    /// Each address is that of a slot whose first bytes, as many as the packet is long, nobody
+    /// writes during the call.
     pub unsafe fn write(
         &mut self,
         stream: u64,

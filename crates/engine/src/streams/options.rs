@@ -33,15 +33,15 @@ const BBR: &str = "bbr";
 /// Gives a listening socket another congestion control than BBR, the default of some systems;
 /// accepted sockets inherit it. Returns whether it had BBR.
 ///
-/// BBR paces each burst by a timer. On a path of some 10 us the timers take more processor time than
-/// the bursts, and they stay for the life of a socket that has begun with BBR.
+/// BBR paces each burst by a timer. On a path of some 10 us the timers take more processor time
+/// than the bursts, and they stay for the life of a socket that has begun with BBR.
 pub fn leave_bbr(listener: &impl AsFd) -> bool {
     let is_bbr = sockopt::tcp_congestion(listener).is_ok_and(|name| name == BBR);
     is_bbr && LOSS_BASED.iter().any(|name| sockopt::set_tcp_congestion(listener, name).is_ok())
 }
 
-/// Gives a socket the congestion control that the settings of its group name, which was checked when the
-/// group was entered.
+/// Gives a socket the congestion control that the settings of its group name, which was checked
+/// when the group was entered.
 pub fn set_congestion(socket: &impl AsFd, algorithm: &CongestionControl) {
     if let Err(error) = algorithm.set(socket) {
         tracing::warn!(%algorithm, %error, "cannot set tcp_congestion: this stream has another one");

@@ -106,9 +106,9 @@ impl Outgoing {
         self.is_blocked = false;
         while !self.queue.is_empty() {
             let Some((mut parts, bytes)) = self.parts(&address) else { return Written::Failed };
-            // SAFETY: the parts are memory of `queue`, which is not changed meanwhile, and slots, of
-            // which the caller says that they may be read. The kernel reads; no reference is made to
-            // memory that another process may write.
+            // SAFETY: the parts are memory of `queue`, which is not changed meanwhile, and slots,
+            // of which the caller says that they may be read. The kernel reads; no reference is
+            // made to memory that another process may write.
             let sent = unsafe { send(socket, &mut parts) };
             match sent {
                 Ok(sent) => {

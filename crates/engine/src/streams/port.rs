@@ -18,8 +18,8 @@ pub enum Port {
 }
 
 impl Port {
-    /// Binds a socket to the address, also where connections of an earlier node have not quite ended
-    /// (RFC 9293, TIME-WAIT).
+    /// Binds a socket to the address, also where connections of an earlier node have not quite
+    /// ended (RFC 9293, TIME-WAIT).
     ///
     /// # Errors
     /// Those of bind(2): `EADDRINUSE`, if another process has the port.

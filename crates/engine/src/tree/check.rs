@@ -14,9 +14,10 @@ impl GroupSettings {
     /// reason to members that have already connected.
     ///
     /// # Errors
-    /// [`NodeError::Refused`] for a number out of bounds; [`NodeError::NoToken`]; [`NodeError::Members`] for too many members, and for a root
-    /// that is not a member; [`NodeError::CongestionControl`]; [`NodeError::Plan`] and [`NodeError::PlanNotExecutable`]. The hosts of
-    /// members on a fabric are checked when they join.
+    /// [`NodeError::Refused`] for a number out of bounds; [`NodeError::NoToken`];
+    /// [`NodeError::Members`] for too many members, and for a root that is not a member;
+    /// [`NodeError::CongestionControl`]; [`NodeError::Plan`] and [`NodeError::PlanNotExecutable`].
+    /// The hosts of members on a fabric are checked when they join.
     ///
     /// ```
     /// use treecast_node::GroupSettings;

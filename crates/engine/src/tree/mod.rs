@@ -20,22 +20,26 @@ use crate::settings::error::NodeError;
 use crate::settings::hosts::Hosts;
 use crate::settings::{EngineChoice, GroupSettings};
 
-/// Messages of at least this many packets per member use a chain: each member then sends each packet once, which keeps its link
-/// full, and the delay of the chain, a few packets per member, is small.
+/// Messages of at least this many packets per member use a chain: each member then sends each
+/// packet once, which keeps its link full, and the delay of the chain, a few packets per member, is
+/// small.
 const CHAIN_PACKETS_PER_MEMBER: u64 = 16;
 
-/// The time until a member has a short message and can forward it, in units of the time to send one more copy of it. In user space a
-/// copy is one more datagram of a batch, and the member has to wake up. In the kernel no thread wakes up, but a copy costs so little
-/// that one member serves a dozen others faster than a relay.
+/// The time until a member has a short message and can forward it, in units of the time to send one
+/// more copy of it. In user space a copy is one more datagram of a batch, and the member has to
+/// wake up. In the kernel no thread wakes up, but a copy costs so little that one member serves a
+/// dozen others faster than a relay.
 const WAKE_COPIES: f64 = 7.0;
 const KERNEL_COPIES: f64 = 16.0;
 
-/// The length at which a copy of a message takes twice as long as a copy of a short message, in bytes.
+/// The length at which a copy of a message takes twice as long as a copy of a short message, in
+/// bytes.
 const COPY_BYTES: f64 = 13.0 * 1024.0;
 
-/// The plan of a group whose members are on these hosts: that of the settings, or the one that their scheme makes on their fabric, or else on
-/// a network where all hosts are equally far from each other. Where several members share a node, it reaches each host once. None for a
-/// single member.
+/// The plan of a group whose members are on these hosts: that of the settings, or the one that
+/// their scheme makes on their fabric, or else on a network where all hosts are equally far from
+/// each other. Where several members share a node, it reaches each host once. None for a single
+/// member.
 ///
 /// # Errors
 /// [`NodeError::PlanNotExecutable`], [`NodeError::Plan`], [`NodeError::NotOnFabric`].
@@ -90,8 +94,8 @@ fn plan_of_nodes(count: usize, settings: &GroupSettings, is_in_kernel: bool) -> 
     Ok(plan(&fabric, &group, &scheme, &options(settings))?)
 }
 
-/// The plan of members that share nodes, from that of the nodes, if these are several: a message to a node is one to all its members. The
-/// root sends to the other members of its own.
+/// The plan of members that share nodes, from that of the nodes, if these are several: a message to
+/// a node is one to all its members. The root sends to the other members of its own.
 fn plan_of_members(
     of_nodes: Option<&Plan>,
     hosts: &Hosts,
@@ -124,21 +128,23 @@ fn options(settings: &GroupSettings) -> PlanOptions {
     PlanOptions { packets, ..PlanOptions::default() }
 }
 
-/// The children of each host in the protocol's tree: the hosts of the receivers of its members' worms, in the order in which they are sent.
+/// The children of each host in the protocol's tree: the hosts of the receivers of its members'
+/// worms, in the order in which they are sent.
 pub fn children(plan: Option<&Plan>, hosts: &Hosts) -> Vec<Vec<MemberId>> {
     let mut children: Vec<Vec<MemberId>> = vec![Vec::new(); hosts.count()];
     for worm in plan.into_iter().flat_map(Plan::worms) {
         let from = hosts.host_of(worm.from.index());
         let mut to: Vec<usize> = worm.to.iter().map(|to| hosts.host_of(to.index())).collect();
-        // A message to several members of a host is one packet to its node, and none to the sender's own.
+        // A message to several members of a host is one packet to its node, and none to the
+        // sender's own.
         to.dedup();
         children[from].extend(to.into_iter().filter(|&to| to != from).map(|to| MemberId(to as u32)));
     }
     children
 }
 
-/// Checks that nodes can carry out the plans of a scheme: their worms are none that switches would have to replicate, and only members that
-/// share a node are reached by one message.
+/// Checks that nodes can carry out the plans of a scheme: their worms are none that switches would
+/// have to replicate, and only members that share a node are reached by one message.
 ///
 /// # Errors
 /// [`NodeError::PlanNotExecutable`].
@@ -169,7 +175,8 @@ fn replicated(kind: WormKind) -> String {
     )
 }
 
-/// Checks that the members of a group can carry out a plan. Of their addresses those count that are known.
+/// Checks that the members of a group can carry out a plan. Of their addresses those count that are
+/// known.
 fn check_executable(plan: &Plan, hosts: &Hosts, settings: &GroupSettings) -> Result<(), NodeError> {
     let count = hosts.member_count();
     let error = |reason: String| Err(NodeError::PlanNotExecutable(reason));
@@ -217,7 +224,8 @@ const SHARED: &str =
 fn obstacle(worm: &Worm, hosts: &Hosts, settings: &GroupSettings) -> Option<String> {
     let ip = |member: MemberId| settings.members.get(member.index()).map(SocketAddr::ip);
     let host_of = |member: MemberId| hosts.host_of(member.index());
-    // A packet that arrives for one member of a host is read by all its members, except by the root.
+    // A packet that arrives for one member of a host is read by all its members, except by the
+    // root.
     let reaches_host = || {
         let host = host_of(worm.to[0]);
         let readers = hosts.members_of(host).len() - usize::from(host == hosts.host_of(settings.root));
@@ -239,8 +247,9 @@ fn obstacle(worm: &Worm, hosts: &Hosts, settings: &GroupSettings) -> Option<Stri
     }
 }
 
-/// The scheme of a group: that of the settings, or, where they leave it or its lambda open, one for the length of messages. Where members
-/// share nodes, it reaches one of each host, and the others read the same slots. `is_in_kernel` is about the root.
+/// The scheme of a group: that of the settings, or, where they leave it or its lambda open, one for
+/// the length of messages. Where members share nodes, it reaches one of each host, and the others
+/// read the same slots. `is_in_kernel` is about the root.
 pub fn scheme(hosts: &Hosts, settings: &GroupSettings, is_in_kernel: bool) -> Scheme {
     let scheme = scheme_of_nodes(hosts.count(), settings, is_in_kernel);
     match scheme {
@@ -263,8 +272,8 @@ fn packets(settings: &GroupSettings) -> u64 {
     settings.message_bytes.div_ceil(u64::from(settings.payload_bytes_max().max(1)))
 }
 
-/// The tree for the length of messages: the best one by the costs of the network, if they are known, or else a
-/// chain for long ones, and a postal tree.
+/// The tree for the length of messages: the best one by the costs of the network, if they are
+/// known, or else a chain for long ones, and a postal tree.
 fn tree_for(count: usize, settings: &GroupSettings, is_in_kernel: bool) -> TreeScheme {
     if let Some(tree) = best_tree(count, settings, is_in_kernel) {
         return tree;
@@ -296,8 +305,8 @@ fn best_tree(count: usize, settings: &GroupSettings, is_in_kernel: bool) -> Opti
     }
 }
 
-/// The time until a member has a message, in copies of it: the longer a message, the less the wake-up counts. The numbers come from a lab
-/// (docs/bench.md), for networks that are not measured.
+/// The time until a member has a message, in copies of it: the longer a message, the less the
+/// wake-up counts. The numbers come from a lab (docs/bench.md), for networks that are not measured.
 fn lambda(settings: &GroupSettings, is_in_kernel: bool) -> Lambda {
     let wake_copies =
         if is_in_kernel && settings.offload == Some(Offload::Nic) { KERNEL_COPIES } else { WAKE_COPIES };

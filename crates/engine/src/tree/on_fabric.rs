@@ -13,8 +13,9 @@ use crate::settings::GroupSettings;
 use crate::settings::error::NodeError;
 use crate::settings::hosts::Hosts;
 
-/// Messages of at least this many packets per rack go from rack to rack in a chain: a copy of the message then takes an uplink longer than
-/// the racks take to wake up one after another (docs/bench.md).
+/// Messages of at least this many packets per rack go from rack to rack in a chain: a copy of the
+/// message then takes an uplink longer than the racks take to wake up one after another
+/// (docs/bench.md).
 const CHAIN_PACKETS_PER_RACK: u64 = 4;
 
 /// Checks that the fabric, if there is one, has the hosts of all members.
@@ -25,7 +26,8 @@ pub fn check(settings: &GroupSettings) -> Result<(), NodeError> {
     settings.fabric.as_ref().map_or(Ok(()), |fabric| hosts_of(fabric, settings).map(drop))
 }
 
-/// Checks that the fabric supports the scheme of a group of `count` members whose hosts are not known yet.
+/// Checks that the fabric supports the scheme of a group of `count` members whose hosts are not
+/// known yet.
 ///
 /// # Errors
 /// [`NodeError::Plan`], [`NodeError::PlanNotExecutable`].
@@ -58,8 +60,8 @@ fn hosts_of(fabric: &Fabric, settings: &GroupSettings) -> Result<Vec<HostId>, No
     settings.hosts.iter().enumerate().map(find).collect()
 }
 
-/// The plan that the scheme of a group makes on a fabric. One member of each host takes part in it, the root on its own host, and sends to
-/// the others there.
+/// The plan that the scheme of a group makes on a fabric. One member of each host takes part in it,
+/// the root on its own host, and sends to the others there.
 ///
 /// # Errors
 /// [`NodeError::NotOnFabric`]; [`NodeError::Plan`], if the fabric does not support the scheme.
@@ -108,11 +110,13 @@ fn unicast(from: MemberId, to: MemberId) -> Worm {
     Worm { from, index: 0, kind: WormKind::Unicast, to: vec![to], route: Vec::new() }
 }
 
-/// The scheme for members on these hosts: the hierarchical one, where it pays, and else a tree that does not know the racks.
+/// The scheme for members on these hosts: the hierarchical one, where it pays, and else a tree that
+/// does not know the racks.
 ///
-/// A chain that goes rack by rack costs nothing. Another tree gets deeper: that pays where at most half as many messages go from rack to rack
-/// as the root would send if it sent to each host in another rack. The hosts of a rack share its uplink, so a message that is long for the
-/// number of racks goes from rack to rack in a chain, and in a tree inside.
+/// A chain that goes rack by rack costs nothing. Another tree gets deeper: that pays where at most
+/// half as many messages go from rack to rack as the root would send if it sent to each host in
+/// another rack. The hosts of a rack share its uplink, so a message that is long for the number of
+/// racks goes from rack to rack in a chain, and in a tree inside.
 fn automatic<'a>(
     fabric: &Fabric,
     home: HostId,

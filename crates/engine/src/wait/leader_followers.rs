@@ -1,5 +1,6 @@
-//! Leader and followers: one of the application's waiting threads, the leader, polls the node's descriptors in place of the node's own
-//! thread. So an event wakes one thread of the host, and not two.
+//! Leader and followers: one of the application's waiting threads, the leader, polls the node's
+//! descriptors in place of the node's own thread. So an event wakes one thread of the host, and not
+//! two.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -19,13 +20,16 @@ pub struct LeaderFollowers {
     /// Held by the leader.
     leadership: Mutex<()>,
     waker: Arc<Waker>,
-    /// The descriptors on which the node's own thread sleeps: among others `ready`, unless a thread leads.
+    /// The descriptors on which the node's own thread sleeps: among others `ready`, unless a thread
+    /// leads.
     epoll: OwnedFd,
-    /// The descriptors on which the leader sleeps in place of the node's own thread: the sources, and its waker.
+    /// The descriptors on which the leader sleeps in place of the node's own thread: the sources,
+    /// and its waker.
     ready: OwnedFd,
     sources: Vec<EventSource>,
     spin: SpinPolicy,
-    /// Whether a condition may become true without a system call of this process, so that spinning helps.
+    /// Whether a condition may become true without a system call of this process, so that spinning
+    /// helps.
     is_seen_in_memory: bool,
 }
 
@@ -47,7 +51,8 @@ enum Wakes {
 }
 
 impl EventSource {
-    /// A descriptor that wakes when it is readable. The token identifies it in the result of [`LeaderFollowers::sleep`].
+    /// A descriptor that wakes when it is readable. The token identifies it in the result of
+    /// [`LeaderFollowers::sleep`].
     pub fn new(descriptor: OwnedFd, token: u64) -> Self {
         Self { descriptor, token, wakes: Wakes::WhenReadable, is_used: AtomicBool::new(true) }
     }
@@ -57,7 +62,8 @@ impl EventSource {
         Self { wakes: Wakes::OnHangUp, ..Self::new(descriptor, token) }
     }
 
-    /// A descriptor that has no events yet: [`LeaderFollowers::use_source`] says when it may have some.
+    /// A descriptor that has no events yet: [`LeaderFollowers::use_source`] says when it may have
+    /// some.
     pub fn unused(descriptor: OwnedFd, token: u64) -> Self {
         Self { is_used: AtomicBool::new(false), ..Self::new(descriptor, token) }
     }
@@ -72,7 +78,8 @@ impl EventSource {
     }
 }
 
-/// How often a spinning thread checks memory before it also polls the descriptors: other events may have to be handled.
+/// How often a spinning thread checks memory before it also polls the descriptors: other events may
+/// have to be handled.
 const CHECKS_PER_POLL: u32 = 16;
 
 /// The most events of one call.
@@ -83,8 +90,8 @@ const READY: u64 = 62;
 const LEADER_WAKER: u64 = 63;
 
 impl LeaderFollowers {
-    /// Nobody waits yet for these sources. Threads spin only where a condition `is_seen_in_memory`: it may become true without a system
-    /// call of this process.
+    /// Nobody waits yet for these sources. Threads spin only where a condition `is_seen_in_memory`:
+    /// it may become true without a system call of this process.
     ///
     /// # Errors
     /// Those of `epoll_create(2)`, `epoll_ctl(2)` and `eventfd(2)`.
@@ -109,8 +116,9 @@ impl LeaderFollowers {
         Ok(epoll::add(&self.epoll, descriptor, epoll::EventData::new_u64(token), flags(true))?)
     }
 
-    /// From now on a source that was made as [`EventSource::unused`] may have events, or has none any more. One thread calls this at a time.
-    /// A leader that sleeps now is woken by its events too.
+    /// From now on a source that was made as [`EventSource::unused`] may have events, or has none
+    /// any more. One thread calls this at a time. A leader that sleeps now is woken by its events
+    /// too.
     pub fn use_source(&self, token: u64, is_used: bool) {
         for source in self.sources.iter().filter(|source| source.token == token) {
             if source.is_used() != is_used {
@@ -142,11 +150,13 @@ impl LeaderFollowers {
         (woken & !(1 << READY)) | (ready & !(1 << LEADER_WAKER))
     }
 
-    /// Waits until `find` returns a value, or until the deadline: as the leader, which calls `drive` for events, with the bit of each token that has some, or, if another
-    /// thread leads, as a follower on the event count.
+    /// Waits until `find` returns a value, or until the deadline: as the leader, which calls
+    /// `drive` for events, with the bit of each token that has some, or, if another thread leads,
+    /// as a follower on the event count.
     ///
-    /// The thread stays the leader until the caller ends or drops `lead`, which it does unless it waits again within microseconds: between
-    /// two waits no thread polls the descriptors. Passing the leadership to the node's own thread and taking it back costs two calls of
+    /// The thread stays the leader until the caller ends or drops `lead`, which it does unless it
+    /// waits again within microseconds: between two waits no thread polls the descriptors. Passing
+    /// the leadership to the node's own thread and taking it back costs two calls of
     /// `epoll_ctl(2)`, and may wake that thread.
     pub fn wait<'a, T>(
         &'a self,
@@ -237,7 +247,8 @@ impl LeaderFollowers {
 
 const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
-/// The bit of each token that has events. A signal is a spurious wake-up: callers check their condition again.
+/// The bit of each token that has events. A signal is a spurious wake-up: callers check their
+/// condition again.
 fn wait(epoll: &OwnedFd, timeout: Option<&Timespec>) -> u64 {
     let empty = epoll::Event { flags: flags(false), data: epoll::EventData::new_u64(0) };
     let mut events = [empty; EVENTS_MAX];
@@ -249,7 +260,8 @@ fn flags(wakes_when_readable: bool) -> epoll::EventFlags {
     if wakes_when_readable { epoll::EventFlags::IN } else { epoll::EventFlags::empty() }
 }
 
-/// The leadership of a thread that waits several times in one call of the application; none as long as it has not led.
+/// The leadership of a thread that waits several times in one call of the application; none as long
+/// as it has not led.
 #[derive(Debug, Default)]
 pub struct Lead<'a>(Option<Leadership<'a>>);
 

@@ -8,9 +8,10 @@ use std::mem;
 /// The slice, in nanoseconds: the least that the kernel takes.
 const SLICE_NS: u64 = 100_000;
 
-/// Asks the scheduler for a short slice for the calling thread: when it is woken, it preempts threads with longer slices, and
-/// it is preempted after its own. Its share of the processor does not change (Linux 6.12, `sched_setattr(2)` with
-/// `sched_runtime` of a thread without real-time policy). An older kernel ignores it.
+/// Asks the scheduler for a short slice for the calling thread: when it is woken, it preempts
+/// threads with longer slices, and it is preempted after its own. Its share of the processor does
+/// not change (Linux 6.12, `sched_setattr(2)` with `sched_runtime` of a thread without real-time
+/// policy). An older kernel ignores it.
 ///
 /// # Errors
 /// Those of the system, which the caller can ignore: the thread keeps the usual slice.

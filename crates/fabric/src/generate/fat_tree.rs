@@ -1,11 +1,13 @@
-//! The k-ary fat tree (Al-Fares, Loukissas, Vahdat: A scalable, commodity data center network architecture, 2008).
+//! The k-ary fat tree (Al-Fares, Loukissas, Vahdat: A scalable, commodity data center network
+//! architecture, 2008).
 
 use super::check_range;
 use crate::error::FabricError;
 use crate::ids::PortNumber;
 use crate::topology::{Topology, TopologyBuilder};
 
-/// A k-ary fat tree: k pods of k/2 edge and k/2 aggregation switches, (k/2)^2 core switches, k^3/4 hosts.
+/// A k-ary fat tree: k pods of k/2 edge and k/2 aggregation switches, (k/2)^2 core switches, k^3/4
+/// hosts.
 ///
 /// k is even, 2 to 160, the largest with at most [`Topology::HOSTS_MAX`] hosts. Hosts are numbered
 /// pod by pod and edge switch by edge switch; switches are the edge switches in that order, then

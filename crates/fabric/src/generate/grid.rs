@@ -28,10 +28,12 @@ impl GridShape {
     }
 }
 
-/// A k-ary n-dimensional torus or mesh of k^n nodes, each a router with one host. k is at least 2, n at least 1.
+/// A k-ary n-dimensional torus or mesh of k^n nodes, each a router with one host. k is at least 2,
+/// n at least 1.
 ///
-/// Node `x + k*y + ...` has the coordinates (x, y, ...). Port 2d leads towards higher coordinates of dimension d, port 2d + 1
-/// towards lower ones, and the last port to the host. A bidirectional ring of two nodes has two physical links.
+/// Node `x + k*y + ...` has the coordinates (x, y, ...). Port 2d leads towards higher coordinates
+/// of dimension d, port 2d + 1 towards lower ones, and the last port to the host. A bidirectional
+/// ring of two nodes has two physical links.
 ///
 /// # Errors
 /// [`FabricError::OutOfRange`], also where k^n exceeds [`Topology::HOSTS_MAX`].
@@ -76,7 +78,8 @@ pub fn grid(shape: GridShape, radix: u32, dimensions: u32) -> Result<Topology, F
     builder.build()
 }
 
-/// The grid of a topology that equals the one that [`grid()`] generates, up to names and the order of links.
+/// The grid of a topology that equals the one that [`grid()`] generates, up to names and the order
+/// of links.
 ///
 /// # Errors
 /// [`FabricError::OutOfRange`] as [`grid()`], [`FabricError::NotAGrid`] with the first difference.

@@ -87,7 +87,8 @@ impl Default for Irregular {
 /// ports.
 ///
 /// # Errors
-/// [`FabricError::OutOfRange`], or [`FabricError::MoreHostsThanPorts`] if the hosts leave too few ports for a tree.
+/// [`FabricError::OutOfRange`], or [`FabricError::MoreHostsThanPorts`] if the hosts leave too few
+/// ports for a tree.
 pub fn irregular(parameters: Irregular) -> Result<Topology, FabricError> {
     let Irregular { switches, ports, hosts, links: density, seed } = parameters;
     check_range("switches", switches, 1, Topology::SWITCHES_MAX)?;

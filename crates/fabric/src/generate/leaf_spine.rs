@@ -1,15 +1,17 @@
-//! The leaf-spine network: leaf switches with hosts, each linked to every spine switch (a folded Clos network).
+//! The leaf-spine network: leaf switches with hosts, each linked to every spine switch (a folded
+//! Clos network).
 
 use super::check_range;
 use crate::error::FabricError;
 use crate::ids::PortNumber;
 use crate::topology::{Topology, TopologyBuilder};
 
-/// A leaf-spine network: equal numbers of hosts on the leaves, and a link from every leaf to every spine.
+/// A leaf-spine network: equal numbers of hosts on the leaves, and a link from every leaf to every
+/// spine.
 ///
-/// 1 to 4,096 leaves and 1 to 4,096 spines; `hosts` is a multiple of `leaves`. Hosts are numbered leaf by leaf; switches
-/// are the leaves, then the spines. Lower ports of a leaf point down. Ranks: spine 0, leaf 1, so up*/down* routing may climb
-/// to any spine.
+/// 1 to 4,096 leaves and 1 to 4,096 spines; `hosts` is a multiple of `leaves`. Hosts are numbered
+/// leaf by leaf; switches are the leaves, then the spines. Lower ports of a leaf point down. Ranks:
+/// spine 0, leaf 1, so up*/down* routing may climb to any spine.
 ///
 /// # Errors
 /// [`FabricError::OutOfRange`], or as [`TopologyBuilder::build`].

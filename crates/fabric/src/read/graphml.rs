@@ -1,4 +1,5 @@
-//! The graph format that yEd, networkx, igraph and others write (Brandes et al.: GraphML progress report, 2001).
+//! The graph format that yEd, networkx, igraph and others write (Brandes et al.: GraphML progress
+//! report, 2001).
 
 use std::collections::BTreeMap;
 
@@ -11,10 +12,11 @@ use crate::fabric::FabricSpec;
 
 /// Reads GraphML.
 ///
-/// Nodes are hosts and switches, by a datum `kind` or `type` that is `host` or `switch`; a node without it is a host if
-/// it has one link, else a switch. A datum `name` or `label` names a node, else its id does. A switch has as many ports
-/// as its datum `ports` says, else as many as its links need; a datum `rank` gives its rank. Hosts and switches are
-/// numbered in the order of their nodes, links in the order of their edges.
+/// Nodes are hosts and switches, by a datum `kind` or `type` that is `host` or `switch`; a node
+/// without it is a host if it has one link, else a switch. A datum `name` or `label` names a node,
+/// else its id does. A switch has as many ports as its datum `ports` says, else as many as its
+/// links need; a datum `rank` gives its rank. Hosts and switches are numbered in the order of their
+/// nodes, links in the order of their edges.
 ///
 /// Edges are links in both directions, or in one if the edge or the graph is directed. Ports come
 /// from `sourceport` and `targetport`, attributes or data; an edge without them takes the lowest
@@ -23,7 +25,8 @@ use crate::fabric::FabricSpec;
 /// `torus:k=4,n=2`, says that the switches form a grid, and `structure`, such as `dragonfly:p=2`,
 /// that they form a dragonfly or a HyperX; this is checked.
 ///
-/// Names of data are those of the `<key>` elements (`attr.name`), whose defaults apply; other data is ignored.
+/// Names of data are those of the `<key>` elements (`attr.name`), whose defaults apply; other data
+/// is ignored.
 ///
 /// # Errors
 /// [`FabricError::Malformed`], also for hyperedges, nested graphs, and a node linked to itself.
@@ -112,7 +115,8 @@ struct Data<'a> {
 }
 
 impl<'a> Data<'a> {
-    /// The datum of that name with its line: the element's own, else the default of the key. An empty one counts as missing.
+    /// The datum of that name with its line: the element's own, else the default of the key. An
+    /// empty one counts as missing.
     fn get(&self, element: Element<'a, 'a>, name: &str) -> Option<(&'a str, usize)> {
         let own = element.children().filter(|child| child.tag_name().name() == "data").find(|child| {
             let id = child.attribute("key").unwrap_or_default();

@@ -1,4 +1,5 @@
-//! The output of `ibnetdiscover` of infiniband-diags; its manual page calls it "topology file format".
+//! The output of `ibnetdiscover` of infiniband-diags; its manual page calls it "topology file
+//! format".
 
 use std::collections::BTreeMap;
 
@@ -13,14 +14,16 @@ use crate::error::FabricError;
 
 /// Reads the output of `ibnetdiscover`.
 ///
-/// A host is a channel adapter (`Ca`) or a router (`Rt`) with its first connected port; a note lists further ones. Names
-/// are the node descriptions; where two are equal, the GUID is appended. Ports of InfiniBand switches count from 1: a
-/// switch with 36 ports has ports 0 to 36 here, and port 0 stays empty. Hosts and switches are numbered in the order of
-/// their blocks; links, after those of the hosts, in the order of their first switch and port. A switch linked to itself
-/// is noted, and that link is left out.
+/// A host is a channel adapter (`Ca`) or a router (`Rt`) with its first connected port; a note
+/// lists further ones. Names are the node descriptions; where two are equal, the GUID is appended.
+/// Ports of InfiniBand switches count from 1: a switch with 36 ports has ports 0 to 36 here, and
+/// port 0 stays empty. Hosts and switches are numbered in the order of their blocks; links, after
+/// those of the hosts, in the order of their first switch and port. A switch linked to itself is
+/// noted, and that link is left out.
 ///
 /// # Errors
-/// [`FabricError::Malformed`], also if the two sides of a link do not agree, or a link joins two channel adapters.
+/// [`FabricError::Malformed`], also if the two sides of a link do not agree, or a link joins two
+/// channel adapters.
 pub fn ibnetdiscover(file: &str, text: &str) -> Result<Read, FabricError> {
     let text = without_mark(text);
     let source = Source::new(file, text);
@@ -82,7 +85,8 @@ impl Made {
         });
     }
 
-    /// Adds the links of a switch to later switches; its other links are added with the earlier switch.
+    /// Adds the links of a switch to later switches; its other links are added with the earlier
+    /// switch.
     fn add_links(&mut self, number: usize, ports: &PortsInUse) {
         for (port, far) in ports.of(number) {
             if ports.nodes[far.node].kind != Kind::Switch {
@@ -198,7 +202,8 @@ fn quoted<'a>(input: &mut &'a str) -> ModalResult<&'a str> {
     delimited('"', take_till(1.., '"'), '"').parse_next(input)
 }
 
-/// The text between the first and the last quote after a `#`; a node description may contain quotes.
+/// The text between the first and the last quote after a `#`; a node description may contain
+/// quotes.
 fn comment<'a>(input: &mut &'a str) -> ModalResult<Option<&'a str>> {
     let between = |text: &'a str| text.split_once('"')?.1.rsplit_once('"').map(|(name, _)| name.trim());
     opt(preceded('#', rest))
@@ -272,7 +277,8 @@ impl<'a> PortsInUse<'a> {
     }
 }
 
-/// The names of all nodes: description or id, followed by the id if another node of the kind has the same name.
+/// The names of all nodes: description or id, followed by the id if another node of the kind has
+/// the same name.
 fn names(nodes: &[Node]) -> Vec<String> {
     let key = |node: &Node| (node.kind == Kind::Switch, node.name.map(str::to_string));
     let mut counts = BTreeMap::new();

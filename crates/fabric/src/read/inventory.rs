@@ -9,11 +9,12 @@ use crate::hostlist::split_names;
 
 /// Reads an inventory of hosts and their racks.
 ///
-/// A line names a host, or a [hostlist](crate::expand_hostlist), and its rack, separated by blanks or a comma: `n[1-16] rack1`, or
-/// `n1,rack1`. A hostlist with commas outside its brackets needs blanks. A `#` begins a comment; the first line may be the
-/// header `host,rack`. Each rack is a switch, in the order in which the racks are first named; several racks are linked to
-/// one more switch, `core`, or `core1` and so on if a rack has that name. A switch has as many ports as links. Hosts are
-/// numbered in the order of the file.
+/// A line names a host, or a [hostlist](crate::expand_hostlist), and its rack, separated by blanks
+/// or a comma: `n[1-16] rack1`, or `n1,rack1`. A hostlist with commas outside its brackets needs
+/// blanks. A `#` begins a comment; the first line may be the header `host,rack`. Each rack is a
+/// switch, in the order in which the racks are first named; several racks are linked to one more
+/// switch, `core`, or `core1` and so on if a rack has that name. A switch has as many ports as
+/// links. Hosts are numbered in the order of the file.
 ///
 /// # Errors
 /// [`FabricError::Malformed`], also if a host is named twice.

@@ -1,4 +1,5 @@
-//! Readers: each builds a [`Topology`] from the text of a file. The crate opens no file: the name is for messages only.
+//! Readers: each builds a [`Topology`] from the text of a file. The crate opens no file: the name
+//! is for messages only.
 
 mod graphml;
 mod ibnetdiscover;
@@ -27,10 +28,12 @@ pub struct Read {
     pub notes: Vec<String>,
 }
 
-/// Reads a file in any of the formats: the one that its extension names, or else the one that its text indicates.
+/// Reads a file in any of the formats: the one that its extension names, or else the one that its
+/// text indicates.
 ///
-/// `.toml` is [`toml()`]; `.graphml` and `.xml` are [`graphml()`]; `.topo`, `.txt` and `.ibnetdiscover` are
-/// [`ibnetdiscover()`]; `.conf` is [`slurm()`]; `.inventory` and `.csv` are [`inventory()`].
+/// `.toml` is [`toml()`]; `.graphml` and `.xml` are [`graphml()`]; `.topo`, `.txt` and
+/// `.ibnetdiscover` are [`ibnetdiscover()`]; `.conf` is [`slurm()`]; `.inventory` and `.csv` are
+/// [`inventory()`].
 ///
 /// # Errors
 /// [`FabricError::Malformed`], also if neither the name nor the text indicates the format.
@@ -111,8 +114,8 @@ impl<'a> Source<'a> {
         self.line_starts.partition_point(|&start| start <= offset) + 1
     }
 
-    /// A value from the file may contain line breaks and escape sequences: they are escaped, so that they do not reach the
-    /// terminal.
+    /// A value from the file may contain line breaks and escape sequences: they are escaped, so
+    /// that they do not reach the terminal.
     fn error(&self, line: usize, reason: impl fmt::Display) -> FabricError {
         let mut shown = String::new();
         for character in reason.to_string().chars() {

@@ -35,7 +35,8 @@ pub(super) enum Connection {
     Link { from: End, to: End, one_way: bool, line: usize },
 }
 
-/// An end of a link at a switch. Without a port it takes the lowest one that is free after all given ports are assigned.
+/// An end of a link at a switch. Without a port it takes the lowest one that is free after all
+/// given ports are assigned.
 #[derive(Clone, Copy)]
 pub(super) struct End {
     pub switch: usize,
@@ -72,13 +73,15 @@ impl StructurePart {
 }
 
 impl Parts {
-    /// Adds a switch of a format without ports: it gets as many as it has connections. Returns its number.
+    /// Adds a switch of a format without ports: it gets as many as it has connections. Returns its
+    /// number.
     pub fn add_switch(&mut self, name: &str, rank: u32, line: usize) -> usize {
         self.switches.push(SwitchPart { name: Some(name.into()), port_count: 0, rank: Some(rank), line });
         self.switches.len() - 1
     }
 
-    /// Adds the hosts of a hostlist to a switch, with a port each. All hosts are added before any link.
+    /// Adds the hosts of a hostlist to a switch, with a port each. All hosts are added before any
+    /// link.
     pub fn add_hosts(
         &mut self,
         hostlist: &str,

@@ -15,12 +15,14 @@ use crate::limits;
 
 /// Reads Slurm's `topology.conf` of the topology plugin `tree`.
 ///
-/// A line `SwitchName=leaf1 Nodes=n[1-16]` names a switch and its hosts, a line `SwitchName=spine1 Switches=leaf[1-2]` a switch
-/// and the switches below it; both lists are [hostlists](crate::expand_hostlist). One link leads to each host and to each
-/// switch below, and a switch has as many ports as links. Keywords, quotes, comments and continued lines are those of
-/// Slurm's parser (`src/common/parse_config.c`). Switches and hosts are numbered in the order of the file; links between
-/// switches, after those of the hosts, too. The rank of a switch is the greatest number of links down to it from a switch
-/// that is below no other. `LinkSpeed` is ignored, as Slurm ignores it; a note gives the first one that is not a number.
+/// A line `SwitchName=leaf1 Nodes=n[1-16]` names a switch and its hosts, a line `SwitchName=spine1
+/// Switches=leaf[1-2]` a switch and the switches below it; both lists are
+/// [hostlists](crate::expand_hostlist). One link leads to each host and to each switch below, and a
+/// switch has as many ports as links. Keywords, quotes, comments and continued lines are those of
+/// Slurm's parser (`src/common/parse_config.c`). Switches and hosts are numbered in the order of
+/// the file; links between switches, after those of the hosts, too. The rank of a switch is the
+/// greatest number of links down to it from a switch that is below no other. `LinkSpeed` is
+/// ignored, as Slurm ignores it; a note gives the first one that is not a number.
 ///
 /// # Errors
 /// [`FabricError::Malformed`]: what Slurm refuses too (an unknown keyword, `Nodes` and `Switches`
@@ -93,8 +95,8 @@ fn joined_lines(text: &str) -> Vec<Line> {
     lines
 }
 
-/// The content of a line, and whether the next line continues it: if a backslash is last, before blanks and a comment. Any
-/// other backslash stands for the character behind it.
+/// The content of a line, and whether the next line continues it: if a backslash is last, before
+/// blanks and a comment. Any other backslash stands for the character behind it.
 fn content(line: &str) -> (String, bool) {
     let mut content = String::new();
     let mut rest = line.chars();
@@ -109,7 +111,8 @@ fn content(line: &str) -> (String, bool) {
     (content, false)
 }
 
-/// Whether nothing but blanks, and a comment after them, follows a backslash. A `#` directly behind it begins no comment.
+/// Whether nothing but blanks, and a comment after them, follows a backslash. A `#` directly behind
+/// it begins no comment.
 fn is_end(rest: &str) -> bool {
     let text = rest.trim_start();
     text.is_empty() || (text.starts_with('#') && text.len() < rest.len())
@@ -289,8 +292,8 @@ impl Tree {
         }
     }
 
-    /// The first switch of a cycle, and the one above it there. Each switch that is open, as `start` is, has an open parent:
-    /// so the way up leads into a cycle.
+    /// The first switch of a cycle, and the one above it there. Each switch that is open, as
+    /// `start` is, has an open parent: so the way up leads into a cycle.
     fn cycle(&self, start: usize, is_open: impl Fn(usize) -> bool) -> (usize, usize) {
         let above: Vec<usize> = (self.parents.iter().enumerate())
             .map(|(switch, parents)| {

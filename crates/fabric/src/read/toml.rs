@@ -73,13 +73,14 @@ enum Shape {
 
 /// Reads the TOML format.
 ///
-/// Either `generator = "..."` alone, with any line a [`FabricSpec`] reads; or the tables `[[switch]]` (`ports`; optional
-/// `name`, `rank`), `[[host]]` (`switch`; optional `name`, `port`) and `[[link]]` (`from`, `to`; optional
-/// `from_port`, `to_port`, `one_way`, `count`). Switches, hosts and links are numbered in the order of the file;
-/// those without a name are called `s0`, `s1`, `h0`, `h1` by their number. If a port is given, `count` parallel links take
-/// consecutive ports. An optional `[grid]` (`k`, `n`, and as `shape` one of `torus`,
-/// `unidirectional-torus`, `mesh`) says that the switches form a grid, and a key `structure`, such as
-/// `structure = "dragonfly:p=2"`, that they form a dragonfly or a HyperX; this is checked.
+/// Either `generator = "..."` alone, with any line a [`FabricSpec`] reads; or the tables
+/// `[[switch]]` (`ports`; optional `name`, `rank`), `[[host]]` (`switch`; optional `name`, `port`)
+/// and `[[link]]` (`from`, `to`; optional `from_port`, `to_port`, `one_way`, `count`). Switches,
+/// hosts and links are numbered in the order of the file; those without a name are called `s0`,
+/// `s1`, `h0`, `h1` by their number. If a port is given, `count` parallel links take consecutive
+/// ports. An optional `[grid]` (`k`, `n`, and as `shape` one of `torus`, `unidirectional-torus`,
+/// `mesh`) says that the switches form a grid, and a key `structure`, such as `structure =
+/// "dragonfly:p=2"`, that they form a dragonfly or a HyperX; this is checked.
 ///
 /// # Errors
 /// [`FabricError::Malformed`].
@@ -121,8 +122,8 @@ pub fn toml(file: &str, text: &str) -> Result<Read, FabricError> {
     Ok(Read { topology, notes: Vec::new() })
 }
 
-/// The parser's message with the value it is about, and for an unknown name with the nearest known ones: the message has
-/// the name and then all known ones in backticks.
+/// The parser's message with the value it is about, and for an unknown name with the nearest known
+/// ones: the message has the name and then all known ones in backticks.
 fn explained(message: &str, about: &str) -> String {
     let message = message
         .trim()

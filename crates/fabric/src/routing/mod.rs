@@ -83,10 +83,11 @@ impl Routing {
         }
     }
 
-    /// The channels from one host to another, from injection to ejection, if the fabric determines them.
+    /// The channels from one host to another, from injection to ejection, if the fabric determines
+    /// them.
     ///
-    /// `None` if routing is adaptive, see [`Routing::is_deterministic`]. For many routes, and for representative ones of
-    /// adaptive routing, use a [`RouteFinder`].
+    /// `None` if routing is adaptive, see [`Routing::is_deterministic`]. For many routes, and for
+    /// representative ones of adaptive routing, use a [`RouteFinder`].
     pub fn route(&self, topology: &Topology, from: HostId, to: HostId) -> Option<Vec<Channel>> {
         self.is_deterministic(topology).then(|| RouteFinder::new(topology, self).route(from, to))
     }

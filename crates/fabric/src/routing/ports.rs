@@ -3,8 +3,8 @@
 use crate::ids::{LinkId, SwitchId};
 use crate::topology::Topology;
 
-/// A subset of the links between switches: those that leave each switch, in the order of their ports, with the switches at
-/// their ends.
+/// A subset of the links between switches: those that leave each switch, in the order of their
+/// ports, with the switches at their ends.
 #[derive(Debug, Clone)]
 pub(super) struct Ports {
     start: Vec<u32>,

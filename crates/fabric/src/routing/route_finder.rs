@@ -4,8 +4,9 @@ use super::{Channel, Minimal, NextLinks, Routing, UpDown, Valiant, end};
 use crate::ids::{HostId, LinkId, SwitchId};
 use crate::topology::Topology;
 
-/// Finds routes between hosts: those that the fabric determines, or representative ones of adaptive routing, which take the
-/// lowest-numbered link at each step; of routing by random intermediates, the minimal ones. Consecutive queries for routes to one switch share a search.
+/// Finds routes between hosts: those that the fabric determines, or representative ones of adaptive
+/// routing, which take the lowest-numbered link at each step; of routing by random intermediates,
+/// the minimal ones. Consecutive queries for routes to one switch share a search.
 ///
 /// ```
 /// use treecast_fabric::{Fabric, FabricSpec, HostId, RouteFinder};
@@ -31,7 +32,8 @@ enum Search<'a> {
 }
 
 impl<'a> RouteFinder<'a> {
-    /// A finder for a routed topology. Cost: the number of links on up*/down* networks, else constant.
+    /// A finder for a routed topology. Cost: the number of links on up*/down* networks, else
+    /// constant.
     pub fn new(topology: &'a Topology, routing: &'a Routing) -> Self {
         let search = match routing {
             Routing::UpDown(routing) => Search::UpDown(UpwardSearch::new(topology, routing)),
@@ -45,8 +47,9 @@ impl<'a> RouteFinder<'a> {
         Self { topology, search }
     }
 
-    /// The channels from one host to another, from injection to ejection. Cost: the switches above the two ends; in
-    /// dimension order the length of the route; over shortest paths also the number of links, once per target.
+    /// The channels from one host to another, from injection to ejection. Cost: the switches above
+    /// the two ends; in dimension order the length of the route; over shortest paths also the
+    /// number of links, once per target.
     pub fn route(&mut self, from: HostId, to: HostId) -> Vec<Channel> {
         let topology = self.topology;
         let (origin, target) = (topology.switch_of(from), topology.switch_of(to));
@@ -74,13 +77,14 @@ impl<'a> RouteFinder<'a> {
     }
 }
 
-/// Finds shortest legal up*/down* routes by examining only the switches above the two ends, which are few on a wide fat
-/// tree.
+/// Finds shortest legal up*/down* routes by examining only the switches above the two ends, which
+/// are few on a wide fat tree.
 #[derive(Debug)]
 struct UpwardSearch<'a> {
     topology: &'a Topology,
     routing: &'a UpDown,
-    /// The switches at the other ends of a switch's links up; and every switch's position, the uppermost first.
+    /// The switches at the other ends of a switch's links up; and every switch's position, the
+    /// uppermost first.
     above: Vec<Vec<SwitchId>>,
     place: Vec<u32>,
     target: Option<SwitchId>,
@@ -133,7 +137,8 @@ impl<'a> UpwardSearch<'a> {
         }
     }
 
-    /// The first link out of a switch on a shortest legal route; the switch at its end, and whether it goes up.
+    /// The first link out of a switch on a shortest legal route; the switch at its end, and whether
+    /// it goes up.
     fn step(&self, at: SwitchId, gone_down: bool) -> Option<(LinkId, SwitchId, bool)> {
         let left = |gone_down: bool| if gone_down { &self.down } else { &self.shortest };
         let here = left(gone_down)[at.index()];
@@ -143,7 +148,8 @@ impl<'a> UpwardSearch<'a> {
             .find(|&(_, next, up)| !(up && gone_down) && left(!up)[next.index()].checked_add(1) == Some(here))
     }
 
-    /// Sets another target: counts the links down to it. Every link has a reverse, so the search goes up from it.
+    /// Sets another target: counts the links down to it. Every link has a reverse, so the search
+    /// goes up from it.
     fn aim(&mut self, target: SwitchId) {
         for switch in self.set.drain(..) {
             self.down[switch.index()] = NONE;

@@ -8,9 +8,10 @@ use crate::topology::Topology;
 
 /// Adaptive routing over all links that lie on a shortest path, without restrictions on turns.
 ///
-/// It can deadlock wherever the switches form a cycle: packets may wait for one another's buffers around it,
-/// and more virtual channels only make that rarer. It exists to show that, and for fabrics that are trees, where the routes
-/// are those of up*/down*. A packet may take any virtual channel of a link.
+/// It can deadlock wherever the switches form a cycle: packets may wait for one another's buffers
+/// around it, and more virtual channels only make that rarer. It exists to show that, and for
+/// fabrics that are trees, where the routes are those of up*/down*. A packet may take any virtual
+/// channel of a link.
 #[derive(Debug, Clone)]
 pub struct ShortestPath {
     virtual_channels: u8,
@@ -21,8 +22,8 @@ impl ShortestPath {
     /// [`Routing::VIRTUAL_CHANNELS_MAX`](crate::Routing::VIRTUAL_CHANNELS_MAX).
     ///
     /// # Errors
-    /// [`FabricError::OutOfRange`] for another number of channels; [`FabricError::RoutingMismatch`] on more than
-    /// [`UpDown::SWITCHES_MAX`] switches.
+    /// [`FabricError::OutOfRange`] for another number of channels; [`FabricError::RoutingMismatch`]
+    /// on more than [`UpDown::SWITCHES_MAX`] switches.
     pub fn new(topology: &Topology, virtual_channels: u8) -> Result<Self, FabricError> {
         if topology.switch_count() > UpDown::SWITCHES_MAX {
             return Err(FabricError::RoutingMismatch {
@@ -42,7 +43,8 @@ impl ShortestPath {
         self.virtual_channels
     }
 
-    /// Distances to a switch, by a backward breadth-first search; going down makes no difference. Cost: the number of links.
+    /// Distances to a switch, by a backward breadth-first search; going down makes no difference.
+    /// Cost: the number of links.
     pub fn distances(&self, topology: &Topology, target: SwitchId) -> Distances {
         let mut distances = Distances::unknown(topology, target);
         let mut frontier = vec![target];
@@ -66,8 +68,8 @@ impl ShortestPath {
         distances
     }
 
-    /// The links out of a switch that lie on a shortest path to the target of the distances, in the order of their
-    /// ports.
+    /// The links out of a switch that lie on a shortest path to the target of the distances, in the
+    /// order of their ports.
     pub fn shortest_links<'a>(
         &'a self,
         topology: &'a Topology,

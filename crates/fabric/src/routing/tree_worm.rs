@@ -16,8 +16,9 @@ impl UpDown {
         switches
     }
 
-    /// The channels of a tree worm from one host to others, injection first, in preorder of the tree: the
-    /// determined ones, or those with the lowest-numbered links if the path up is adaptive.
+    /// The channels of a tree worm from one host to others, injection first, in preorder of the
+    /// tree: the determined ones, or those with the lowest-numbered links if the path up is
+    /// adaptive.
     ///
     /// `None` if no switch above the sender reaches all.
     pub fn tree_route(
@@ -52,8 +53,9 @@ impl UpDown {
         Some(links.into_iter().map(|link| Channel { link, virtual_channel: 0 }).collect())
     }
 
-    /// The number of links that a worm for these destination switches (a bit set) goes up from a switch: to the nearest
-    /// switch that reaches all of them by going down. `None` if no switch above does.
+    /// The number of links that a worm for these destination switches (a bit set) goes up from a
+    /// switch: to the nearest switch that reaches all of them by going down. `None` if no switch
+    /// above does.
     pub fn ascent(&self, topology: &Topology, from: SwitchId, targets: &FixedBitSet) -> Option<u16> {
         for links in 0.. {
             let mut climb = Climb::new(self, topology, targets);
@@ -67,8 +69,8 @@ impl UpDown {
         None
     }
 
-    /// The links up out of a switch, in the order of their ports, that lie on a shortest path to a switch where such a
-    /// worm turns down, `links_left` links above this one.
+    /// The links up out of a switch, in the order of their ports, that lie on a shortest path to a
+    /// switch where such a worm turns down, `links_left` links above this one.
     pub fn ascending_links(
         &self,
         topology: &Topology,
@@ -81,12 +83,13 @@ impl UpDown {
         self.links_up(at).iter().filter(leads_on).map(|&(link, _)| link).collect()
     }
 
-    /// The copies that a worm going down makes at a switch: each link down with the destination switches of its copy.
-    /// The switch itself is taken from `targets` by the caller, who serves its hosts.
+    /// The copies that a worm going down makes at a switch: each link down with the destination
+    /// switches of its copy. The switch itself is taken from `targets` by the caller, who serves
+    /// its hosts.
     ///
-    /// Where the reachable sets of ports overlap, each port in turn takes only the bits not yet taken: copy = header AND
-    /// reach, header = header AND NOT reach, the rule that BIER uses (RFC 8279, section 6.5). So no destination gets two
-    /// copies.
+    /// Where the reachable sets of ports overlap, each port in turn takes only the bits not yet
+    /// taken: copy = header AND reach, header = header AND NOT reach, the rule that BIER uses (RFC
+    /// 8279, section 6.5). So no destination gets two copies.
     pub fn copies(
         &self,
         topology: &Topology,
@@ -116,8 +119,8 @@ impl UpDown {
     }
 }
 
-/// The depth-limited search for a switch that reaches all targets, a given number of links up. It ends at the first one, and
-/// examines few if there are many.
+/// The depth-limited search for a switch that reaches all targets, a given number of links up. It
+/// ends at the first one, and examines few if there are many.
 struct Climb<'a> {
     routing: &'a UpDown,
     reach: &'a [FixedBitSet],

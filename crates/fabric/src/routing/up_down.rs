@@ -1,5 +1,5 @@
-//! Up*/down* routing (Schroeder et al.: Autonet: a high-speed, self-configuring local area network using
-//! point-to-point links, 1991).
+//! Up*/down* routing (Schroeder et al.: Autonet: a high-speed, self-configuring local area network
+//! using point-to-point links, 1991).
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -14,17 +14,19 @@ use crate::topology::Topology;
 
 /// Adaptive up*/down* routing: zero or more links up, then zero or more links down.
 ///
-/// Every switch has a level: its distance from the root switch, or its rank if the topology has natural ones. The
-/// *up* end of a link is the end with the lower level, or with the lower id if the levels are equal. The links up form no
-/// cycle, nor do the links down, and no packet turns up after going down: so waits for buffers cannot form a cycle. That holds on any number of virtual channels, and a packet may take any virtual channel of a link.
+/// Every switch has a level: its distance from the root switch, or its rank if the topology has
+/// natural ones. The *up* end of a link is the end with the lower level, or with the lower id if
+/// the levels are equal. The links up form no cycle, nor do the links down, and no packet turns up
+/// after going down: so waits for buffers cannot form a cycle. That holds on any number of virtual
+/// channels, and a packet may take any virtual channel of a link.
 #[derive(Debug, Clone)]
 pub struct UpDown {
     levels: Vec<u32>,
     up: Ports,
     down: Ports,
     virtual_channels: u8,
-    /// For each switch the switches reached by links down, itself included. Computed on first use: one bit per pair of
-    /// switches.
+    /// For each switch the switches reached by links down, itself included. Computed on first use:
+    /// one bit per pair of switches.
     reach: OnceLock<Vec<FixedBitSet>>,
 }
 
@@ -54,8 +56,8 @@ impl Distances {
         self.target
     }
 
-    /// The distance from a switch in links, for a packet that has or has not gone down already; `None` if there is no legal
-    /// route.
+    /// The distance from a switch in links, for a packet that has or has not gone down already;
+    /// `None` if there is no legal route.
     pub fn from(&self, switch: SwitchId, gone_down: bool) -> Option<u16> {
         Some(self.links[2 * switch.index() + usize::from(gone_down)]).filter(|&links| links != UNREACHABLE)
     }
@@ -65,7 +67,8 @@ impl UpDown {
     /// The maximum number of switches: distances, which are smaller, fit into 16 bits.
     pub const SWITCHES_MAX: u32 = UNREACHABLE as u32;
 
-    /// Up*/down* routing with the topology's natural ranks as levels, or breadth-first from switch 0.
+    /// Up*/down* routing with the topology's natural ranks as levels, or breadth-first from switch
+    /// 0.
     ///
     /// # Errors
     /// [`FabricError::RoutingMismatch`] if a link has no reverse, if there are more than
@@ -143,9 +146,9 @@ impl UpDown {
         Ok(self)
     }
 
-    /// Two switches with hosts and without a legal route between them. A route goes up to a common ancestor, so two
-    /// switches have a route if and only if they share an ancestor without links up (a top). Breadth-first levels have one
-    /// top, the root; natural ranks may have several.
+    /// Two switches with hosts and without a legal route between them. A route goes up to a common
+    /// ancestor, so two switches have a route if and only if they share an ancestor without links
+    /// up (a top). Breadth-first levels have one top, the root; natural ranks may have several.
     fn hosts_apart(&self, topology: &Topology) -> Option<(SwitchId, SwitchId)> {
         let mut tops: Vec<FixedBitSet> = vec![FixedBitSet::new(); self.levels.len()];
         let mut top_count = 0;
@@ -224,8 +227,8 @@ impl UpDown {
         })
     }
 
-    /// The reachability bit string of a link that leaves a switch: the hosts that a worm reaches through it by going
-    /// down. A link up has none.
+    /// The reachability bit string of a link that leaves a switch: the hosts that a worm reaches
+    /// through it by going down. A link up has none.
     pub fn reachable_hosts(&self, topology: &Topology, link: LinkId) -> FixedBitSet {
         let mut hosts = FixedBitSet::with_capacity(topology.host_count() as usize);
         match topology.link(link).to {
@@ -242,7 +245,8 @@ impl UpDown {
         hosts
     }
 
-    /// Shortest legal distances to a switch, by a backward breadth-first search. Cost: the number of links.
+    /// Shortest legal distances to a switch, by a backward breadth-first search. Cost: the number
+    /// of links.
     pub fn distances(&self, topology: &Topology, target: SwitchId) -> Distances {
         let Distances { mut links, .. } = Distances::unknown(topology, target);
         let state = |switch: SwitchId, gone_down: bool| 2 * switch.index() + usize::from(gone_down);
@@ -257,8 +261,8 @@ impl UpDown {
             for (switch, gone_down) in frontier {
                 for &link in topology.links_into(switch) {
                     let Some(before) = topology.link(link).from.switch() else { continue };
-                    // Only a packet that has not gone down takes a link up, and stays in that state; any packet takes a
-                    // link down, and has gone down then.
+                    // Only a packet that has not gone down takes a link up, and stays in that
+                    // state; any packet takes a link down, and has gone down then.
                     let predecessors: &[bool] = match (self.is_above(switch, before), gone_down) {
                         (true, false) => &[false],
                         (false, true) => &[false, true],
@@ -278,7 +282,8 @@ impl UpDown {
         Distances { target, links }
     }
 
-    /// All legal next links towards a switch, in the order of their ports: those with a legal route from there on.
+    /// All legal next links towards a switch, in the order of their ports: those with a legal route
+    /// from there on.
     pub fn legal_links<'a>(
         &'a self,
         topology: &'a Topology,
@@ -289,7 +294,8 @@ impl UpDown {
         self.onward(topology, distances, at, gone_down).map(|(link, _)| link)
     }
 
-    /// The legal next links that lie on a shortest legal route to a switch, in the order of their ports.
+    /// The legal next links that lie on a shortest legal route to a switch, in the order of their
+    /// ports.
     pub fn shortest_links<'a>(
         &'a self,
         topology: &'a Topology,

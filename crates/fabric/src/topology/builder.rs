@@ -27,7 +27,8 @@ pub struct TopologyBuilder {
     switches: Vec<SwitchRecord>,
     links: Vec<Link>,
     reverse: Vec<Option<LinkId>>,
-    /// Ports in use, out of and into a switch; a link in both directions takes the same port in both.
+    /// Ports in use, out of and into a switch; a link in both directions takes the same port in
+    /// both.
     used: [BTreeMap<(SwitchId, PortNumber), LinkId>; 2],
     ranks: Option<Vec<u32>>,
     grid: Option<Grid>,
@@ -43,8 +44,8 @@ impl TopologyBuilder {
     /// Adds a switch with ports `0..port_count`.
     ///
     /// # Errors
-    /// [`FabricError::TooManySwitches`] beyond [`Topology::SWITCHES_MAX`], [`FabricError::TooManyPorts`] beyond
-    /// [`Topology::PORTS_MAX`].
+    /// [`FabricError::TooManySwitches`] beyond [`Topology::SWITCHES_MAX`],
+    /// [`FabricError::TooManyPorts`] beyond [`Topology::PORTS_MAX`].
     pub fn switch(&mut self, port_count: u32) -> Result<SwitchId, FabricError> {
         if self.switches.len() as u32 >= Topology::SWITCHES_MAX {
             return Err(FabricError::TooManySwitches);
@@ -60,7 +61,8 @@ impl TopologyBuilder {
     ///
     /// # Errors
     /// [`FabricError::NoSuchSwitch`], [`FabricError::NoSuchPort`], [`FabricError::PortInUse`],
-    /// [`FabricError::TooManyLinks`], or [`FabricError::TooManyHosts`] beyond [`Topology::HOSTS_MAX`].
+    /// [`FabricError::TooManyLinks`], or [`FabricError::TooManyHosts`] beyond
+    /// [`Topology::HOSTS_MAX`].
     pub fn host(&mut self, switch: SwitchId, port: PortNumber) -> Result<HostId, FabricError> {
         if self.hosts.len() as u32 >= Topology::HOSTS_MAX {
             return Err(FabricError::TooManyHosts);
@@ -71,7 +73,8 @@ impl TopologyBuilder {
         Ok(host)
     }
 
-    /// Links two switches in both directions. Returns the link from `a` to `b`; its reverse has the next number.
+    /// Links two switches in both directions. Returns the link from `a` to `b`; its reverse has the
+    /// next number.
     ///
     /// # Errors
     /// [`FabricError::NoSuchSwitch`], [`FabricError::NoSuchPort`], [`FabricError::PortInUse`],
@@ -138,8 +141,8 @@ impl TopologyBuilder {
     /// The topology.
     ///
     /// # Errors
-    /// [`FabricError::NoHosts`], [`FabricError::NameInUse`], [`FabricError::NotConnected`] with a switch that host 0
-    /// does not reach or that does not reach host 0.
+    /// [`FabricError::NoHosts`], [`FabricError::NameInUse`], [`FabricError::NotConnected`] with a
+    /// switch that host 0 does not reach or that does not reach host 0.
     pub fn build(self) -> Result<Topology, FabricError> {
         if self.hosts.is_empty() {
             return Err(FabricError::NoHosts);
@@ -193,7 +196,8 @@ impl TopologyBuilder {
         Ok(there)
     }
 
-    /// A link from a switch to itself goes neither up nor down: it would close a cycle in any routing.
+    /// A link from a switch to itself goes neither up nor down: it would close a cycle in any
+    /// routing.
     fn check_new(&self, from: Vertex, to: Vertex) -> Result<(), FabricError> {
         match from {
             Vertex::Switch(switch) if from == to => Err(FabricError::SelfLink(switch)),

@@ -38,16 +38,17 @@ struct SwitchRecord {
 
 /// Hosts, switches and directed links, immutable and connected.
 ///
-/// Every host is attached to one switch by one link in each direction. Between two switches there may be any number of
-/// links, in one direction or in both. Sizes: at most [`Topology::HOSTS_MAX`] hosts and [`Topology::SWITCHES_MAX`]
-/// switches; memory is a few dozen bytes per link.
+/// Every host is attached to one switch by one link in each direction. Between two switches there
+/// may be any number of links, in one direction or in both. Sizes: at most [`Topology::HOSTS_MAX`]
+/// hosts and [`Topology::SWITCHES_MAX`] switches; memory is a few dozen bytes per link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Topology {
     hosts: Vec<HostRecord>,
     switches: Vec<SwitchRecord>,
     links: Vec<Link>,
     reverse: Vec<Option<LinkId>>,
-    /// Links out of each switch in the order of their ports; `outgoing_start[s]..outgoing_start[s + 1]` are those of s.
+    /// Links out of each switch in the order of their ports; `outgoing_start[s]..outgoing_start[s +
+    /// 1]` are those of s.
     outgoing: Vec<LinkId>,
     outgoing_start: Vec<u32>,
     incoming: Vec<LinkId>,
@@ -197,7 +198,8 @@ impl Topology {
         candidates.iter().copied().find(|&link| self.link_name(link) == name)
     }
 
-    /// The grid that the switches form, if this is a torus or a mesh. Switch and host at a position are then one node.
+    /// The grid that the switches form, if this is a torus or a mesh. Switch and host at a position
+    /// are then one node.
     pub fn grid(&self) -> Option<&Grid> {
         self.grid.as_ref()
     }
@@ -219,7 +221,8 @@ impl Topology {
         self
     }
 
-    /// Whether a link is inside a node: between a host and its router if both are one node (tori and meshes).
+    /// Whether a link is inside a node: between a host and its router if both are one node (tori
+    /// and meshes).
     pub fn is_internal(&self, link: LinkId) -> bool {
         let Link { from, to, .. } = self.link(link);
         self.grid.is_some() && (from.host().is_some() || to.host().is_some())

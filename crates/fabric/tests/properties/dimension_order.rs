@@ -12,7 +12,8 @@ use treecast_fabric::{Channel, DimensionOrder, Routing, SwitchId, Ties, Topology
 use crate::up_down::check_joined;
 use crate::{cases, fabrics};
 
-/// Whether the channel dependency graph of these routes has a cycle (Dally and Seitz), so that packets can deadlock.
+/// Whether the channel dependency graph of these routes has a cycle (Dally and Seitz), so that
+/// packets can deadlock.
 fn may_deadlock(topology: &Topology, channels: VirtualChannels) -> bool {
     [Ties::Up, Ties::Even].into_iter().any(|ties| has_cyclic_waits(topology, channels, ties))
 }
@@ -87,7 +88,8 @@ fn even_ties_load_all_links_equally() {
         let over = routes_over(&grid(GridShape::Torus, k, 2).unwrap(), VirtualChannels::None, ties);
         (*over.values().min().unwrap(), *over.values().max().unwrap())
     };
-    // On a ring of 8 nodes links up carry 1 + 2 + 3 + 4 routes, links down 1 + 2 + 3, for each node across.
+    // On a ring of 8 nodes links up carry 1 + 2 + 3 + 4 routes, links down 1 + 2 + 3, for each node
+    // across.
     assert_eq!(loads(8, Ties::Up), (6 * 8, 10 * 8));
     for (k, routes) in [(2, 1), (4, 8), (6, 27), (8, 64)] {
         assert_eq!(loads(k, Ties::Even), (routes, routes), "{k}");
@@ -108,7 +110,8 @@ fn balanced_channels_share_the_load_of_a_link() {
         };
         links.values().map(share).fold(0.0, f64::max)
     };
-    // Next to the dateline the packets that cross it are on one channel: on longer rings they are most of the load there.
+    // Next to the dateline the packets that cross it are on one channel: on longer rings they are
+    // most of the load there.
     for (shape, k, most) in [
         (GridShape::Torus, 4, 0.7),
         (GridShape::Torus, 7, 0.7),

@@ -1,4 +1,5 @@
-//! Invalid files are refused with an error that names the file and a line of it, never with a panic.
+//! Invalid files are refused with an error that names the file and a line of it, never with a
+//! panic.
 
 use std::cmp::Ordering;
 

@@ -73,7 +73,8 @@ proptest! {
     }
 }
 
-/// Switches and those above them: each but the first is below one or more before it. And the hosts of those that are above none.
+/// Switches and those above them: each but the first is below one or more before it. And the hosts
+/// of those that are above none.
 fn hierarchy() -> impl Strategy<Value = (Vec<Vec<usize>>, Vec<u32>)> {
     let above = |number: usize| prop::collection::btree_set(0..number, 1..=number.min(3));
     (2..=12_usize).prop_flat_map(move |count| {

@@ -28,8 +28,9 @@ pub fn plain(topology: &Topology, keep: impl Fn(LinkId) -> bool) -> DiGraph<Swit
     graph
 }
 
-/// Two copies of the switches: before and after going down. A link up stays in the first copy; a link down leads to the
-/// second from either. A further node is reached at no cost from both copies of the target.
+/// Two copies of the switches: before and after going down. A link up stays in the first copy; a
+/// link down leads to the second from either. A further node is reached at no cost from both copies
+/// of the target.
 fn two_copy_distances(
     topology: &Topology,
     routing: &UpDown,
@@ -71,7 +72,8 @@ pub fn routed() -> impl Strategy<Value = (Topology, UpDown)> {
     )
 }
 
-/// Follows links from a host's switch to the target, rotating the choices; panics if the path breaks a rule.
+/// Follows links from a host's switch to the target, rotating the choices; panics if the path
+/// breaks a rule.
 fn walk(
     topology: &Topology,
     routing: &UpDown,
@@ -99,7 +101,8 @@ fn walk(
     seen.len() - 1
 }
 
-/// The channel dependency graph of these routes (Dally and Seitz): a packet that holds one channel may wait for another.
+/// The channel dependency graph of these routes (Dally and Seitz): a packet that holds one channel
+/// may wait for another.
 pub fn dependencies(routes: impl IntoIterator<Item = Vec<Channel>>) -> DiGraph<Channel, ()> {
     let mut graph = DiGraph::new();
     let mut nodes: BTreeMap<Channel, NodeIndex> = BTreeMap::new();
@@ -267,7 +270,8 @@ proptest! {
     }
 }
 
-/// Checks that a route begins with the injection, ends with the ejection, and each link begins where the last ended.
+/// Checks that a route begins with the injection, ends with the ejection, and each link begins
+/// where the last ended.
 pub fn check_joined(topology: &Topology, route: &[Channel], from: HostId, to: HostId) {
     assert_eq!(route.first().map(|channel| channel.link), Some(topology.injection(from)));
     assert_eq!(route.last().map(|channel| channel.link), Some(topology.ejection(to)));

@@ -25,8 +25,8 @@
 //!
 //! Latency is from the root's call until the application of the last member has the message.
 //!
-//! The model has no losses, no congestion of switches, no windows and slots (which may delay the root
-//! of long messages), and one process on each host. Real nodes forward long messages in parts
+//! The model has no losses, no congestion of switches, no windows and slots (which may delay the
+//! root of long messages), and one process on each host. Real nodes forward long messages in parts
 //! with offload `assisted` and `host` too, at each half of their slots.
 
 mod parameters;

@@ -8,7 +8,8 @@ use treecast_terms::Picoseconds;
 /// A run that reaches this time is ended: no earlier time can overflow.
 pub const LAST: Picoseconds = Picoseconds(1 << 61);
 
-/// Events in the order of their times; events of one time in the order in which they were scheduled.
+/// Events in the order of their times; events of one time in the order in which they were
+/// scheduled.
 ///
 /// ```
 /// use treecast_terms::Picoseconds;

@@ -22,9 +22,10 @@ pub struct Transit {
 
 /// The links of a fabric with cut-through switches that store nothing.
 ///
-/// The head of a packet takes `hop` per link and waits where a link is busy; the packet holds its links until its tail has passed
-/// them, so a blocked packet blocks those behind it. Packets must be sent in the order of their times: an earlier packet gets its
-/// links first. On a star this is exact. With several switches it is exact except for packets whose heads would overtake one
+/// The head of a packet takes `hop` per link and waits where a link is busy; the packet holds its
+/// links until its tail has passed them, so a blocked packet blocks those behind it. Packets must
+/// be sent in the order of their times: an earlier packet gets its links first. On a star this is
+/// exact. With several switches it is exact except for packets whose heads would overtake one
 /// another in the network.
 #[derive(Debug)]
 pub struct Network<'a> {
@@ -35,13 +36,15 @@ pub struct Network<'a> {
 }
 
 impl<'a> Network<'a> {
-    /// A network with links of `mb_per_s`, on which a head takes `hop` per link including its switch.
+    /// A network with links of `mb_per_s`, on which a head takes `hop` per link including its
+    /// switch.
     pub fn new(fabric: &'a Fabric, mb_per_s: u64, hop: Picoseconds) -> Self {
         let links = vec![Server::default(); fabric.topology().link_count() as usize];
         Self { fabric, links, mb_per_s, hop }
     }
 
-    /// Sends a packet on the route of the fabric; of several routes on the one over the lowest links.
+    /// Sends a packet on the route of the fabric; of several routes on the one over the lowest
+    /// links.
     pub fn send(&mut self, now: Picoseconds, from: HostId, to: HostId, length: Bytes) -> Transit {
         let route = RouteFinder::new(self.fabric.topology(), self.fabric.routing()).route(from, to);
         self.send_along(now, &route, length)
@@ -67,8 +70,9 @@ impl<'a> Network<'a> {
         Transit { begins: starts.first().copied().unwrap_or(now), leaves: passed, head, tail }
     }
 
-    /// Sends a packet down a tree of links, in the order of a walk ([`UpDown::tree_route`](treecast_fabric::UpDown)):
-    /// switches copy it, and store a copy whose link is busy, so no branch blocks another. Returns when each host receives it.
+    /// Sends a packet down a tree of links, in the order of a walk
+    /// ([`UpDown::tree_route`](treecast_fabric::UpDown)): switches copy it, and store a copy whose
+    /// link is busy, so no branch blocks another. Returns when each host receives it.
     pub fn send_tree(
         &mut self,
         now: Picoseconds,
@@ -77,7 +81,8 @@ impl<'a> Network<'a> {
     ) -> Vec<(HostId, Transit)> {
         let topology = self.fabric.topology();
         let wire = length.time_at(self.mb_per_s);
-        // When the head is at each vertex. A copy reaches a switch of the upward path a second time, from above.
+        // When the head is at each vertex. A copy reaches a switch of the upward path a second
+        // time, from above.
         let mut heads: BTreeMap<Vertex, Picoseconds> = BTreeMap::new();
         let mut transits = Vec::new();
         for channel in route {
@@ -147,7 +152,8 @@ mod tests {
             .map(|(host, transit)| (host, transit.tail))
             .collect();
         tails.sort_unstable();
-        // All copies come down from the core: 6, 6 and 6 links; the second packet follows the first.
+        // All copies come down from the core: 6, 6 and 6 links; the second packet follows the
+        // first.
         let over = |links: u64| Picoseconds(5) + Picoseconds(links * HOP.0) + WIRE;
         assert_eq!(tails, hosts.map(|host| (host, over(6))));
         let again = network.send_tree(Picoseconds(5), &route, Bytes(1_000));
@@ -156,7 +162,8 @@ mod tests {
 
     #[test]
     fn a_packet_that_waits_for_a_link_holds_its_earlier_links() {
-        // Host 1 waits for the link to host 2, and keeps its own link, which its packet to host 3 needs.
+        // Host 1 waits for the link to host 2, and keeps its own link, which its packet to host 3
+        // needs.
         let transits = sent("star:4", &[(0, 0, 2), (0, 1, 2), (0, 1, 3)]);
         assert_eq!(transits[1].tail, transits[0].tail + WIRE);
         assert_eq!(transits[1].leaves, transits[0].leaves + WIRE);

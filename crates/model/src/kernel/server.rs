@@ -21,7 +21,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Accepts a job that arrives now; returns when it will be done. Jobs must be given in the order of their arrivals.
+    /// Accepts a job that arrives now; returns when it will be done. Jobs must be given in the
+    /// order of their arrivals.
     pub fn serve(&mut self, now: Picoseconds, work: Picoseconds) -> Picoseconds {
         self.free_at = self.free_at.max(now) + work;
         self.busy += work;

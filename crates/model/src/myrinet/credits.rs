@@ -1,4 +1,5 @@
-//! The state of flow control by credits: FM/MC's central credit manager, and LFC's credits between NICs.
+//! The state of flow control by credits: FM/MC's central credit manager, and LFC's credits between
+//! NICs.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -36,7 +37,8 @@ impl Manager {
         self.waiting.push_back((group, message));
     }
 
-    /// One of `receivers` has taken a message; returns whether all have, so that its credit is free again.
+    /// One of `receivers` has taken a message; returns whether all have, so that its credit is free
+    /// again.
     pub fn return_credit(&mut self, group: u32, message: u32, receivers: u32) -> bool {
         let returned = self.returned.entry((group, message)).or_default();
         *returned += 1;
@@ -62,7 +64,8 @@ impl Manager {
 /// A data packet that waits in its receive buffer: stream, child, number, slot.
 pub(super) type Parked = (usize, u32, u64, usize);
 
-/// LFC's credits: how many receive buffers of each NIC each sender uses, and the jobs that wait for one.
+/// LFC's credits: how many receive buffers of each NIC each sender uses, and the jobs that wait for
+/// one.
 #[derive(Debug)]
 pub(super) struct BufferCredits {
     /// Buffers that a NIC has for each peer.

@@ -39,7 +39,8 @@ impl Simulation<'_> {
         cycle(&waits).iter().map(line).collect()
     }
 
-    /// Without credits: a child has no receive token for a message, which blocks the senders of that message.
+    /// Without credits: a child has no receive token for a message, which blocks the senders of
+    /// that message.
     fn token_cycle(&self) -> Vec<String> {
         let mut waits: Waits<usize, (Kept, u32)> = BTreeMap::new();
         for stream in self.streams.iter().filter(|stream| stream.outstanding() > 0) {

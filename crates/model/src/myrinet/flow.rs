@@ -1,4 +1,5 @@
-//! Flow control by credits, applied to the run: FM/MC's central manager, and LFC's credits between NICs.
+//! Flow control by credits, applied to the run: FM/MC's central manager, and LFC's credits between
+//! NICs.
 
 use treecast_terms::Picoseconds;
 
@@ -8,7 +9,8 @@ use super::simulation::{Event, Simulation};
 use super::stream::Content;
 
 impl Simulation<'_> {
-    /// CPU time that the manager needs for a message, besides the event. It is counted as the manager's.
+    /// CPU time that the manager needs for a message, besides the event. It is counted as the
+    /// manager's.
     pub fn manager_work(&mut self, node: usize, content: Content) -> Picoseconds {
         let is_for_manager = matches!(content, Content::CreditRequest { .. } | Content::CreditReturn { .. });
         match &mut self.manager {
@@ -44,7 +46,8 @@ impl Simulation<'_> {
         }
     }
 
-    /// Takes a receive buffer of a job's next child, if the flow control needs one. A job that finds none waits.
+    /// Takes a receive buffer of a job's next child, if the flow control needs one. A job that
+    /// finds none waits.
     pub fn take_credit(&mut self, job: Box<Job>) -> Option<Box<Job>> {
         let Some(credits) = &mut self.credits else { return Some(job) };
         let stream = &self.streams[job.stream];
@@ -66,7 +69,8 @@ impl Simulation<'_> {
         credits.park(node, packet);
     }
 
-    /// A receive token is free, or a packet has been accepted: looks at the waiting packets again, in their order.
+    /// A receive token is free, or a packet has been accepted: looks at the waiting packets again,
+    /// in their order.
     pub fn unpark(&mut self, node: usize) {
         let parked = self.credits.as_mut().map(|credits| credits.unpark(node)).unwrap_or_default();
         for (stream, child, number, slot) in parked {

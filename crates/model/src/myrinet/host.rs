@@ -17,7 +17,8 @@ pub(super) const CONTROL: Bytes = Bytes(16);
 const ANSWER: Bytes = Bytes(1);
 
 impl Simulation<'_> {
-    /// A process that is a root sends its messages; under a central manager it requests a credit first.
+    /// A process that is a root sends its messages; under a central manager it requests a credit
+    /// first.
     pub fn send_own_messages(&mut self, node: usize) {
         let Some(group) = self.trees.iter().position(|tree| tree.root == node) else { return };
         let group = group as u32;
@@ -37,7 +38,8 @@ impl Simulation<'_> {
         self.task_done(node);
     }
 
-    /// Sends a message to the children of a node: one send per child by the host, or one send that the NIC replicates.
+    /// Sends a message to the children of a node: one send per child by the host, or one send that
+    /// the NIC replicates.
     fn send_on(&mut self, node: usize, group: u32, message: u32) {
         let content = Content::Data { group, message };
         let length = self.message;
@@ -119,7 +121,8 @@ impl Simulation<'_> {
         }
     }
 
-    /// An event is in host memory: the process finds it at once, or later if it is not in the call that needs it.
+    /// An event is in host memory: the process finds it at once, or later if it is not in the call
+    /// that needs it.
     pub fn noticed(&mut self, node: usize, notice: GmEvent) {
         if !self.heeds(node, notice) {
             self.nodes[node].deferred.push(notice);

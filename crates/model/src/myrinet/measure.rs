@@ -6,8 +6,8 @@ use super::node::{Node, Phase};
 use super::simulation::Simulation;
 use crate::task::{Measure, ROOT_USER_SHARE, ROOT_USER_US};
 
-/// The measures besides the latency, up to the end of the operation. Times are means over broadcasts in a row, with the
-/// barriers between them.
+/// The measures besides the latency, up to the end of the operation. Times are means over
+/// broadcasts in a row, with the barriers between them.
 pub const MEASURES: &[Measure] = &[
     Measure {
         name: "delivered_us",

@@ -25,7 +25,8 @@ pub(super) struct Node {
     pub deferred: Vec<GmEvent>,
     /// Messages of barriers that it has received and not needed yet: round and sender.
     pub barrier_messages: BTreeSet<(u32, usize)>,
-    /// The number of tasks before it returns: messages to send or to receive, sends to post or to wait for.
+    /// The number of tasks before it returns: messages to send or to receive, sends to post or to
+    /// wait for.
     pub tasks: u32,
     /// Sends that wait for a token.
     pub unposted: VecDeque<Post>,
@@ -35,7 +36,8 @@ pub(super) struct Node {
     pub bus: Server,
     /// The NIC's processor.
     pub processor: Server,
-    /// The tokens to be returned, each with the remaining work; those of the process with the message that was sent.
+    /// The tokens to be returned, each with the remaining work; those of the process with the
+    /// message that was sent.
     pub returns: VecDeque<(Option<Content>, Picoseconds)>,
     /// The DMA engine to the wire, which alternates between data and control.
     pub wire: Wire,

@@ -65,7 +65,8 @@ pub struct Parameters {
     pub manager: Picoseconds,
     /// The maximum number of messages in flight under the central manager. *Guess.*
     pub manager_credits: u32,
-    /// Rate at which a NIC reads host memory over the I/O bus, in MB/s. Both directions share the bus. *Measured elsewhere.*
+    /// Rate at which a NIC reads host memory over the I/O bus, in MB/s. Both directions share the
+    /// bus. *Measured elsewhere.*
     pub pci_read_mb_per_s: u64,
     /// Rate at which a NIC writes into host memory over the I/O bus, in MB/s. *Measured elsewhere.*
     pub pci_write_mb_per_s: u64,
@@ -73,7 +74,8 @@ pub struct Parameters {
     pub pci_setup: Picoseconds,
     /// Rate of a link in one direction, in MB/s. *Published.*
     pub link_mb_per_s: u64,
-    /// Delay of a head over a link and through the switch behind it. *Measured elsewhere: about 0.5 us from NIC to NIC.*
+    /// Delay of a head over a link and through the switch behind it. *Measured elsewhere: about 0.5
+    /// us from NIC to NIC.*
     pub hop: Picoseconds,
     /// Maximum payload of a packet. *Published.*
     pub packet: Bytes,
@@ -85,15 +87,18 @@ pub struct Parameters {
     pub destination: Bytes,
     /// NIC time to turn a send event into a token. *Guess.*
     pub nic_send_event: Picoseconds,
-    /// NIC time that changed firmware adds to each unicast send; unchanged firmware serves host-based sends. *Guess: none.*
+    /// NIC time that changed firmware adds to each unicast send; unchanged firmware serves
+    /// host-based sends. *Guess: none.*
     pub nic_firmware: Picoseconds,
     /// NIC time to make one more token for one more child. *Guess.*
     pub nic_token: Picoseconds,
     /// NIC time to send a packet of the host: header, record, start of the transmission. *Guess.*
     pub nic_send: Picoseconds,
-    /// NIC time to rewrite a header for the next child, and to queue the packet again. *Calibrated.*
+    /// NIC time to rewrite a header for the next child, and to queue the packet again.
+    /// *Calibrated.*
     pub nic_replica: Picoseconds,
-    /// NIC time to receive a packet: its check, its number, its token, start of the transfer. *Calibrated.*
+    /// NIC time to receive a packet: its check, its number, its token, start of the transfer.
+    /// *Calibrated.*
     pub nic_receive: Picoseconds,
     /// NIC time to look a group up and to prepare a received packet for its first child. *Guess.*
     pub nic_forward: Picoseconds,

@@ -22,8 +22,9 @@ pub enum Barrier {
     /// Nothing: a process that has returned calls the next broadcast at once.
     #[default]
     None,
-    /// Before each broadcast a dissemination barrier of Hensgen, Finkel and Manber (1988), by messages of GM: in step k
-    /// each process sends to the one 2^k places behind it. *Reconstructed.*
+    /// Before each broadcast a dissemination barrier of Hensgen, Finkel and Manber (1988), by
+    /// messages of GM: in step k each process sends to the one 2^k places behind it.
+    /// *Reconstructed.*
     Dissemination,
 }
 
@@ -43,7 +44,8 @@ pub enum Replicas {
     /// One send token per child. Each token independently fetches and sends the packet, and is
     /// returned.
     Tokens,
-    /// When a transmission ends, its callback rewrites the header and queues the packet again. *Published.*
+    /// When a transmission ends, its callback rewrites the header and queues the packet again.
+    /// *Published.*
     #[default]
     Callback,
     /// The header is rewritten as soon as it has left, while the rest of the packet leaves.
@@ -66,8 +68,8 @@ pub enum Flow {
     /// None: a packet without a receive token is refused, and retransmitted. *Published.*
     #[default]
     None,
-    /// FM/MC: a root asks one central manager, a process, for a credit before each message; every receiver tells the
-    /// manager when it has taken the message. *Reconstructed.*
+    /// FM/MC: a root asks one central manager, a process, for a credit before each message; every
+    /// receiver tells the manager when it has taken the message. *Reconstructed.*
     FmMc,
     /// LFC: a NIC's packet buffers are partitioned among its peers, and a packet leaves when a
     /// buffer is free for it. The network is assumed to be reliable. *Reconstructed.*

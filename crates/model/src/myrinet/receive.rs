@@ -1,4 +1,5 @@
-//! The receiving half of a NIC: packet buffers, numbers, receive tokens, acknowledgments, forwarding.
+//! The receiving half of a NIC: packet buffers, numbers, receive tokens, acknowledgments,
+//! forwarding.
 
 use treecast_sim::Offload;
 
@@ -8,7 +9,8 @@ use super::simulation::{Event, Simulation};
 use super::stream::Content;
 
 impl Simulation<'_> {
-    /// The last byte of a packet has arrived. A data packet needs a packet buffer: until one is free, the packet is blocked in the network.
+    /// The last byte of a packet has arrived. A data packet needs a packet buffer: until one is
+    /// free, the packet is blocked in the network.
     pub fn arrived(&mut self, packet: Packet) {
         let work = self.parameters.nic_ack_receive;
         match packet {
@@ -72,7 +74,8 @@ impl Simulation<'_> {
         }
     }
 
-    /// The NIC has processed a packet: it is accepted if it is in order, and the first packet of a message if there is a receive token.
+    /// The NIC has processed a packet: it is accepted if it is in order, and the first packet of a
+    /// message if there is a receive token.
     pub fn received(&mut self, stream: usize, child: u32, number: u64, slot: usize) {
         let state = self.streams[stream].children[child as usize];
         let node = state.node;
@@ -160,7 +163,8 @@ impl Simulation<'_> {
         }
     }
 
-    /// A packet is in host memory: it is forwarded and acknowledged, and after the last packet of a message the process is notified.
+    /// A packet is in host memory: it is forwarded and acknowledged, and after the last packet of a
+    /// message the process is notified.
     pub fn copied(&mut self, stream: usize, child: u32, slot: usize) {
         let state = &mut self.streams[stream].children[child as usize];
         let (node, number) = (state.node, state.copied);

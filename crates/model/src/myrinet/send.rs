@@ -48,7 +48,8 @@ impl Simulation<'_> {
         }
     }
 
-    /// The jobs that send the next packet of a stream to all its children: one, or with tokens one per child.
+    /// The jobs that send the next packet of a stream to all its children: one, or with tokens one
+    /// per child.
     pub fn jobs(&mut self, stream: usize, slot: Option<usize>) -> Vec<Job> {
         let children = 0..self.streams[stream].children.len() as u32;
         let shares: Vec<Vec<u32>> = match self.parameters.replicas {
@@ -97,7 +98,8 @@ impl Simulation<'_> {
         if is_first && is_changed { self.parameters.nic_firmware } else { Picoseconds::ZERO }
     }
 
-    /// The header of a job is ready for its next child: the packet is sent, if flow control allows it.
+    /// The header of a job is ready for its next child: the packet is sent, if flow control allows
+    /// it.
     pub fn prepared(&mut self, job: Box<Job>) {
         let from = self.streams[job.stream].from;
         if let Some(job) = self.take_credit(job) {
@@ -190,7 +192,8 @@ impl Simulation<'_> {
         }
     }
 
-    /// An acknowledgment has been processed: messages that all children have acknowledged release their token or receive buffer.
+    /// An acknowledgment has been processed: messages that all children have acknowledged release
+    /// their token or receive buffer.
     pub fn acknowledged(&mut self, stream: usize, child: u32, below: u64) {
         let node = self.streams[stream].from;
         let forwards = self.streams[stream].forwards;
@@ -224,7 +227,8 @@ impl Simulation<'_> {
         }
     }
 
-    /// Works for one time slice on the first token to be returned. Other requests are served between slices.
+    /// Works for one time slice on the first token to be returned. Other requests are served
+    /// between slices.
     fn run_housekeeping(&mut self, node: usize) {
         if let Some((_, left)) = self.nodes[node].returns.front_mut() {
             let piece = (*left).min(PIECE);
@@ -250,7 +254,8 @@ impl Simulation<'_> {
         }
     }
 
-    /// The retransmission timer of a stream has expired: go-back-N to the children that have not acknowledged.
+    /// The retransmission timer of a stream has expired: go-back-N to the children that have not
+    /// acknowledged.
     pub fn timed_out(&mut self, stream: usize) {
         self.streams[stream].timed = false;
         if let Some(left) = self.streams[stream].oldest() {

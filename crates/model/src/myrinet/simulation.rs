@@ -19,7 +19,8 @@ use super::tree::{Tree, members};
 use crate::kernel::{EventQueue, Network, Server};
 use crate::task::Task;
 
-/// The number of successive timeouts of a stream without an acknowledgment after which the run is aborted.
+/// The number of successive timeouts of a stream without an acknowledgment after which the run is
+/// aborted.
 pub(super) const TIMEOUTS_MAX: u32 = 64;
 
 /// The time limit of a run: 19 minutes.
@@ -84,7 +85,8 @@ pub(super) struct Simulation<'a> {
     finder: RouteFinder<'a>,
     loss: Pcg64,
     skew: Pcg64,
-    /// How long the processes except for the root compute before each broadcast, round by round, as far as needed.
+    /// How long the processes except for the root compute before each broadcast, round by round, as
+    /// far as needed.
     computations: Vec<Picoseconds>,
     pub nodes: Vec<Node>,
     pub streams: Vec<Stream>,
@@ -173,8 +175,9 @@ impl<'a> Simulation<'a> {
         simulation
     }
 
-    /// How long a process that is not the root computes before a broadcast: a time drawn uniformly from a range of three
-    /// times the average skew around 0; negative draws count as 0. All schemes of one seed get the same times.
+    /// How long a process that is not the root computes before a broadcast: a time drawn uniformly
+    /// from a range of three times the average skew around 0; negative draws count as 0. All
+    /// schemes of one seed get the same times.
     pub fn computation(&mut self, node: usize) -> Picoseconds {
         let span = 3 * self.parameters.skew.0;
         let index = self.nodes[node].round as usize * (self.nodes.len() - 1) + node - 1;
@@ -189,7 +192,8 @@ impl<'a> Simulation<'a> {
         u64::from(self.trees[group as usize].leaves) * u64::from(self.parameters.messages)
     }
 
-    /// The number of completions that the operation waits for: where the root starts each broadcast, those of one.
+    /// The number of completions that the operation waits for: where the root starts each
+    /// broadcast, those of one.
     pub fn completions(&self) -> u64 {
         let Parameters { operation, groups, messages, broadcasts, .. } = *self.parameters;
         let nodes = self.nodes.len() as u64;
@@ -293,7 +297,8 @@ impl<'a> Simulation<'a> {
         Picoseconds(count.saturating_mul(span.0)).min(TIME_MAX)
     }
 
-    /// Sends a packet; returns when it starts and ends to leave, and when it has arrived unless it is lost.
+    /// Sends a packet; returns when it starts and ends to leave, and when it has arrived unless it
+    /// is lost.
     pub fn wire(
         &mut self,
         from: usize,

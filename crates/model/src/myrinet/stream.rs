@@ -45,7 +45,8 @@ pub(super) struct Child {
     pub expected: u64,
     /// At the receiver: everything below this number is in host memory.
     pub copied: u64,
-    /// At the receiver: whether an acknowledgment is queued. When it is sent, it acknowledges all packets copied by then.
+    /// At the receiver: whether an acknowledgment is queued. When it is sent, it acknowledges all
+    /// packets copied by then.
     pub acknowledging: bool,
 }
 
@@ -60,19 +61,22 @@ struct Record {
     left: Picoseconds,
 }
 
-/// The queue of a group at one NIC, or the connection from one NIC to another, which has one child. Both ends of it.
+/// The queue of a group at one NIC, or the connection from one NIC to another, which has one child.
+/// Both ends of it.
 #[derive(Debug)]
 pub(super) struct Stream {
     pub from: usize,
     /// The group whose queue it is.
     pub group: Option<u32>,
-    /// Whether it forwards the packets of another stream as they arrive; otherwise it sends from the host.
+    /// Whether it forwards the packets of another stream as they arrive; otherwise it sends from
+    /// the host.
     pub forwards: bool,
     pub children: Vec<Child>,
     messages: Vec<QueuedMessage>,
     /// The number of messages that all children have acknowledged.
     completed: usize,
-    /// Packets below `base` are acknowledged by all children, those below `base + records.len()` are sent.
+    /// Packets below `base` are acknowledged by all children, those below `base + records.len()`
+    /// are sent.
     base: u64,
     records: VecDeque<Record>,
     /// Whether its timer runs.
@@ -147,7 +151,8 @@ impl Stream {
         ended(below).saturating_sub(ended(self.children[child].acked))
     }
 
-    /// A child acknowledges everything below a number. Returns the messages that all children have acknowledged by this.
+    /// A child acknowledges everything below a number. Returns the messages that all children have
+    /// acknowledged by this.
     pub fn acknowledge(&mut self, child: usize, below: u64) -> Vec<Content> {
         let acked = self.children[child].acked;
         if below <= acked {
@@ -174,7 +179,8 @@ impl Stream {
         self.records.front().filter(|record| record.jobs == 0).map(|record| record.left)
     }
 
-    /// The packets to retransmit, each with its children: all that are not acknowledged and not being sent.
+    /// The packets to retransmit, each with its children: all that are not acknowledged and not
+    /// being sent.
     pub fn overdue(&mut self) -> Vec<(u64, Vec<u32>)> {
         let mut overdue = Vec::new();
         for (number, record) in (self.base..).zip(&mut self.records) {

@@ -8,7 +8,8 @@ use super::*;
 mod copies;
 mod rows;
 
-/// A task on a star of hosts, the first the root, all others destinations; parameters as `key=value,...` over the defaults.
+/// A task on a star of hosts, the first the root, all others destinations; parameters as
+/// `key=value,...` over the defaults.
 struct Case {
     fabric: Fabric,
     group: Group,
@@ -54,7 +55,8 @@ fn value(outcome: &Outcome, name: &str) -> f64 {
     outcome.measured.iter().find(|(known, _)| *known == name).unwrap().1
 }
 
-/// One packet to one destination, step by step: until the process has it, and until the sender's process knows.
+/// One packet to one destination, step by step: until the process has it, and until the sender's
+/// process knows.
 fn one_packet(parameters: &Parameters, bytes: u64) -> [Picoseconds; 2] {
     let bus = |bytes: u64, rate| parameters.pci_setup + Bytes(bytes).time_at(rate);
     let (read, write) = (parameters.pci_read_mb_per_s, parameters.pci_write_mb_per_s);
@@ -160,7 +162,8 @@ fn a_nic_may_forward_while_it_copies() {
     assert_eq!(latency("copy-then-forward") - latency("copy-while-forwarding"), copy);
 }
 
-/// The geometric mean over 1, 2, 4 ... 128 bytes of how many times the multisend to four is as fast as four sends.
+/// The geometric mean over 1, 2, 4 ... 128 bytes of how many times the multisend to four is as fast
+/// as four sends.
 fn multisend_factor() -> f64 {
     let case = Case::new(5, "separate", "operation=multisend");
     let factor = |power: u32| {
@@ -456,7 +459,8 @@ fn lambda_is_a_number_of_destinations_at_least_one() {
     for bytes in [1, 64, 512, 1024, 2048, 4096, 8192, 16_384, 65_536] {
         let lambda = case.measured(Offload::Nic, bytes, "lambda");
         assert!(lambda >= 1.0 && lambda.fract().abs() < 1e-9, "{bytes}: {lambda}");
-        // The ratio is rounded down: that many copies take the root no longer than one message takes to arrive.
+        // The ratio is rounded down: that many copies take the root no longer than one message
+        // takes to arrive.
         let multisend =
             |hosts| Case::new(hosts, "separate", "operation=multisend").latency(Offload::Nic, bytes);
         let copy = multisend(3) - multisend(2);

@@ -11,7 +11,8 @@ pub(super) struct Transits {
     visits: u64,
     /// Visits of each visited link, by its number.
     visited: BTreeMap<usize, u32>,
-    /// From the first byte of a copy on a link to the last one off it: by stream, child and message.
+    /// From the first byte of a copy on a link to the last one off it: by stream, child and
+    /// message.
     spans: BTreeMap<(usize, u32, u64), (Picoseconds, Picoseconds)>,
 }
 

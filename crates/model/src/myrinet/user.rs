@@ -7,9 +7,9 @@ use super::simulation::Simulation;
 use super::stream::Content;
 
 impl Simulation<'_> {
-    /// The root's time at user level, after the operation: it works or polls until it knows that its
-    /// sends are complete, or on a path that the end of the path has the message. Events up to then are
-    /// processed.
+    /// The root's time at user level, after the operation: it works or polls until it knows that
+    /// its sends are complete, or on a path that the end of the path has the message. Events up to
+    /// then are processed.
     pub fn root_user(&mut self, is_path: bool) -> Picoseconds {
         let completed = self.events.now();
         let answers = !matches!(self.parameters.operation, Operation::Broadcast | Operation::Skew);

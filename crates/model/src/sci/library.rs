@@ -22,8 +22,8 @@ pub(super) enum Protocol {
     Direct,
     /// Library: envelope, message and flag in a slot that the receiver polls.
     Short,
-    /// Library: the message in a buffer of the receiver, then a notice in a slot. The receiver copies
-    /// the message out of the buffer.
+    /// Library: the message in a buffer of the receiver, then a notice in a slot. The receiver
+    /// copies the message out of the buffer.
     Eager,
     /// Library: a request in a slot, a clear in a slot of the sender, then blocks, each with a
     /// notice in a slot. The receiver copies each block out of the library's buffer.
@@ -56,8 +56,8 @@ pub(super) struct Part {
     body: Bytes,
     end: Bytes,
     data: Bytes,
-    /// Whether body and end are in one place. Otherwise the end may be written only after all earlier
-    /// pieces have their responses, because it could overtake them, and after `check`.
+    /// Whether body and end are in one place. Otherwise the end may be written only after all
+    /// earlier pieces have their responses, because it could overtake them, and after `check`.
     is_joined: bool,
     pub check: Picoseconds,
 }

@@ -1,5 +1,5 @@
-//! SCI ringlets on unidirectional tori, after Oral and George: A user-level multicast performance comparison of SCI and
-//! Myrinet interconnects (2003).
+//! SCI ringlets on unidirectional tori, after Oral and George: A user-level multicast performance
+//! comparison of SCI and Myrinet interconnects (2003).
 //!
 //! A process writes a message into the memory of another, in one transaction for each piece of up
 //! to 64 bytes: the CPU copies the piece, and the I/O bus and the adapter take it to the ringlet.
@@ -19,13 +19,13 @@
 //! - a process begins its next message when it has written the last piece of the current one, with
 //!   or without a response, as long as not too many transactions are outstanding; a stalled CPU
 //!   counts as busy;
-//! - a message that a relay receives or sends goes through a message library, which is modelled after the
-//!   sources of SCI-MPICH: a short one in a slot that its receiver polls, one up to
-//!   [`Parameters::eager`] at once into a buffer of the library, a longer one after a handshake and in
-//!   blocks; the receiver copies it out of the buffer. Slots and buffers never run out, because one
-//!   multicast is in flight;
-//! - the root's call is complete when its transactions have responses; on a path, when a notice from
-//!   its end has arrived;
+//! - a message that a relay receives or sends goes through a message library, which is modelled
+//!   after the sources of SCI-MPICH: a short one in a slot that its receiver polls, one up to
+//!   [`Parameters::eager`] at once into a buffer of the library, a longer one after a handshake and
+//!   in blocks; the receiver copies it out of the buffer. Slots and buffers never run out, because
+//!   one multicast is in flight;
+//! - the root's call is complete when its transactions have responses; on a path, when a notice
+//!   from its end has arrived;
 //! - worms are hypothetical hardware: a request with an address for each receiver, which adapters
 //!   copy as it passes and which loses an address at each; its last receiver responds for all.
 
@@ -86,7 +86,8 @@ pub const MEASURES: &[Measure] = &[
     },
 ];
 
-/// Carries out one multicast. Its latency is from the call at the root until the last destination has seen the message.
+/// Carries out one multicast. Its latency is from the call at the root until the last destination
+/// has seen the message.
 ///
 /// # Errors
 /// [`ModelError::Unsupported`] for any fabric but a unidirectional torus without virtual channels,

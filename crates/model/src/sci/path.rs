@@ -44,7 +44,8 @@ impl<'a> Ringlets<'a> {
         self.next[link.index()].expect("packets go over ring links")
     }
 
-    /// The legs of a route from injection to the last ejection; an ejection in the middle is a drop.
+    /// The legs of a route from injection to the last ejection; an ejection in the middle is a
+    /// drop.
     pub fn legs(&self, route: impl IntoIterator<Item = LinkId>) -> Vec<Leg> {
         let mut legs: Vec<Leg> = Vec::new();
         let mut last = None;

@@ -114,7 +114,8 @@ impl Process {
         self.send += 1;
     }
 
-    /// The receiver's clear is there; returns the time of the next work, if the process waits for it.
+    /// The receiver's clear is there; returns the time of the next work, if the process waits for
+    /// it.
     pub fn clear_received(&mut self, part: Part) -> Option<Picoseconds> {
         self.is_clear = true;
         if self.state != State::Waiting {

@@ -61,8 +61,8 @@ const SCHEMES: [&str; 8] = [
     "mu-torus:r=4,form=worm",
 ];
 
-/// Step by step: the CPU prepares and copies, bus and adapter, the heads' hops, the whole packet on each ringlet, the corner,
-/// adapter and bus, and a look at the flag.
+/// Step by step: the CPU prepares and copies, bus and adapter, the heads' hops, the whole packet on
+/// each ringlet, the corner, adapter and bus, and a look at the flag.
 fn one_way(parameters: &Parameters, bytes: u64, links: u64, ringlets: u64) -> Picoseconds {
     let bytes = Bytes(bytes);
     let bus = bytes.time_at(parameters.bus_mb_per_s);
@@ -83,7 +83,8 @@ fn one_way(parameters: &Parameters, bytes: u64, links: u64, ringlets: u64) -> Pi
 #[test]
 fn a_small_message_takes_the_sum_of_its_steps() {
     let parameters = Parameters::default();
-    // Two bytes and a flag of four; node 3 is three links along one ringlet, node 5 one link on each of two.
+    // Two bytes and a flag of four; node 3 is three links along one ringlet, node 5 one link on
+    // each of two.
     for (to, links, ringlets) in [(1, 1, 1), (3, 3, 1), (4, 1, 1), (5, 2, 2), (15, 6, 2)] {
         let outcome = ran([to], "separate", 2);
         assert_eq!(outcome.latency, Some(one_way(&parameters, 6, links, ringlets)), "to {to}");
@@ -157,8 +158,8 @@ fn a_long_message_of_the_library_takes_a_handshake_and_its_blocks() {
         try_run("torus:k=4,n=2,uni", [1], "separate", 4096, parameters).unwrap().latency.unwrap()
     };
     let whole = parameters("4096", "all");
-    // Request and clear are seen after a slot each; the block is checked, announced by a slot instead
-    // of a flag, and copied.
+    // Request and clear are seen after a slot each; the block is checked, announced by a slot
+    // instead of a flag, and copied.
     let slot = one_way(&whole, 28, 1, 1) - whole.send;
     let clear = one_way(&whole, 28, 3, 1) - whole.send;
     let copy = Bytes(4096).time_at(whole.copy_mb_per_s);
@@ -196,7 +197,8 @@ fn a_root_knows_when_its_transactions_have_responses_or_the_end_of_its_path_has_
 
 #[test]
 fn echoes_and_responses_take_their_share_of_the_links() {
-    // 0 sends 64 KB to 2 on one ringlet. The CPU and the bus take no time, so slow links are what limits.
+    // 0 sends 64 KB to 2 on one ringlet. The CPU and the bus take no time, so slow links are what
+    // limits.
     let mut parameters = Parameters::default();
     for (key, value) in [("link_mb_per_s", "20"), ("write_mb_per_s", "0"), ("bus_mb_per_s", "0")] {
         parameters.set_key(key, value).unwrap();

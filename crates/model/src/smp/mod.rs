@@ -1,5 +1,5 @@
-//! Nodes with several processes on InfiniBand, after Mamidala, Chai, Jin and Panda: Efficient SMP-aware MPI-level broadcast
-//! over InfiniBand's hardware multicast (2006).
+//! Nodes with several processes on InfiniBand, after Mamidala, Chai, Jin and Panda: Efficient
+//! SMP-aware MPI-level broadcast over InfiniBand's hardware multicast (2006).
 //!
 //! A process executes its steps in order; an event that it waits for wakes it. Two processes of a
 //! node share a queue with slots in shared memory: the sender copies a message in, a flag notifies

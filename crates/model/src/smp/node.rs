@@ -1,4 +1,5 @@
-//! A node of several processes: its members, its shared memory, and the broadcasts that they are in.
+//! A node of several processes: its members, its shared memory, and the broadcasts that they are
+//! in.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

@@ -29,7 +29,8 @@ pub enum Method {
     Smp,
     /// The same, and processes that wait too long attach themselves. *Published.*
     Dynamic,
-    /// The first process to arrive on a node receives the packets, and forwards them to the others. *Ours.*
+    /// The first process to arrive on a node receives the packets, and forwards them to the others.
+    /// *Ours.*
     Moving,
     /// Packets go straight into shared memory, where every process finds them itself. *Ours;
     /// rejected in the study, since on its hardware arrival could not be detected safely.*
@@ -43,7 +44,8 @@ impl Method {
     }
 }
 
-/// The processes that take turns to acknowledge a broadcast in the application: its latency is measured by that acknowledgment.
+/// The processes that take turns to acknowledge a broadcast in the application: its latency is
+/// measured by that acknowledgment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Turns {
     /// All receivers. *Published.*

@@ -3,8 +3,8 @@
 //! *Published* (Mamidala, Chai, Jin, Panda, 2006): a process that is not the leader keeps its
 //! average wait, counted only for broadcasts in which the packet and the process were there and the
 //! leader was not (the study's case b): the leader sets a flag in shared memory when it comes and
-//! finds the packet waiting. When the average exceeds the one that the leader publishes by more than
-//! a threshold, the process attaches; when it falls below, the process detaches, lazily, after
+//! finds the packet waiting. When the average exceeds the one that the leader publishes by more
+//! than a threshold, the process attaches; when it falls below, the process detaches, lazily, after
 //! further broadcasts. Decisions begin after a minimum number of broadcasts.
 
 use treecast_terms::Picoseconds;

@@ -16,8 +16,8 @@ fn of_broadcast(queue: &BTreeSet<PacketId>, broadcast: u32) -> impl Iterator<Ite
 }
 
 impl Simulation<'_> {
-    /// The members on a node that the network interface delivers multicast packets to. With shared delivery, the first member
-    /// represents its node.
+    /// The members on a node that the network interface delivers multicast packets to. With shared
+    /// delivery, the first member represents its node.
     pub(super) fn attached(&self, host: HostId) -> Vec<MemberId> {
         let node = &self.nodes[host.index()];
         if self.parameters.method.is_shared() {
@@ -34,8 +34,9 @@ impl Simulation<'_> {
             || (packet_id.broadcast == member.broadcast && member.received[packet_id.packet as usize])
     }
 
-    /// A datagram arrives in memory. A duplicate, or one without a free buffer, is dropped; but it replaces a buffered datagram of
-    /// a later packet, so that the packets that are needed first can always arrive.
+    /// A datagram arrives in memory. A duplicate, or one without a free buffer, is dropped; but it
+    /// replaces a buffered datagram of a later packet, so that the packets that are needed first
+    /// can always arrive.
     pub(super) fn receive_datagram(&mut self, target: MemberId, packet_id: PacketId) {
         let host = self.placement.host_of(target);
         let is_shared = self.parameters.method.is_shared();
@@ -109,7 +110,8 @@ impl Simulation<'_> {
         node.leader
     }
 
-    /// Copies the next packet that a member lacks, from its own queue or its node's, or from the forwarding process.
+    /// Copies the next packet that a member lacks, from its own queue or its node's, or from the
+    /// forwarding process.
     pub(super) fn receive_packets(&mut self, id: MemberId, broadcast: u32) -> StepResult {
         if self.members[id.index()].received_count == self.packets {
             return StepResult::Done;

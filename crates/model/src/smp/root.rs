@@ -1,4 +1,5 @@
-//! The root: acknowledgments, retransmission, and the time of iterations. And the steps of each process in an iteration.
+//! The root: acknowledgments, retransmission, and the time of iterations. And the steps of each
+//! process in an iteration.
 
 use treecast_plan::MemberId;
 use treecast_terms::{Bytes, Picoseconds};
@@ -27,8 +28,8 @@ impl Simulation<'_> {
         Exchange { parameters: self.parameters, from, to, is_local, message }.steps(is_sender)
     }
 
-    /// The member whose turn it is to acknowledge a broadcast: each in order, or evenly spaced ones if there are fewer broadcasts
-    /// than receivers.
+    /// The member whose turn it is to acknowledge a broadcast: each in order, or evenly spaced ones
+    /// if there are fewer broadcasts than receivers.
     fn turn(&self, broadcast: u32) -> MemberId {
         let (all, past) = (self.turns.len(), broadcast as usize - 1);
         let rounds = self.broadcasts as usize;
@@ -117,7 +118,8 @@ impl Simulation<'_> {
         }
     }
 
-    /// The members that acknowledge broadcasts: all that are attached from the beginning, or one for each other node.
+    /// The members that acknowledge broadcasts: all that are attached from the beginning, or one
+    /// for each other node.
     fn acknowledgers(&self) -> Vec<MemberId> {
         if self.parameters.method == Method::NoSmp {
             return self.group.destinations().to_vec();
@@ -194,7 +196,8 @@ impl Simulation<'_> {
         }
     }
 
-    /// The timer has expired: retransmits all packets to each member that has not acknowledged, unless retransmissions are queued.
+    /// The timer has expired: retransmits all packets to each member that has not acknowledged,
+    /// unless retransmissions are queued.
     pub(super) fn timeout(&mut self, broadcast: u32) {
         let Some(pending) = self.pending.get_mut(&broadcast) else { return };
         self.events.schedule_after(self.parameters.timeout, Event::Timeout(broadcast));

@@ -48,7 +48,8 @@ pub(super) enum Event {
 pub(super) enum Activity {
     Nothing,
     Step(Step),
-    /// It copies a packet, from the process that forwards to it, or else from the buffers of datagrams.
+    /// It copies a packet, from the process that forwards to it, or else from the buffers of
+    /// datagrams.
     Packet {
         packet_id: PacketId,
         from: Option<MemberId>,

@@ -105,7 +105,8 @@ fn sum(spans: &[Picoseconds]) -> Picoseconds {
     spans.iter().copied().sum()
 }
 
-/// Step by step: the sender's CPU, bus and interface, two links over one switch, interface and bus there, the receiver's CPU.
+/// Step by step: the sender's CPU, bus and interface, two links over one switch, interface and bus
+/// there, the receiver's CPU.
 fn between_nodes(parameters: &Parameters, bytes: u64) -> Picoseconds {
     let Parameters { send, nic_gap, nic_send, hop, header, nic_receive, receive, .. } = *parameters;
     let bytes = Bytes(bytes);
@@ -304,7 +305,8 @@ fn nobody_waits_for_a_late_leader_where_nobody_needs_it() {
     }
 }
 
-/// Datagrams and the leader's copies come about together, in either order, up to the last broadcast.
+/// Datagrams and the leader's copies come about together, in either order, up to the last
+/// broadcast.
 #[test]
 fn an_attached_process_takes_what_comes_first_and_leaves_the_other() {
     let attach =

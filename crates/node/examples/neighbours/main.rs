@@ -4,20 +4,25 @@
 //!
 //!     cargo run --release -p treecast-node --example neighbours -- --engine ebpf --rounds 5 --load members --load slots
 //!
-//! A daemon serves two users. The quiet one sends a message of 64 bytes each millisecond through the daemon to a node of its own, which
-//! sends it back through another group; the time until it is back is measured (`quiet.rs`). The neighbour does nothing for a while, and
-//! then one of the loads as fast as it can (`neighbour.rs`), in turn, for some rounds. The table has, for each load, the median of the
-//! rounds' medians and 99th percentiles, the maximum of all rounds, the ratio of the 99th percentile with load to the one before it
-//! without (median over the rounds, and quartiles), how often the quiet user's groups have ended and were made again, and what the
-//! neighbour achieved.
+//! A daemon serves two users. The quiet one sends a message of 64 bytes each millisecond through
+//! the daemon to a node of its own, which sends it back through another group; the time until it is
+//! back is measured (`quiet.rs`). The neighbour does nothing for a while, and then one of the loads
+//! as fast as it can (`neighbour.rs`), in turn, for some rounds. The table has, for each load, the
+//! median of the rounds' medians and 99th percentiles, the maximum of all rounds, the ratio of the
+//! 99th percentile with load to the one before it without (median over the rounds, and quartiles),
+//! how often the quiet user's groups have ended and were made again, and what the neighbour
+//! achieved.
 //!
-//! It measures the daemon, and not how a busy machine shares its processors: the daemon has the first processor alone, and all other
-//! processes have the second. There the neighbour runs only while no other process can run (`SCHED_IDLE`): a process of the quiet user runs
-//! as soon as it is woken. So the neighbour has what one processor has left, which is less than a neighbour with many processors has,
-//! and the quiet user waits for the daemon, or for a system call that the neighbour has begun, never for the neighbour's own work.
+//! It measures the daemon, and not how a busy machine shares its processors: the daemon has the
+//! first processor alone, and all other processes have the second. There the neighbour runs only
+//! while no other process can run (`SCHED_IDLE`): a process of the quiet user runs as soon as it is
+//! woken. So the neighbour has what one processor has left, which is less than a neighbour with
+//! many processors has, and the quiet user waits for the daemon, or for a system call that the
+//! neighbour has begun, never for the neighbour's own work.
 //!
-//! A message that waits longer than a millisecond delays the following ones, which are counted as if they had been sent on time
-//! (`Histogram::record_correct`). A message whose groups have ended is sent again in new ones, and its time is that of all attempts.
+//! A message that waits longer than a millisecond delays the following ones, which are counted as
+//! if they had been sent on time (`Histogram::record_correct`). A message whose groups have ended
+//! is sent again in new ones, and its time is that of all attempts.
 
 mod neighbour;
 mod process;
@@ -52,7 +57,8 @@ const POLICY: &str = include_str!("../../../../dist/policy.toml");
 /// From the beginning of a load to its measurement.
 const RAMP_UP: Duration = Duration::from_millis(300);
 
-/// From the end of a load to the next measurement without one: the daemon frees what the neighbour had.
+/// From the end of a load to the next measurement without one: the daemon frees what the neighbour
+/// had.
 const CLEAN_UP: Duration = Duration::from_secs(3);
 
 /// Measures how much one user of a daemon disturbs another's latency.
@@ -70,7 +76,8 @@ struct Options {
     /// What the neighbour does; can be repeated [default: everything]
     #[arg(long, value_enum)]
     load: Vec<Load>,
-    /// Fail if a load raises the 99th percentile above its bound in most rounds: twice, and with the user engine 2 ms more for members
+    /// Fail if a load raises the 99th percentile above its bound in most rounds: twice, and with
+    /// the user engine 2 ms more for members
     #[arg(long)]
     check: bool,
     #[command(subcommand)]

@@ -71,8 +71,9 @@ impl Load {
         }
     }
 
-    /// By how much a load may raise the 99th percentile, in us, beyond doubling it: with the user engine messages wait while the engine
-    /// works for a group of 1,024 members, for up to a millisecond at a time (`longest_calls` of treecast-proto), there and back.
+    /// By how much a load may raise the 99th percentile, in us, beyond doubling it: with the user
+    /// engine messages wait while the engine works for a group of 1,024 members, for up to a
+    /// millisecond at a time (`longest_calls` of treecast-proto), there and back.
     pub fn allowance_us(self, engine: EngineChoice) -> f64 {
         match (self, engine) {
             (Self::Members, EngineChoice::User | EngineChoice::Auto) => 2_000.0,
@@ -225,8 +226,9 @@ impl Neighbour {
         })
     }
 
-    /// Sends messages to the daemon as a client does, but waits for nothing. It does not wait for room either: the kernel's wake-ups of
-    /// threads that wait on the quiet user's processor delay that user by 0.3 ms, whoever reads the socket (docs/node.md).
+    /// Sends messages to the daemon as a client does, but waits for nothing. It does not wait for
+    /// room either: the kernel's wake-ups of threads that wait on the quiet user's processor delay
+    /// that user by 0.3 ms, whoever reads the socket (docs/node.md).
     fn wake(&self) -> anyhow::Result<()> {
         let mut connections = Vec::new();
         for _ in 0..THREADS {
@@ -311,13 +313,15 @@ fn leave_processor_to_others() -> io::Result<()> {
     if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// The example's policy does not bound memory: without this the loads that create groups could take all of the machine's.
+/// The example's policy does not bound memory: without this the loads that create groups could take
+/// all of the machine's.
 fn limit_memory() -> io::Result<()> {
     let bytes_max = Some(ADDRESS_SPACE_BYTES_MAX);
     Ok(setrlimit(Resource::As, Rlimit { current: bytes_max, maximum: bytes_max })?)
 }
 
-/// Garbage, and packets like those of the quiet user's first groups, with a wrong authentication code.
+/// Garbage, and packets like those of the quiet user's first groups, with a wrong authentication
+/// code.
 fn strange_datagrams() -> Vec<Vec<u8>> {
     let data = Body::Data(Data {
         message: 0,

@@ -1,5 +1,6 @@
-//! The processes of a measurement, which read orders from standard input, and write answers to standard output: JSON, one value per
-//! line. A process ends when its input does, so that none survives the one that has started it.
+//! The processes of a measurement, which read orders from standard input, and write answers to
+//! standard output: JSON, one value per line. A process ends when its input does, so that none
+//! survives the one that has started it.
 
 use std::io::{self, BufRead, BufReader, Lines, Write};
 use std::os::unix::process::CommandExt;

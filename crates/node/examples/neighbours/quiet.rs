@@ -42,7 +42,8 @@ struct Quiet {
     groups_lost: u32,
 }
 
-/// The groups of the way to the node outside, and back. A thread echoes there, until one of the groups ends.
+/// The groups of the way to the node outside, and back. A thread echoes there, until one of the
+/// groups ends.
 struct Groups {
     there: Group,
     back: Group,

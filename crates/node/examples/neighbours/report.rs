@@ -17,7 +17,8 @@ pub struct Round {
 }
 
 impl Round {
-    /// Whether the load has raised the 99th percentile by more than its bound: twice, and what is allowed beyond that.
+    /// Whether the load has raised the 99th percentile by more than its bound: twice, and what is
+    /// allowed beyond that.
     fn exceeds_bound(&self, engine: EngineChoice) -> bool {
         self.with.p99_us > 2.0 * self.without.p99_us + self.load.allowance_us(engine)
     }
@@ -37,7 +38,8 @@ impl fmt::Display for Round {
     }
 }
 
-/// The loads that have exceeded their bounds in most rounds, each with the number of these rounds and of all.
+/// The loads that have exceeded their bounds in most rounds, each with the number of these rounds
+/// and of all.
 pub fn excesses(engine: EngineChoice, loads: &[Load], rounds: &[Round]) -> Vec<String> {
     let excess = |&load: &Load| {
         let rounds = rounds.iter().filter(|round| round.load == load);
@@ -100,7 +102,8 @@ fn row(load: Load, rounds: &[&Round]) -> [String; 8] {
     ]
 }
 
-/// A quartile of sorted values, from 0, the minimum, to 4, the maximum: the value at the nearest rank.
+/// A quartile of sorted values, from 0, the minimum, to 4, the maximum: the value at the nearest
+/// rank.
 fn quartile(values: &[f64], number: usize) -> f64 {
     values[((values.len() - 1) * number + 2) / 4]
 }

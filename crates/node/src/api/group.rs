@@ -1,4 +1,5 @@
-//! A group as an application sees it. The root sends in `send.rs`, other members receive in `receive.rs`.
+//! A group as an application sees it. The root sends in `send.rs`, other members receive in
+//! `receive.rs`.
 
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
@@ -27,7 +28,8 @@ use super::measure;
 use super::receiver::Receiver;
 use super::sender::{Sender, SenderConfig};
 
-/// A group at one of its members. Several threads may use it; each message is sent or received whole.
+/// A group at one of its members. Several threads may use it; each message is sent or received
+/// whole.
 ///
 /// A root that drops the group without closing it aborts the group; another member leaves.
 #[derive(Debug)]
@@ -107,13 +109,14 @@ impl Group {
         lock(&self.probes).clear();
     }
 
-    /// At the root: waits until each member has its place in the tree or is lost, and returns the lost ones. A member that never
-    /// answers is lost after ten seconds, unless the node sets another `join_timeout`. At another member: waits until this member has
-    /// its place. Sending and receiving do not require it: messages wait.
+    /// At the root: waits until each member has its place in the tree or is lost, and returns the
+    /// lost ones. A member that never answers is lost after ten seconds, unless the node sets
+    /// another `join_timeout`. At another member: waits until this member has its place. Sending
+    /// and receiving do not require it: messages wait.
     ///
     /// # Errors
-    /// [`NodeError::Unanswered`] names the members that have not answered by the timeout, or the root. [`NodeError::Ended`],
-    /// [`NodeError::DatagramTooLong`].
+    /// [`NodeError::Unanswered`] names the members that have not answered by the timeout, or the
+    /// root. [`NodeError::Ended`], [`NodeError::DatagramTooLong`].
     pub fn wait_until_ready(&self, timeout: Option<Duration>) -> Result<Vec<Lost>, NodeError> {
         let is_root = self.is_root();
         let waited = self.wait(timeout, || {
@@ -158,12 +161,14 @@ impl Group {
         self.hosts.members_of(host.index()).into_iter().map(|member| member.0)
     }
 
-    /// At the root: closes the group once each member has all messages, and returns the members that were lost or have left. At
-    /// another member: leaves the group. Waiting calls of other threads end.
+    /// At the root: closes the group once each member has all messages, and returns the members
+    /// that were lost or have left. At another member: leaves the group. Waiting calls of other
+    /// threads end.
     ///
     /// # Errors
-    /// [`NodeError::TimedOut`], after which it can be called again; [`NodeError::Ended`] if the group has ended in another way;
-    /// [`NodeError::Refused`] at the root in the middle of a message.
+    /// [`NodeError::TimedOut`], after which it can be called again; [`NodeError::Ended`] if the
+    /// group has ended in another way; [`NodeError::Refused`] at the root in the middle of a
+    /// message.
     pub fn close(&self, timeout: Option<Duration>) -> Result<Vec<Lost>, NodeError> {
         self.begin_close()?;
         let until = timeout.map(|timeout| Instant::now() + timeout);
@@ -208,8 +213,8 @@ impl Group {
             self.backend.request(Input::Leave { group: self.shared_group.group });
             return;
         }
-        // All packets of a closed group have arrived. The root need not know that this member leaves: the node only waits until the
-        // packets are read.
+        // All packets of a closed group have arrived. The root need not know that this member
+        // leaves: the node only waits until the packets are read.
         if let Role::Member(receiver) = &mut *self.role() {
             if receiver.is_none() {
                 *receiver = self.take_receiver(Some(Instant::now())).ok();
@@ -220,13 +225,14 @@ impl Group {
             }
         }
         if self.shared_group.place.is_some() {
-            // Other members of this host may not have read everything, and this one does not wait for them.
+            // Other members of this host may not have read everything, and this one does not wait
+            // for them.
             self.backend.request(Input::Leave { group: self.shared_group.group });
         }
     }
 
-    /// At the root: aborts the group, whatever members still lack. At another member: leaves it. Does not wait; waiting calls of other
-    /// threads end.
+    /// At the root: aborts the group, whatever members still lack. At another member: leaves it.
+    /// Does not wait; waiting calls of other threads end.
     pub fn abort(&self) {
         self.abort_because(AbortReason::Application);
     }
@@ -243,8 +249,9 @@ impl Group {
         }
     }
 
-    /// At the root: declares dead the host of a member of whose end the application knows, so that nobody waits for it until it has been
-    /// silent for `peer_timeout`. It is then among the [losses](Self::losses).
+    /// At the root: declares dead the host of a member of whose end the application knows, so that
+    /// nobody waits for it until it has been silent for `peer_timeout`. It is then among the
+    /// [losses](Self::losses).
     ///
     /// # Errors
     /// [`NodeError::Members`] at another member, and for a number that no member has.
@@ -294,7 +301,8 @@ impl Group {
         self.backend.query(Query::Children { group }).into_members().len()
     }
 
-    /// The members that were lost or have left, as far as the root knows: after a [`flush`](Self::flush), all that it did not wait for.
+    /// The members that were lost or have left, as far as the root knows: after a
+    /// [`flush`](Self::flush), all that it did not wait for.
     pub fn losses(&self) -> Vec<Lost> {
         if self.is_root() {
             self.backend.take_updates();
@@ -313,7 +321,8 @@ impl Group {
         all
     }
 
-    /// This member's number. A member that has asked a running group to join learns it with its place in the tree.
+    /// This member's number. A member that has asked a running group to join learns it with its
+    /// place in the tree.
     pub fn member(&self) -> Option<u32> {
         let placed = || {
             let host = self.shared_group.placement()?.member as usize;
@@ -327,14 +336,16 @@ impl Group {
         &self.settings
     }
 
-    /// The plan that the group carries out: the one that was given, or that was made. None at other members, unless their settings have
-    /// it too, and in a group of one member. Its tree changes when members are lost or join.
+    /// The plan that the group carries out: the one that was given, or that was made. None at other
+    /// members, unless their settings have it too, and in a group of one member. Its tree changes
+    /// when members are lost or join.
     pub fn plan(&self) -> Option<&Plan> {
         self.plan.as_deref().or(self.settings.plan.as_deref())
     }
 
-    /// At the root: where packets are forwarded, why that was chosen if the settings leave it open, and how many of the root's children
-    /// multicast reaches. Some milliseconds after the group is ready that is known; it changes with the tree and the network.
+    /// At the root: where packets are forwarded, why that was chosen if the settings leave it open,
+    /// and how many of the root's children multicast reaches. Some milliseconds after the group is
+    /// ready that is known; it changes with the tree and the network.
     ///
     /// ```
     /// use treecast_node::{GroupSettings, Node, NodeSettings};
@@ -354,8 +365,9 @@ impl Group {
         Some(OffloadStatus { offload, reason, children, reached })
     }
 
-    /// The scheme of the tree, also if the settings leave it open. None where only the root knows it: at other members, if the root
-    /// measures the lambda of `postal`, and at members that joined a running group.
+    /// The scheme of the tree, also if the settings leave it open. None where only the root knows
+    /// it: at other members, if the root measures the lambda of `postal`, and at members that
+    /// joined a running group.
     pub fn scheme(&self) -> Option<Scheme> {
         if let Some(plan) = self.plan() {
             return Some(*plan.scheme());
@@ -364,8 +376,9 @@ impl Group {
         is_known.then(|| tree::scheme(&self.hosts, &self.settings, self.backend.has_kernel()))
     }
 
-    /// A descriptor that becomes readable when the group changes, for programs that wait for several things. The program reads its
-    /// eight bytes, and then receives until nothing is available.
+    /// A descriptor that becomes readable when the group changes, for programs that wait for
+    /// several things. The program reads its eight bytes, and then receives until nothing is
+    /// available.
     ///
     /// # Errors
     /// The system cannot make a descriptor.
@@ -373,18 +386,21 @@ impl Group {
         self.shared_group.events.watch()
     }
 
-    /// The counters of this group at this node; none once the node does not have the group any more.
+    /// The counters of this group at this node; none once the node does not have the group any
+    /// more.
     pub fn counters(&self) -> Option<GroupCounters> {
         let query = Query::Counters { group: self.shared_group.group.0 };
         self.backend.query(query).into_numbers().map(GroupCounters::from_values)
     }
 
-    /// When the last received packet was stored in this host's memory (`CLOCK_MONOTONIC`), where the kernel's packet path shares it.
+    /// When the last received packet was stored in this host's memory (`CLOCK_MONOTONIC`), where
+    /// the kernel's packet path shares it.
     pub fn stored_at(&self) -> Option<Nanoseconds> {
         if let Role::Member(Some(receiver)) = &*self.role() { receiver.stored_at() } else { None }
     }
 
-    /// The counters of the kernel's packet path for this group; none if it has no part in the group.
+    /// The counters of the kernel's packet path for this group; none if it has no part in the
+    /// group.
     pub fn kernel_counters(&self) -> Option<KernelCounters> {
         let query = Query::KernelCounters { group: self.shared_group.group.0 };
         self.backend.query(query).into_numbers().map(KernelCounters::from_values)
@@ -427,7 +443,8 @@ impl Group {
     ) -> Result<T, NodeError> {
         let until = timeout.map(|timeout| Instant::now() + timeout);
         let checked = || {
-            // The end is checked first: packets that arrived before it are visible then, and take precedence.
+            // The end is checked first: packets that arrived before it are visible then, and take
+            // precedence.
             let ended = self.check().err();
             find().map(Ok).or_else(|| ended.map(Err))
         };
@@ -452,8 +469,8 @@ impl Group {
         NodeError::WrongSide { group: self.shared_group.group, member, is_root }
     }
 
-    /// With offload `host` or `assisted`: asks for the packets before `upto` to be forwarded. With `host` each child's copy is a
-    /// request of its own, as in a program without multicast.
+    /// With offload `host` or `assisted`: asks for the packets before `upto` to be forwarded. With
+    /// `host` each child's copy is a request of its own, as in a program without multicast.
     pub(super) fn forward(&self, offload: Offload, upto: Sequence) {
         let group = self.shared_group.group;
         self.shared_group.mark_progress();

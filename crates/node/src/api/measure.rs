@@ -1,7 +1,8 @@
 //! Measures the lambda of the real network, for a postal tree.
 //!
-//! The root broadcasts a few messages in two probe groups: one with a single member, and one with all members as its children. The
-//! first measures the round trip to a member, the second the cost of a further copy.
+//! The root broadcasts a few messages in two probe groups: one with a single member, and one with
+//! all members as its children. The first measures the round trip to a member, the second the cost
+//! of a further copy.
 
 use std::time::{Duration, Instant};
 
@@ -32,8 +33,8 @@ const _: () = assert!((WARM_UP + ROUNDS) * PACKETS_MAX <= SLOTS as usize);
 /// How long the root waits for the members, and for each message.
 const TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Whether to measure lambda. Two members have only one tree. Members that share a node do not measure: their scheme is one for the length
-/// of messages.
+/// Whether to measure lambda. Two members have only one tree. Members that share a node do not
+/// measure: their scheme is one for the length of messages.
 pub(crate) fn is_wanted(settings: &GroupSettings) -> bool {
     !Hosts::of(&settings.members).is_ok_and(|hosts| hosts.are_shared())
         && settings.scheme == Some(Scheme::tree(TreeScheme::Postal { lambda: None }))
@@ -80,7 +81,8 @@ pub(crate) fn join_probes(
     Ok(joined)
 }
 
-/// At the root: the group with a measured lambda. If members are missing at the timeout, the scheme is chosen without measuring.
+/// At the root: the group with a measured lambda. If members are missing at the timeout, the scheme
+/// is chosen without measuring.
 pub(crate) fn with_lambda(node: &Node, config: GroupConfig) -> Result<GroupConfig, NodeError> {
     let settings = config.settings();
     if !is_wanted(settings) {

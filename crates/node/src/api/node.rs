@@ -26,7 +26,8 @@ use super::open;
 use super::sender::SenderConfig;
 use crate::api::group::Group;
 
-/// A running node: a thread and a socket of this process, or a node of the daemon, which serves several processes.
+/// A running node: a thread and a socket of this process, or a node of the daemon, which serves
+/// several processes.
 ///
 /// ```
 /// use std::time::Duration;
@@ -73,15 +74,17 @@ impl Node {
         self.backend.address()
     }
 
-    /// Takes part in a group: as its root, if the root's address is this node's, and else as another member. A node that listens at
-    /// the unspecified address is the member with its port and an address of this machine.
+    /// Takes part in a group: as its root, if the root's address is this node's, and else as
+    /// another member. A node that listens at the unspecified address is the member with its port
+    /// and an address of this machine.
     ///
-    /// For the scheme `postal` without a lambda the root measures the network first. That takes about fifty messages, and the root
-    /// waits for the members up to three seconds.
+    /// For the scheme `postal` without a lambda the root measures the network first. That takes
+    /// about fifty messages, and the root waits for the members up to three seconds.
     ///
     /// # Errors
-    /// [`NodeError::Members`] if this node is not a member or the addresses are invalid; [`NodeError::Plan`], if the scheme has no
-    /// tree for these members; [`NodeError::PlanNotExecutable`]; [`NodeError::NotOnFabric`]; [`NodeError::Refused`].
+    /// [`NodeError::Members`] if this node is not a member or the addresses are invalid;
+    /// [`NodeError::Plan`], if the scheme has no tree for these members;
+    /// [`NodeError::PlanNotExecutable`]; [`NodeError::NotOnFabric`]; [`NodeError::Refused`].
     pub fn group(&self, settings: &GroupSettings) -> Result<Group, NodeError> {
         // Invalid members are reported before the search for this node among them.
         let config = GroupConfig::new(settings.clone())?;
@@ -120,7 +123,8 @@ impl Node {
         Ok(self.join_group(settings, Some(own))?.with_probes(probes))
     }
 
-    /// Asks the root of a group that is running to take this node in. Only the root has to be among the members of `settings`.
+    /// Asks the root of a group that is running to take this node in. Only the root has to be among
+    /// the members of `settings`.
     ///
     /// # Errors
     /// Those of [`Node::group`]. Whether the root takes the node in, the group's calls report.
@@ -161,7 +165,8 @@ impl Node {
         .with_plan(plan))
     }
 
-    /// Becomes a member of the root's group: as the member `own`, or as one that its root does not know yet.
+    /// Becomes a member of the root's group: as the member `own`, or as one that its root does not
+    /// know yet.
     pub(crate) fn join_group(
         &self,
         settings: &GroupSettings,
@@ -200,9 +205,10 @@ impl Node {
         Ok(Arc::new(SharedGroup::new(settings.group, waker, progress).at_place(place)))
     }
 
-    /// Closes the node, and ends its groups: a root aborts its group, another member leaves. Waits, for some seconds at most, until
-    /// closed groups have sent what other members still need. If other processes of this host use the node (`share`), waits for them too:
-    /// until the timeout, or without one for five seconds; the groups of those that still use it end then.
+    /// Closes the node, and ends its groups: a root aborts its group, another member leaves. Waits,
+    /// for some seconds at most, until closed groups have sent what other members still need. If
+    /// other processes of this host use the node (`share`), waits for them too: until the timeout,
+    /// or without one for five seconds; the groups of those that still use it end then.
     ///
     /// # Errors
     /// [`NodeError::TimedOut`], after which it can be called again.
@@ -220,14 +226,16 @@ impl Node {
         Ok(())
     }
 
-    /// Problems of the kernel's packet path of this process: an interface that has disappeared, a program that was detached.
-    /// All groups then run in user space. Checks now; the node itself checks once per second while it works. A daemon reports the
-    /// same in its log, and the result is empty.
+    /// Problems of the kernel's packet path of this process: an interface that has disappeared, a
+    /// program that was detached. All groups then run in user space. Checks now; the node itself
+    /// checks once per second while it works. A daemon reports the same in its log, and the result
+    /// is empty.
     pub fn troubles(&self) -> Vec<HookTrouble> {
         self.backend.troubles()
     }
 
-    /// The counters of datagrams that belonged to no group; none once the process that has the node has ended.
+    /// The counters of datagrams that belonged to no group; none once the process that has the node
+    /// has ended.
     pub fn strays(&self) -> Option<StrayCounters> {
         self.backend.query(Query::Strays).into_numbers().map(StrayCounters::from_values)
     }

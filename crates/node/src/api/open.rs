@@ -1,4 +1,5 @@
-//! Chooses the engine of a node: in this process, the daemon's, or that of another process of the same user.
+//! Chooses the engine of a node: in this process, the daemon's, or that of another process of the
+//! same user.
 
 use std::sync::Arc;
 
@@ -8,7 +9,8 @@ use treecast_engine::settings::error::NodeError;
 use treecast_engine::settings::{EngineChoice, NodeSettings};
 use treecast_engine::thread::open_with;
 
-/// Opens the engine that the settings ask for; where other processes share it, with what serves them, if that is in this process.
+/// Opens the engine that the settings ask for; where other processes share it, with what serves
+/// them, if that is in this process.
 pub(super) fn open(settings: &NodeSettings) -> Result<(Arc<dyn Backend>, Option<SharedNode>), NodeError> {
     let (backend, shared): (Arc<dyn Backend>, _) = match &settings.share {
         Some(share) => open_to_share(settings, share)?,
@@ -18,7 +20,8 @@ pub(super) fn open(settings: &NodeSettings) -> Result<(Arc<dyn Backend>, Option<
     Ok((backend, shared))
 }
 
-/// The daemon's engine, which all processes of the host share, or one that processes of this user share.
+/// The daemon's engine, which all processes of the host share, or one that processes of this user
+/// share.
 fn open_to_share(
     settings: &NodeSettings,
     share: &str,

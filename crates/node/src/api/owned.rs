@@ -4,8 +4,9 @@ use std::process;
 
 use treecast_engine::settings::error::NodeError;
 
-/// A node or a group, owned by the process that created it. A forked process has a copy of its memory, but not its threads, and must not
-/// send through its sockets: there the resource is neither used nor dropped.
+/// A node or a group, owned by the process that created it. A forked process has a copy of its
+/// memory, but not its threads, and must not send through its sockets: there the resource is
+/// neither used nor dropped.
 ///
 /// ```
 /// use treecast_node::Owned;

@@ -25,7 +25,8 @@ pub struct Part {
 /// What happens to the parts of a message as they come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Taking {
-    /// They are copied, which takes microseconds: the thread stays the leader meanwhile, although it does not run the engine.
+    /// They are copied, which takes microseconds: the thread stays the leader meanwhile, although
+    /// it does not run the engine.
     Copies,
     /// The application has them, and may wait for anything.
     MayWait,
@@ -52,11 +53,12 @@ impl Room {
 const REPAIR_TIMEOUT: Duration = Duration::from_secs(2);
 
 impl Group {
-    /// Receives the next message; none, if the root has closed the group and all messages have been received.
+    /// Receives the next message; none, if the root has closed the group and all messages have been
+    /// received.
     ///
     /// # Errors
-    /// [`NodeError::WrongSide`] at the root; [`NodeError::TimedOut`], after which the message can still be received;
-    /// [`NodeError::Corrupt`]; [`NodeError::Ended`].
+    /// [`NodeError::WrongSide`] at the root; [`NodeError::TimedOut`], after which the message can
+    /// still be received; [`NodeError::Corrupt`]; [`NodeError::Ended`].
     pub fn receive(&self, timeout: Option<Duration>) -> Result<Option<Vec<u8>>, NodeError> {
         let mut message = Vec::new();
         let length = self.receive_message(timeout, Room::of(u64::MAX), Taking::Copies, |length, bytes| {
@@ -69,7 +71,8 @@ impl Group {
     /// Receives the next message into a buffer; returns its length.
     ///
     /// # Errors
-    /// Those of [`Group::receive`], and [`NodeError::TooLong`], after which the message can still be received.
+    /// Those of [`Group::receive`], and [`NodeError::TooLong`], after which the message can still
+    /// be received.
     pub fn receive_into(
         &self,
         buffer: &mut [u8],
@@ -82,7 +85,8 @@ impl Group {
         })
     }
 
-    /// Receives the next message into a buffer that need not be initialized; the number of bytes that the call returns is initialized then.
+    /// Receives the next message into a buffer that need not be initialized; the number of bytes
+    /// that the call returns is initialized then.
     ///
     /// # Errors
     /// Those of [`Group::receive_into`].
@@ -109,8 +113,8 @@ impl Group {
         Ok(length.map(|length| length as usize))
     }
 
-    /// Receives the next message in place: `take` is called with the message's length and each contiguous part of its bytes. Returns
-    /// the length.
+    /// Receives the next message in place: `take` is called with the message's length and each
+    /// contiguous part of its bytes. Returns the length.
     ///
     /// # Errors
     /// Those of [`Group::receive_into`], for a message of more than `room_bytes`.
@@ -153,18 +157,20 @@ impl Group {
             if part.is_last {
                 return Ok(Some(part.message_bytes));
             }
-            // The timeout is for the beginning of a message. The rest is waited for as long as the root is alive.
+            // The timeout is for the beginning of a message. The rest is waited for as long as the
+            // root is alive.
             timeout = None;
         }
         Ok(None)
     }
 
-    /// Receives a further part of a message: waits until packets are available, and takes them. For programs that cannot wait as long
-    /// as [`Group::receive`] may, whose timeout is for the beginning of a message, or that do not keep the whole message in memory.
+    /// Receives a further part of a message: waits until packets are available, and takes them. For
+    /// programs that cannot wait as long as [`Group::receive`] may, whose timeout is for the
+    /// beginning of a message, or that do not keep the whole message in memory.
     ///
     /// # Errors
-    /// Those of [`Group::receive_into`]: for a message of more bytes than `room` has for messages, or a packet of more than it has for
-    /// parts.
+    /// Those of [`Group::receive_into`]: for a message of more bytes than `room` has for messages,
+    /// or a packet of more than it has for parts.
     pub fn receive_part(
         &self,
         timeout: Option<Duration>,
@@ -185,7 +191,8 @@ impl Group {
         take: &mut impl FnMut(u64, &[u8]),
         lead: &mut Lead<'a>,
     ) -> Result<Option<Part>, NodeError> {
-        // Evaluated only where a wait is needed: to read the clock takes as long as to receive a short message.
+        // Evaluated only where a wait is needed: to read the clock takes as long as to receive a
+        // short message.
         let until = || timeout.map(|timeout| Instant::now() + timeout);
         let receiver = match receiver {
             Some(receiver) => receiver,
@@ -194,8 +201,9 @@ impl Group {
         let available = Some(receiver.reader.written()).filter(|&end| end != receiver.reader.read());
         let end = match available {
             Some(end) => {
-                // The kernel's packet path may deliver packets faster than they are copied. A thread that never waits does not poll the
-                // socket, so the node's own thread has to.
+                // The kernel's packet path may deliver packets faster than they are copied. A
+                // thread that never waits does not poll the socket, so the node's own thread has
+                // to.
                 lead.end();
                 Some(end)
             }
@@ -243,8 +251,8 @@ impl Group {
     /// Asks for a packet again whose payload is corrupt, and waits until it is there.
     ///
     /// # Errors
-    /// The parent does not have it any more: [`NodeError::Corrupt`]. The group ends here then, since nothing can follow, and others are
-    /// not to wait for it.
+    /// The parent does not have it any more: [`NodeError::Corrupt`]. The group ends here then,
+    /// since nothing can follow, and others are not to wait for it.
     fn repair<'a>(
         &'a self,
         reader: &RingReader,
@@ -262,7 +270,8 @@ impl Group {
         })
     }
 
-    /// A packet does not open with the key of the session. The group ends here: to ask for it again would bring the same.
+    /// A packet does not open with the key of the session. The group ends here: to ask for it again
+    /// would bring the same.
     fn altered(&self, packet: Sequence) -> NodeError {
         self.abort();
         NodeError::Altered { packet: packet.0 }
@@ -288,7 +297,8 @@ impl Group {
         })
     }
 
-    /// The end of the available packets, once there are any; none, if the group is closed and everything is read.
+    /// The end of the available packets, once there are any; none, if the group is closed and
+    /// everything is read.
     fn wait_for_packets<'a>(
         &'a self,
         receiver: &Receiver,

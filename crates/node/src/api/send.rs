@@ -28,8 +28,8 @@ impl Group {
     /// Sends a message to all other members. Returns when all of it is in the node's memory.
     ///
     /// # Errors
-    /// [`NodeError::WrongSide`] at other members than the root; [`NodeError::MessageTooLong`]; [`NodeError::Ended`];
-    /// [`NodeError::DatagramTooLong`].
+    /// [`NodeError::WrongSide`] at other members than the root; [`NodeError::MessageTooLong`];
+    /// [`NodeError::Ended`]; [`NodeError::DatagramTooLong`].
     pub fn send(&self, message: &[u8]) -> Result<(), NodeError> {
         let mut role = self.role();
         let Role::Root(sender) = &mut *role else { return Err(self.wrong_side(false)) };
@@ -52,14 +52,16 @@ impl Group {
         sent
     }
 
-    /// Sends the next bytes of a message of `message_bytes`: waits until there is room, and fills it. For programs that cannot wait as
-    /// long as [`Group::send`] may, or do not have the whole message in memory: they call it with what follows until the message is
-    /// complete, and before they send another one. `bytes` are at most those that the message lacks; a message of no bytes is sent by
-    /// one call. Takes whole packets, so that bytes that fill none ([`Group::packet_bytes`]) are taken only where they complete the message.
+    /// Sends the next bytes of a message of `message_bytes`: waits until there is room, and fills
+    /// it. For programs that cannot wait as long as [`Group::send`] may, or do not have the whole
+    /// message in memory: they call it with what follows until the message is complete, and before
+    /// they send another one. `bytes` are at most those that the message lacks; a message of no
+    /// bytes is sent by one call. Takes whole packets, so that bytes that fill none
+    /// ([`Group::packet_bytes`]) are taken only where they complete the message.
     ///
     /// # Errors
-    /// As [`Group::send`], and [`NodeError::TimedOut`]; [`NodeError::Refused`] for a message that differs from the partly sent one, or for
-    /// more bytes than it lacks.
+    /// As [`Group::send`], and [`NodeError::TimedOut`]; [`NodeError::Refused`] for a message that
+    /// differs from the partly sent one, or for more bytes than it lacks.
     pub fn send_part(
         &self,
         bytes: &[u8],
@@ -74,7 +76,8 @@ impl Group {
         sent
     }
 
-    /// The number of bytes of a message in each packet but the last; none, before this member has its place in the tree.
+    /// The number of bytes of a message in each packet but the last; none, before this member has
+    /// its place in the tree.
     pub fn packet_bytes(&self) -> Option<usize> {
         match &*self.role() {
             Role::Root(sender) => Some(sender.lengths().packet_bytes()),
@@ -106,8 +109,8 @@ impl Group {
             self.pass_to_engine(sender, false);
             self.wait_for_room(sender, timeout, lead)?;
         } else {
-            // With the kernel's packet path there may always be free slots. A thread that never waits does not poll the socket, so the
-            // node's own thread has to.
+            // With the kernel's packet path there may always be free slots. A thread that never
+            // waits does not poll the socket, so the node's own thread has to.
             lead.end();
         }
         let mut rest = bytes;

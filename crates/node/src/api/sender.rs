@@ -118,8 +118,9 @@ impl Sender {
     /// The next `bytes` bytes belong to a message of `message_bytes`.
     ///
     /// # Errors
-    /// [`NodeError::Refused`], if another message is partly sent, or lacks fewer bytes; or for the message after 2^32 that were
-    /// encrypted, since it would be the second one with its number, and so its nonces.
+    /// [`NodeError::Refused`], if another message is partly sent, or lacks fewer bytes; or for the
+    /// message after 2^32 that were encrypted, since it would be the second one with its number,
+    /// and so its nonces.
     pub fn begin(&mut self, message_bytes: u64, bytes: u64) -> Result<(), NodeError> {
         if self.has_wrapped && self.cipher.is_some() {
             let (what, max) = ("messages of a session with encrypt=on", 1 << 32);
@@ -138,7 +139,8 @@ impl Sender {
         Ok(())
     }
 
-    /// The number of bytes in the next packet, where `available` follow; none, if they neither fill it nor complete the message.
+    /// The number of bytes in the next packet, where `available` follow; none, if they neither fill
+    /// it nor complete the message.
     pub fn next_length(&self, available: usize) -> Option<usize> {
         let packet_bytes = self.lengths.packet_bytes();
         (available >= packet_bytes || available as u64 == self.length - self.offset)

@@ -1,4 +1,5 @@
-//! How a member joins: it connects to the root, proves that it knows the token, and waits for the group to start.
+//! How a member joins: it connects to the root, proves that it knows the token, and waits for the
+//! group to start.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -129,7 +130,8 @@ struct Session<'a> {
     last_progress: Option<String>,
 }
 
-/// Polls until a descriptor is ready or the deadline passes; says whether one is ready. Fails when the caller cancels.
+/// Polls until a descriptor is ready or the deadline passes; says whether one is ready. Fails when
+/// the caller cancels.
 fn poll_while(
     descriptors: &mut [PollFd<'_>],
     deadline: Deadline,
@@ -298,7 +300,8 @@ impl<'a> Session<'a> {
         let line = match self.receive(Deadline::after(Some(self.deadline.remaining(HANDSHAKE_TIMEOUT)))) {
             Ok(line) => line,
             Err(ReceiveError::Cancelled) => return Err(NodeError::Cancelled.into()),
-            // A root with many connections drops the oldest ones, and a system those that do not fit into the queue of its socket.
+            // A root with many connections drops the oldest ones, and a system those that do not
+            // fit into the queue of its socket.
             Err(error) => return Err(AttemptError::Retry(error.reason("it has not answered"))),
         };
         match self.read_message(&line)? {

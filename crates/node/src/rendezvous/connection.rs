@@ -63,7 +63,8 @@ impl Connection {
         &self.receive_buffer
     }
 
-    /// Sends a message. [`Connection::flush`] sends the rest of what does not fit the socket's buffer.
+    /// Sends a message. [`Connection::flush`] sends the rest of what does not fit the socket's
+    /// buffer.
     pub fn send(&mut self, message: &impl Serialize) {
         // Serializing our own messages does not fail; a message that did would not be sent.
         if let Ok(line) = serde_json::to_vec(message) {

@@ -1,7 +1,8 @@
 //! The messages of the join protocol: one JSON object per line. docs/library.md lists them.
 //!
-//! The root greets each connection with a challenge. The node answers with a claim whose proof only a holder of the token can
-//! compute; the root then proves that it knows the token too. The token itself is never sent.
+//! The root greets each connection with a challenge. The node answers with a claim whose proof only
+//! a holder of the token can compute; the root then proves that it knows the token too. The token
+//! itself is never sent.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -61,7 +62,8 @@ pub(super) enum RootMessage {
     Progress { text: String },
     /// There will be no group. The last message.
     Cancelled { reason: String },
-    /// All members have joined: this node's number, all addresses, and the settings of the group. The last message.
+    /// All members have joined: this node's number, all addresses, and the settings of the group.
+    /// The last message.
     Start(Start),
 }
 

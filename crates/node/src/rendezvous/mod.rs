@@ -1,7 +1,8 @@
 //! Rendezvous: the root listens at a TCP address, and the other members join there.
 //!
-//! Each member proves that it knows the token, and says where its node listens. When all have joined, the root sends each the
-//! list of members, the settings of the group, and its member number.
+//! Each member proves that it knows the token, and says where its node listens. When all have
+//! joined, the root sends each the list of members, the settings of the group, and its member
+//! number.
 
 mod client;
 mod connection;
@@ -22,7 +23,8 @@ pub use client::JoinOptions;
 use crate::api::group::Group;
 use crate::api::node::Node;
 
-/// A TCP address at which the root listens for the other members. Connections queue from the moment it is bound.
+/// A TCP address at which the root listens for the other members. Connections queue from the moment
+/// it is bound.
 ///
 /// ```
 /// use std::time::Duration;
@@ -58,8 +60,8 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Binds the address, for a group of `members`, the root included. Port 0 lets the system choose a port. By default the root
-    /// uses the host's name, and waits for one minute.
+    /// Binds the address, for a group of `members`, the root included. Port 0 lets the system
+    /// choose a port. By default the root uses the host's name, and waits for one minute.
     ///
     /// # Errors
     /// [`NodeError::Bind`]; [`NodeError::Members`] for an invalid number of members.
@@ -85,24 +87,26 @@ const TIMEOUT: Duration = Duration::from_mins(1);
 const CONTINUE_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 impl Node {
-    /// Waits until all other members have joined, and takes part in their group as its root. The members of `settings` are
-    /// ignored: they are those that join. Its root is the number that this node takes.
+    /// Waits until all other members have joined, and takes part in their group as its root. The
+    /// members of `settings` are ignored: they are those that join. Its root is the number that
+    /// this node takes.
     ///
     /// # Errors
-    /// [`NodeError::Incomplete`] names the members that have joined by the timeout, and those that are missing;
-    /// [`NodeError::PathMtu`], if the settings have an `mtu_bytes` that the path to a member does not carry: its members get the same error;
-    /// [`NodeError::NotOnFabric`], if the fabric of the settings has no host of the listener's name (a member with such a name is rejected).
-    /// Those of [`Node::group`].
+    /// [`NodeError::Incomplete`] names the members that have joined by the timeout, and those that
+    /// are missing; [`NodeError::PathMtu`], if the settings have an `mtu_bytes` that the path to a
+    /// member does not carry: its members get the same error; [`NodeError::NotOnFabric`], if the
+    /// fabric of the settings has no host of the listener's name (a member with such a name is
+    /// rejected). Those of [`Node::group`].
     pub fn listen(&self, listener: Listener, settings: &GroupSettings) -> Result<Group, NodeError> {
         self.listen_while(listener, settings, &mut |_| true)
     }
 
-    /// As [`Node::listen`], until `goes_on` returns false. It is called twenty times per second, and with the status whenever that
-    /// changes.
+    /// As [`Node::listen`], until `goes_on` returns false. It is called twenty times per second,
+    /// and with the status whenever that changes.
     ///
     /// # Errors
-    /// Those of [`Node::listen`]; [`NodeError::Cancelled`], if `goes_on` returned false: the members that have joined
-    /// get the same error.
+    /// Those of [`Node::listen`]; [`NodeError::Cancelled`], if `goes_on` returned false: the
+    /// members that have joined get the same error.
     pub fn listen_while(
         &self,
         listener: Listener,
@@ -142,20 +146,23 @@ impl Node {
         }
     }
 
-    /// Joins the group of a root that listens, or will listen before the timeout. All settings are the root's.
+    /// Joins the group of a root that listens, or will listen before the timeout. All settings are
+    /// the root's.
     ///
     /// # Errors
-    /// [`NodeError::Rejected`], if the root rejects this node: another token, a number that is taken, an address that other members
-    /// cannot reach. [`NodeError::JoinFailed`], if members or the root are missing at the timeout. Those of [`Node::group`].
+    /// [`NodeError::Rejected`], if the root rejects this node: another token, a number that is
+    /// taken, an address that other members cannot reach. [`NodeError::JoinFailed`], if members or
+    /// the root are missing at the timeout. Those of [`Node::group`].
     pub fn join(&self, options: &JoinOptions) -> Result<Group, NodeError> {
         self.join_while(options, &mut |_| true)
     }
 
-    /// As [`Node::join`], until `goes_on` returns false. It is called twenty times per second, and with the root's status whenever
-    /// that changes.
+    /// As [`Node::join`], until `goes_on` returns false. It is called twenty times per second, and
+    /// with the root's status whenever that changes.
     ///
     /// # Errors
-    /// Those of [`Node::join`]; [`NodeError::Cancelled`], if `goes_on` returned false. Another node can then take its place.
+    /// Those of [`Node::join`]; [`NodeError::Cancelled`], if `goes_on` returned false. Another node
+    /// can then take its place.
     pub fn join_while(
         &self,
         options: &JoinOptions,
@@ -203,7 +210,8 @@ fn invalid_name() -> String {
     format!("a member's name has from 1 to {NAME_BYTES_MAX} bytes, and no control characters")
 }
 
-/// Why other members cannot reach a node at `ip`, if so. `root_ip` is the address at which that node has reached the root.
+/// Why other members cannot reach a node at `ip`, if so. `root_ip` is the address at which that
+/// node has reached the root.
 fn unreachable(ip: IpAddr, root_ip: IpAddr) -> Option<String> {
     if ip.is_loopback() != root_ip.is_loopback() {
         let (loopback, other) = if ip.is_loopback() { (ip, root_ip) } else { (root_ip, ip) };

@@ -1,4 +1,5 @@
-//! A root that sends bursts of small messages, which it leaves to its node, and the kernel's packet path.
+//! A root that sends bursts of small messages, which it leaves to its node, and the kernel's packet
+//! path.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -51,8 +52,8 @@ fn receive(member: &Group, row: usize, pause: Duration) {
     assert_eq!(member.receive(TIMEOUT).unwrap(), None);
 }
 
-/// The first group is the root's; the others receive, some of them slowly. All messages arrive once and in order, and the kernel's
-/// packet path forwards nearly all packets.
+/// The first group is the root's; the others receive, some of them slowly. All messages arrive once
+/// and in order, and the kernel's packet path forwards nearly all packets.
 pub fn check(groups: &[Group], seed: u64) {
     let (root, members) = groups.split_first().unwrap();
     root.wait_until_ready(TIMEOUT).unwrap();
@@ -64,8 +65,9 @@ pub fn check(groups: &[Group], seed: u64) {
         root.flush(TIMEOUT).unwrap();
         let (counters, counts) = (root.counters().unwrap(), root.kernel_counters().unwrap());
         println!("bursts: {counters:?}, {counts:?}");
-        // While user space runs the group, it receives the acknowledgments. After a timeout of a busy machine it runs the group for a
-        // while, so that only a program that seldom has the group is a fault.
+        // While user space runs the group, it receives the acknowledgments. After a timeout of a
+        // busy machine it runs the group for a while, so that only a program that seldom has the
+        // group is a fault.
         assert!(
             counts.fast_path.slow_path * 4 < counters.acks_received * 3,
             "the program has the group: {counts:?}"

@@ -8,7 +8,8 @@ use treecast_node::{Group, GroupSettings, Node};
 
 pub const TIMEOUT: Option<Duration> = Some(Duration::from_secs(20));
 
-/// Prints why a test is skipped, in one write to standard error: the test harness captures the output of passing tests.
+/// Prints why a test is skipped, in one write to standard error: the test harness captures the
+/// output of passing tests.
 #[allow(dead_code, reason = "not all tests can be skipped")]
 pub fn skip(why: &dyn Display) {
     let _ = std::io::stderr().write_all(format!("skipped: {why}\n").as_bytes());

@@ -41,7 +41,8 @@ impl Network {
     }
 }
 
-/// Runs a test of the kernel's packet path in its own network namespace, which ends with its thread; or prints why it is skipped.
+/// Runs a test of the kernel's packet path in its own network namespace, which ends with its
+/// thread; or prints why it is skipped.
 #[allow(dead_code, reason = "not all tests use the kernel's packet path")]
 pub fn in_own_network(test: impl FnOnce() + Send) {
     if !nix::unistd::geteuid().is_root() {

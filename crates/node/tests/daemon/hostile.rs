@@ -1,4 +1,5 @@
-//! Clients that write invalid values into shared memory; the groups of other clients are not affected.
+//! Clients that write invalid values into shared memory; the groups of other clients are not
+//! affected.
 
 #![expect(unsafe_code, reason = "they write shared memory at any address")]
 
@@ -451,7 +452,8 @@ fn memory_that_a_client_keeps_mapped_stays_charged_after_its_group() {
             drop(slots);
             release(&groups, lease);
         }
-        // A client that lies has nothing of the daemon's memory: what it has mapped is empty, or charged still.
+        // A client that lies has nothing of the daemon's memory: what it has mapped is empty, or
+        // charged still.
         let (slots, lease) = kept.pop().unwrap();
         assert_eq!(slots.read(0), 7);
         release(&groups, lease);
@@ -467,7 +469,8 @@ fn memory_that_a_client_keeps_mapped_stays_charged_after_its_group() {
 fn say_as_clients(path: &Path, bytes: &[u8]) {
     for entry in std::fs::read_dir("/proc/self/fd").unwrap() {
         let number = entry.unwrap().file_name().to_str().unwrap().parse().unwrap();
-        // SAFETY: a descriptor that another thread closes meanwhile is at most another one, which is no socket of this daemon.
+        // SAFETY: a descriptor that another thread closes meanwhile is at most another one, which
+        // is no socket of this daemon.
         let descriptor = unsafe { BorrowedFd::borrow_raw(number) };
         let peer = rustix::net::getpeername(descriptor);
         let peer = peer.ok().flatten().and_then(|peer| SocketAddrUnix::try_from(peer).ok());

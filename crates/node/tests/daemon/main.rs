@@ -1,4 +1,5 @@
-//! A daemon and its clients. Tests that need other users or the kernel's packet path run as root, and report when they are skipped.
+//! A daemon and its clients. Tests that need other users or the kernel's packet path run as root,
+//! and report when they are skipped.
 
 #[path = "../common/bursts.rs"]
 mod bursts;
@@ -94,7 +95,8 @@ fn engines() -> Vec<EngineChoice> {
     engines
 }
 
-/// Prints what a test skips, in one write to standard error: the test harness captures the output of passing tests.
+/// Prints what a test skips, in one write to standard error: the test harness captures the output
+/// of passing tests.
 fn skip(why: &dyn Display) {
     let _ = std::io::stderr().write_all(format!("skipped: {why}\n").as_bytes());
 }
@@ -321,8 +323,8 @@ fn a_daemon_that_stops_notifies_its_clients_and_leaves_no_files() {
     assert!(!directory.join("node.sock").exists());
 }
 
-/// A group of a root and a member, to which three messages have been sent that it has not received: of 2,000 bytes with the values 1, 2
-/// and 3.
+/// A group of a root and a member, to which three messages have been sent that it has not received:
+/// of 2,000 bytes with the values 1, 2 and 3.
 fn with_unread_messages(nodes: &[Node; 2]) -> [Group; 2] {
     let settings = GroupSettings::new(nodes.iter().map(Node::address).collect());
     let groups = nodes.each_ref().map(|node| node.group(&settings).unwrap());

@@ -1,6 +1,7 @@
 //! Clients that are processes of their own: of another user, and killed.
 //!
-//! Such a process is this program again, with [`a_client_process`] as its only test, and variables that say what it does.
+//! Such a process is this program again, with [`a_client_process`] as its only test, and variables
+//! that say what it does.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::SocketAddr;
@@ -99,7 +100,8 @@ fn a_client_process() {
     drop(groups);
 }
 
-/// Takes part in a group once the daemon's policy allows it: groups of a client that was killed count until they have ended.
+/// Takes part in a group once the daemon's policy allows it: groups of a client that was killed
+/// count until they have ended.
 fn group_when_allowed(node: &Node, settings: &GroupSettings) -> Group {
     let start = Instant::now();
     loop {
@@ -143,8 +145,9 @@ fn a_user_without_rights_sends_and_receives() {
 #[test]
 fn a_killed_client_releases_everything() {
     for engine in engines() {
-        // The budget allows the memory of two groups, and the node four groups; clients use it repeatedly. A slot of the kernel's has
-        // room for the long packets of the loopback interface.
+        // The budget allows the memory of two groups, and the node four groups; clients use it
+        // repeatedly. A slot of the kernel's has room for the long packets of the loopback
+        // interface.
         let memory_max = if engine == EngineChoice::Ebpf { "1400K" } else { "256K" };
         let bounds = format!("groups_max = 2\nmemory_max = \"{memory_max}\"");
         let served = Served::with_groups_max(engine, policy(&bounds), 4);

@@ -39,7 +39,8 @@ pub fn hear_all(socket: &OwnedFd) -> (String, Vec<OwnedFd>) {
     let length = loop {
         match net::recvmsg(socket, &mut [IoSliceMut::new(&mut bytes)], &mut ancillary, RecvFlags::empty()) {
             Ok(received) => break received.bytes,
-            // Reported once for a connection that was closed with unread data; earlier messages can still be read.
+            // Reported once for a connection that was closed with unread data; earlier messages can
+            // still be read.
             Err(rustix::io::Errno::CONNRESET) => {}
             Err(error) => panic!("{error}"),
         }

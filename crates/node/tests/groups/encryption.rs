@@ -99,7 +99,8 @@ fn encryption_needs_a_token_and_covers_no_values_of_an_all_reduce() {
     });
 }
 
-/// A socket that gets each frame of the loopback interface, in both directions; none without the right to have one.
+/// A socket that gets each frame of the loopback interface, in both directions; none without the
+/// right to have one.
 fn sniffer() -> Option<OwnedFd> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let sniffer = socket_with(AddressFamily::PACKET, SocketType::RAW, flags, Some(eth::ALL)).ok()?;

@@ -247,7 +247,8 @@ fn a_request_comes_after_the_packets_written_before() {
         slots: Some(16),
         ..settings(&nodes)
     };
-    // Some groups keep the engines busy, while packets of other groups are written, and forwarded by a request each.
+    // Some groups keep the engines busy, while packets of other groups are written, and forwarded
+    // by a request each.
     let all: Vec<_> = (0..24)
         .map(|number| groups(&nodes, &of(number, if number < 4 { Offload::Nic } else { Offload::Assisted })))
         .collect();
@@ -349,7 +350,8 @@ fn random_datagrams_are_counted_and_traffic_continues() {
 #[test]
 fn truncated_control_messages_are_counted() {
     let nodes = nodes(3);
-    // A socket in a member's place receives the root's invitation, which is then sent to members of another group with this token.
+    // A socket in a member's place receives the root's invitation, which is then sent to members of
+    // another group with this token.
     let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     socket.set_read_timeout(TIMEOUT).unwrap();
     let members = vec![nodes[2].address(), socket.local_addr().unwrap()];
@@ -385,7 +387,8 @@ fn an_unread_member_stops_the_others_when_its_slots_are_full() {
             (0..100).for_each(|number| groups[0].send(&message(number, 1_000)).unwrap());
             groups[0].close(TIMEOUT)
         });
-        // The other member receives what fits the slots of the unread member and of the root, and then nothing more.
+        // The other member receives what fits the slots of the unread member and of the root, and
+        // then nothing more.
         for number in 0..16 {
             assert_eq!(groups[1].receive(TIMEOUT).unwrap(), Some(message(number, 1_000)));
         }

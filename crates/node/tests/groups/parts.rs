@@ -43,7 +43,8 @@ fn a_message_is_sent_and_received_in_parts() {
         assert!(received.len() - before <= 2 * packet_bytes);
     }
     assert!(received == long);
-    // Fewer bytes than fill a packet wait for others; more than the message lacks are refused, as is less room than for a packet.
+    // Fewer bytes than fill a packet wait for others; more than the message lacks are refused, as
+    // is less room than for a packet.
     assert_eq!(root.send_part(&[1], 2, TIMEOUT).unwrap(), Sent { bytes: 0, is_last: false });
     assert_eq!(root.send_part(&[1, 2], 2, TIMEOUT).unwrap(), Sent { bytes: 2, is_last: true });
     assert_eq!(root.send_part(&[], 0, TIMEOUT).unwrap(), Sent { bytes: 0, is_last: true });

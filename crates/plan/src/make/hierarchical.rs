@@ -1,7 +1,9 @@
-//! Hierarchical trees: one member of each rack is reached from another rack, and forwards the message inside.
+//! Hierarchical trees: one member of each rack is reached from another rack, and forwards the
+//! message inside.
 //!
-//! After Kielmann et al. (MPI's collective communication operations for clustered wide area systems, 1999), for two levels, and Karonis et al.
-//! (Exploiting hierarchy in parallel computer networks to optimize collective operation performance, 2000), for several, on the switches of a
+//! After Kielmann et al. (MPI's collective communication operations for clustered wide area
+//! systems, 1999), for two levels, and Karonis et al. (Exploiting hierarchy in parallel computer
+//! networks to optimize collective operation performance, 2000), for several, on the switches of a
 //! fabric.
 
 use std::collections::BTreeMap;
@@ -43,8 +45,9 @@ impl<'a> HierarchicalMaker<'a> {
         Self { topology: fabric.topology(), hierarchy: Hierarchy::new(fabric), across, inside, packets }
     }
 
-    /// The worms of a group: across the parts of a cluster before those inside a part, so that far members are reached first. A chain
-    /// across racks continues from the last member of a rack instead, so that every member sends once.
+    /// The worms of a group: across the parts of a cluster before those inside a part, so that far
+    /// members are reached first. A chain across racks continues from the last member of a rack
+    /// instead, so that every member sends once.
     pub(super) fn worms(
         &self,
         finder: &mut Option<RouteFinder>,
@@ -76,7 +79,8 @@ impl<'a> HierarchicalMaker<'a> {
     }
 
     fn occupied(&self, group: &Group) -> Occupied {
-        // The root comes first everywhere, so that parents have lower ids than their children unless they are the root.
+        // The root comes first everywhere, so that parents have lower ids than their children
+        // unless they are the root.
         let mut ordered = group.destinations().to_vec();
         ordered.sort_unstable();
         ordered.insert(0, group.root());

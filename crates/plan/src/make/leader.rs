@@ -11,8 +11,8 @@ use crate::scheme::Local;
 use crate::shape;
 use treecast_terms::MemberId;
 
-/// The root leads its host; elsewhere the member with the lowest id does. Leaders first send into the fabric, then
-/// serve their own host.
+/// The root leads its host; elsewhere the member with the lowest id does. Leaders first send into
+/// the fabric, then serve their own host.
 pub(super) fn worms<'a>(
     over: &mut FlatMaker<'a>,
     local: Local,

@@ -21,7 +21,8 @@ impl<'a, 's> Sender<'a, 's> {
         Self { placement: group.placement(), finder: finder.as_mut(), worms }
     }
 
-    /// One copy from a member to another: inside the host where both are there, else a unicast worm.
+    /// One copy from a member to another: inside the host where both are there, else a unicast
+    /// worm.
     pub(super) fn send(&mut self, from: MemberId, to: MemberId) {
         let (source, target) = (self.placement.host_of(from), self.placement.host_of(to));
         if source == target {

@@ -27,7 +27,8 @@ enum Rule<'a> {
     Mu { r: usize, chain: Chain<'a>, relay: Relay },
 }
 
-/// A [`Form`] on a fabric that it fits: worms along rings turn as dimension order allows, not as other routings do.
+/// A [`Form`] on a fabric that it fits: worms along rings turn as dimension order allows, not as
+/// other routings do.
 #[derive(Debug, Clone, Copy)]
 enum Chain<'a> {
     StoreAndForward,
@@ -99,9 +100,10 @@ impl Torus<'_> {
         self.fabric.topology().switch_of(self.group.placement().host_of(member)).0
     }
 
-    /// A node's position on the Hamiltonian cycle, 0 at the origin: k - 1 steps up in dimension 0, one in dimension 1,
-    /// repeated; after k rounds of that one in dimension 2, and so on. *Reconstructed*; it is the k-ary modular Gray
-    /// code, so every step, the last one back to the start included, goes up in one dimension.
+    /// A node's position on the Hamiltonian cycle, 0 at the origin: k - 1 steps up in dimension 0,
+    /// one in dimension 1, repeated; after k rounds of that one in dimension 2, and so on.
+    /// *Reconstructed*; it is the k-ary modular Gray code, so every step, the last one back to the
+    /// start included, goes up in one dimension.
     fn rank(&self, node: u32) -> u32 {
         let digits = self.grid.coordinates(node).rev().scan(0, |above, coordinate| {
             *above = (coordinate + *above) % self.grid.radix();
@@ -149,7 +151,8 @@ impl Torus<'_> {
         )
     }
 
-    /// A chain of sends, or one worm along the cycle, from a holder to members in the order of the cycle.
+    /// A chain of sends, or one worm along the cycle, from a holder to members in the order of the
+    /// cycle.
     fn along_cycle(&self, sender: &mut Sender, from: MemberId, to: &[MemberId], chain: Chain) {
         match chain {
             Chain::StoreAndForward => store_and_forward(sender, from, to),
@@ -188,7 +191,8 @@ impl Torus<'_> {
         }
     }
 
-    /// Partition by dimension: a header in each ring that has destinations, which serves its ring in order.
+    /// Partition by dimension: a header in each ring that has destinations, which serves its ring
+    /// in order.
     fn by_dimension(
         &self,
         sender: &mut Sender,
@@ -227,7 +231,8 @@ impl Torus<'_> {
         }
     }
 
-    /// Serves members of one ring in order: by a chain, or by a worm that reaches the ring in dimension order.
+    /// Serves members of one ring in order: by a chain, or by a worm that reaches the ring in
+    /// dimension order.
     fn ring(&self, sender: &mut Sender, from: MemberId, members: &[MemberId], chain: Chain) {
         match chain {
             Chain::StoreAndForward => store_and_forward(sender, from, members),
@@ -250,8 +255,8 @@ impl Torus<'_> {
         links
     }
 
-    /// Partitions of r members along the Hamiltonian cycle; the sender reaches their leaders, recursively where there are
-    /// more than r partitions.
+    /// Partitions of r members along the Hamiltonian cycle; the sender reaches their leaders,
+    /// recursively where there are more than r partitions.
     fn by_partition(
         &self,
         sender: &mut Sender,

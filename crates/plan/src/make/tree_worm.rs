@@ -7,7 +7,8 @@ use crate::error::PlanError;
 use crate::group::Group;
 use crate::plan::{Worm, WormKind};
 
-/// Sends one worm to all destinations on other hosts; those on the root's host are served inside it.
+/// Sends one worm to all destinations on other hosts; those on the root's host are served inside
+/// it.
 #[derive(Debug)]
 pub(super) struct TreeWormMaker<'a> {
     topology: &'a Topology,

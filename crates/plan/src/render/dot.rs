@@ -6,9 +6,9 @@ use super::member_name;
 use crate::error::PlanError;
 use crate::plan::{Plan, WormKind};
 
-/// A plan in the DOT language: one box per member, one arrow per worm with its step. A path or tree worm, and any other with
-/// several receivers, goes through a small point from which an arrow leads to each receiver. Colours and line styles
-/// distinguish the kinds as in [`super::svg`].
+/// A plan in the DOT language: one box per member, one arrow per worm with its step. A path or tree
+/// worm, and any other with several receivers, goes through a small point from which an arrow leads
+/// to each receiver. Colours and line styles distinguish the kinds as in [`super::svg`].
 ///
 /// # Errors
 /// [`PlanError::PlacementMismatch`] if the plan belongs to another fabric.

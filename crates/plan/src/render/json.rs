@@ -49,8 +49,8 @@ pub struct PlanDocument {
     pub analysis: Option<Analysis>,
 }
 
-/// Which member runs on which host: with `block` member m is on host m / processes, with `cyclic` on m % hosts; otherwise `host_of` lists
-/// the host of each member.
+/// Which member runs on which host: with `block` member m is on host m / processes, with `cyclic`
+/// on m % hosts; otherwise `host_of` lists the host of each member.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PlacementDocument {
@@ -107,9 +107,10 @@ pub struct WormDocument {
     pub kind: WormKind,
     /// The receivers; a path passes them in this order.
     pub to: Vec<MemberId>,
-    /// The names of the links it crosses, from the sender's to the last receiver's: `h0>s1:4`, `s1:3>s2:0`, `s2:5>h9`;
-    /// with the suffix `/1` for virtual channel 1. Empty inside a host, and where the fabric routes adaptively. It may be omitted where
-    /// the fabric determines it, except for path worms.
+    /// The names of the links it crosses, from the sender's to the last receiver's: `h0>s1:4`,
+    /// `s1:3>s2:0`, `s2:5>h9`; with the suffix `/1` for virtual channel 1. Empty inside a host, and
+    /// where the fabric routes adaptively. It may be omitted where the fabric determines it, except
+    /// for path worms.
     #[serde(default)]
     pub route: Vec<String>,
 }
@@ -176,8 +177,9 @@ impl PlanDocument {
         serde_json::to_string_pretty(self).expect("every field has a JSON form") + "\n"
     }
 
-    /// The plan, after checks: it is sound, it fits this fabric, and every route leads from the sender over existing links
-    /// to each receiver. A unicast or tree worm without a route gets the one that the fabric determines, if it does.
+    /// The plan, after checks: it is sound, it fits this fabric, and every route leads from the
+    /// sender over existing links to each receiver. A unicast or tree worm without a route gets the
+    /// one that the fabric determines, if it does.
     ///
     /// # Errors
     /// [`PlanError`] naming the worm and the error.

@@ -1,9 +1,9 @@
 //! A plan as a picture.
 //!
-//! Time runs downwards, one row per step. Each member has a column: its box is in the step in which it receives, and
-//! the line below the box ends when it begins its last worm. An arrow spans the one step in which a worm travels. A member
-//! is to the right of its sender, and members that are reached later are nearer to it: so arrows cross neither boxes nor
-//! lines.
+//! Time runs downwards, one row per step. Each member has a column: its box is in the step in which
+//! it receives, and the line below the box ends when it begins its last worm. An arrow spans the
+//! one step in which a worm travels. A member is to the right of its sender, and members that are
+//! reached later are nearer to it: so arrows cross neither boxes nor lines.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -31,7 +31,8 @@ const ROW_HEIGHT: u32 = 56;
 const GLYPH_WIDTH: u32 = 8;
 const NAME_GLYPHS_MAX: usize = 14;
 
-/// The colours are distinguishable for colour-blind readers (Okabe and Ito; Tol for local), on light and dark backgrounds.
+/// The colours are distinguishable for colour-blind readers (Okabe and Ito; Tol for local), on
+/// light and dark backgrounds.
 const STYLE: &str = "
   text { font: 12px system-ui, sans-serif; fill: #1a1a1a }
   .title { font-size: 17px; font-weight: 600 }
@@ -63,8 +64,9 @@ const STYLE: &str = "
   }
 ";
 
-/// A plan as an SVG picture with title, metrics and legend; time runs downwards, one row per step, and each member has a
-/// column. It is readable on light and dark backgrounds, and follows the viewer's colour scheme.
+/// A plan as an SVG picture with title, metrics and legend; time runs downwards, one row per step,
+/// and each member has a column. It is readable on light and dark backgrounds, and follows the
+/// viewer's colour scheme.
 ///
 /// # Errors
 /// [`PlanError::TooManyToDraw`] beyond [`MEMBERS_DRAWN_MAX`]; [`PlanError::PlacementMismatch`].
@@ -289,7 +291,8 @@ impl<'a> Picture<'a> {
     }
 }
 
-/// The members from left to right: a member, then the subtree of its last worm, and so on to its first.
+/// The members from left to right: a member, then the subtree of its last worm, and so on to its
+/// first.
 fn columns(plan: &Plan) -> Vec<MemberId> {
     let sends = plan.sends();
     let mut members = Vec::new();

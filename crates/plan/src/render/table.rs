@@ -12,8 +12,8 @@ const RECEIVERS_SHOWN: usize = 8;
 /// Channels named in a row.
 const CHANNELS_SHOWN: usize = 5;
 
-/// A plan as a table: one row per worm in the order of the steps, with step, sender, index, kind, receivers and route. Long
-/// lists and routes are shortened; an adaptive route is a dash.
+/// A plan as a table: one row per worm in the order of the steps, with step, sender, index, kind,
+/// receivers and route. Long lists and routes are shortened; an adaptive route is a dash.
 ///
 /// At most `worms_max` worms are shown, and the last line gives the number of others.
 ///
@@ -49,7 +49,8 @@ pub fn table(plan: &Plan, fabric: &Fabric, worms_max: usize) -> Result<String, P
     Ok(lines.join("\n") + "\n")
 }
 
-/// The names of a route's channels; of a long route the first ones, the number of those omitted, and the last one.
+/// The names of a route's channels; of a long route the first ones, the number of those omitted,
+/// and the last one.
 fn route(fabric: &Fabric, worm: &Worm) -> String {
     let name = |channel| super::json::channel_name(fabric.topology(), channel);
     match worm.route[..] {

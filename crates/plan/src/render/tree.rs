@@ -12,11 +12,12 @@ const GUIDES_MAX: usize = 16;
 /// Receivers named on a worm's line.
 const RECEIVERS_SHOWN: usize = 12;
 
-/// A plan as a tree: one branch per worm, with its step, its kind unless it is unicast, and its receivers; beneath it the
-/// worms of its receivers. A worm with several receivers names them on its line, and those that send again beneath it.
+/// A plan as a tree: one branch per worm, with its step, its kind unless it is unicast, and its
+/// receivers; beneath it the worms of its receivers. A worm with several receivers names them on
+/// its line, and those that send again beneath it.
 ///
-/// At most `worms_max` worms are shown, and the last line gives the number of others. Branches deeper than 16 levels are not
-/// indented further: they begin with their depth.
+/// At most `worms_max` worms are shown, and the last line gives the number of others. Branches
+/// deeper than 16 levels are not indented further: they begin with their depth.
 ///
 /// ```
 /// # use treecast_fabric::{Fabric, FabricSpec};
@@ -116,7 +117,8 @@ fn push(open: &mut Vec<Branch>, depth: usize, branches: impl Iterator<Item = Ent
     open[first..].reverse();
 }
 
-/// The guide lines before a branch; `ended` tells for each level above whether its last branch was printed.
+/// The guide lines before a branch; `ended` tells for each level above whether its last branch was
+/// printed.
 fn indent(ended: &[bool], last: bool) -> String {
     let guides = ended.iter().take(GUIDES_MAX).map(|&ended| if ended { "   " } else { "│  " });
     let text: String = guides.chain([if last { "└─ " } else { "├─ " }]).collect();

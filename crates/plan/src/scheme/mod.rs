@@ -31,8 +31,8 @@ pub enum FlatScheme {
     /// clusters of racks, such as the pods of a fat tree. *Ours, after published ideas*: see
     /// docs/plans.md.
     Hierarchical {
-        /// How the racks of a cluster, and clusters, are reached, each at one member. With [`TreeScheme::Serial`] the last member of a
-        /// rack sends to the next rack.
+        /// How the racks of a cluster, and clusters, are reached, each at one member. With
+        /// [`TreeScheme::Serial`] the last member of a rack sends to the next rack.
         across: TreeScheme,
         /// How that member reaches the others of its rack.
         inside: TreeScheme,
@@ -41,7 +41,8 @@ pub enum FlatScheme {
     Torus(TorusScheme),
     /// Multi-drop path worms in phases, on up*/down* networks. *Reconstructed.*
     Path(PathPolicy),
-    /// One worm down a tree of switches, on up*/down* networks. *Published; the overlap rule is ours.*
+    /// One worm down a tree of switches, on up*/down* networks. *Published; the overlap rule is
+    /// ours.*
     TreeWorm,
 }
 
@@ -56,7 +57,8 @@ pub enum TreeScheme {
     Binary,
     /// Recursive halving of the order, ceil(log2 n) steps. *Published.*
     Binomial,
-    /// Recursive doubling in which no vertex has more than k children. *Published idea, counted by us.*
+    /// Recursive doubling in which no vertex has more than k children. *Published idea, counted by
+    /// us.*
     KBinomial {
         /// The maximum number of children; by default the k that minimises the steps for the
         /// message's packets ([`shape::best_k`](crate::shape::best_k)).
@@ -64,8 +66,9 @@ pub enum TreeScheme {
     },
     /// Latency-optimal in the postal model (Bar-Noy and Kipnis). *Published.*
     Postal {
-        /// The ratio of the time until a receiver has the message to the time for the sender to send one more copy. A plan
-        /// needs it; without it, the model or the running group that carries out the scheme measures it, and plans then.
+        /// The ratio of the time until a receiver has the message to the time for the sender to
+        /// send one more copy. A plan needs it; without it, the model or the running group that
+        /// carries out the scheme measures it, and plans then.
         lambda: Option<Lambda>,
     },
 }
@@ -73,21 +76,22 @@ pub enum TreeScheme {
 /// A scheme for tori, which visits the members in its own order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TorusScheme {
-    /// U-torus: recursive halving over the members in dimension order, rotated to the root. *Published result, order
-    /// reconstructed.*
+    /// U-torus: recursive halving over the members in dimension order, rotated to the root.
+    /// *Published result, order reconstructed.*
     U,
     /// S-torus: one chain along a Hamiltonian cycle. *Published; cycle reconstructed.*
     S {
         /// Store and forward, or one worm.
         form: Form,
     },
-    /// Md-torus: one header per ring, which serves its ring. *Published in two dimensions; more are ours.*
+    /// Md-torus: one header per ring, which serves its ring. *Published in two dimensions; more are
+    /// ours.*
     Md {
         /// Store and forward, or one worm per ring.
         form: Form,
     },
-    /// Mu-torus: partitions of r members along the Hamiltonian cycle, their leaders reached by the same rule. *Published;
-    /// the relay inside is an option.*
+    /// Mu-torus: partitions of r members along the Hamiltonian cycle, their leaders reached by the
+    /// same rule. *Published; the relay inside is an option.*
     Mu {
         /// Members per partition, at least 2.
         r: u32,
@@ -212,7 +216,8 @@ pub enum Local {
     Separate,
     /// A binomial tree inside the host. *Ours.*
     Binomial,
-    /// Through shared memory: a message that reaches the host reaches all its members at once. *Ours.*
+    /// Through shared memory: a message that reaches the host reaches all its members at once.
+    /// *Ours.*
     Direct,
 }
 
@@ -230,7 +235,8 @@ pub struct PathPolicy {
 pub enum Share {
     /// No limit.
     All,
-    /// The fair share: ceil(uncovered destination switches / (holders + 1)), both as they stand when a phase begins.
+    /// The fair share: ceil(uncovered destination switches / (holders + 1)), both as they stand
+    /// when a phase begins.
     Fair,
     /// A fixed number, at least 1.
     AtMost(u32),
@@ -239,6 +245,7 @@ pub enum Share {
 impl PathPolicy {
     /// MDP-G (greedy): each worm covers as many destinations as it can.
     pub const GREEDY: Self = Self { share: Share::All, disjoint: false };
-    /// MDP-LG (less greedy): each worm takes its fair share, and the worms of a phase share no link.
+    /// MDP-LG (less greedy): each worm takes its fair share, and the worms of a phase share no
+    /// link.
     pub const LESS_GREEDY: Self = Self { share: Share::Fair, disjoint: true };
 }

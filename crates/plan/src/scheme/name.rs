@@ -57,8 +57,8 @@ impl Scheme {
         }
     }
 
-    /// Where the algorithm comes from on this fabric and order: an order may itself be reconstructed, and Md-torus is
-    /// published for two dimensions.
+    /// Where the algorithm comes from on this fabric and order: an order may itself be
+    /// reconstructed, and Md-torus is published for two dimensions.
     pub fn label_on(self, fabric: &Fabric, order: Option<Order>) -> Label {
         let is_planar = fabric.topology().grid().is_none_or(|grid| grid.dimensions() <= 2);
         let as_used = match self.flat() {

@@ -9,7 +9,8 @@ use super::{Ack, Flow};
 use crate::Nanoseconds;
 use crate::state::ChildState;
 
-/// An acknowledgment that lags by more packets is invalid: beyond half of this range, old and new numbers could be confused.
+/// An acknowledgment that lags by more packets is invalid: beyond half of this range, old and new
+/// numbers could be confused.
 const ACK_LAG_PACKETS_MAX: u32 = 1 << 29;
 
 impl Flow {
@@ -23,25 +24,26 @@ impl Flow {
             return false;
         }
         child.state.timestamp = ack.timestamp;
-        // The root keeps all packets that this node lacks, so a late member begins at most as many packets ahead as the root has slots.
-        // By multicast any child may get ahead, by as many.
+        // The root keeps all packets that this node lacks, so a late member begins at most as many
+        // packets ahead as the root has slots. By multicast any child may get ahead, by as many.
         let is_within_slots = ack.next.distance_from(next) <= slots as i32;
         let may_be_ahead = self.multicast.is_some() && !self.config.is_root;
         let is_ahead = next.is_before(ack.next) && is_within_slots && !may_be_ahead;
         if !child.is_established && (ack.epoch < child.since_epoch || is_ahead) {
-            // It does not know yet that this node is its parent, and may still accept packets from another one; or it begins with a
-            // packet that has not arrived here yet.
+            // It does not know yet that this node is its parent, and may still accept packets from
+            // another one; or it begins with a packet that has not arrived here yet.
             child.on_heard(now);
             return true;
         }
         if !child.is_established && ack.next.is_before(child.state.stable) {
-            // It was restarted before it became a child of this node, and joined under its old number.
-            // This node has freed the packets that it lacks.
+            // It was restarted before it became a child of this node, and joined under its old
+            // number. This node has freed the packets that it lacks.
             child.on_heard(now);
             child.has_lost_state = true;
             return true;
         }
-        // It may have more than this node has sent it: packets that it holds from an earlier parent count once a gap is filled.
+        // It may have more than this node has sent it: packets that it holds from an earlier parent
+        // count once a gap is filled.
         let least =
             if child.is_established { child.state.sent - ACK_LAG_PACKETS_MAX } else { child.state.stable };
         let is_valid = !ack.next.is_before(least)
@@ -150,8 +152,8 @@ impl Flow {
 }
 
 impl Child {
-    /// Whether an acknowledgment may be about a packet that was sent at that time: it is about what was sent before it was requested,
-    /// and an unsolicited one takes the shortest RTT at least.
+    /// Whether an acknowledgment may be about a packet that was sent at that time: it is about what
+    /// was sent before it was requested, and an unsolicited one takes the shortest RTT at least.
     fn may_be_about(&self, now: Nanoseconds, sent_at: Nanoseconds, ack: &Ack) -> bool {
         match ack.echo.0 {
             0 => self.state.rtt.is_plausible(now.since(sent_at)),
@@ -173,7 +175,8 @@ impl Child {
         if let Some(sample) = sample {
             self.state.rtt.on_sample(sample);
         }
-        // Requested by multicast, it has no timestamp of this node's; if it has one, it answers something later.
+        // Requested by multicast, it has no timestamp of this node's; if it has one, it answers
+        // something later.
         let since = self.state.awaited_since;
         if since != Nanoseconds::ZERO && !ack.next.is_before(self.state.awaited) {
             self.state.awaited_since = Nanoseconds::ZERO;
@@ -199,7 +202,8 @@ impl Child {
             self.state.acked_at = now;
             self.state.timer_started_at = now;
         }
-        // It acknowledges less than before, in reply to a request that was sent later: the packet is not an old one.
+        // It acknowledges less than before, in reply to a request that was sent later: the packet
+        // is not an old one.
         self.has_lost_state |= acknowledged < 0 && Nanoseconds(ack.echo.0) > self.state.acked_at;
         let (stable, window_end) = (self.state.stable, self.state.window_end);
         self.state.stable = stable.max(ack.stable);

@@ -25,7 +25,8 @@ pub(super) struct Child {
     pub has_lost_state: bool,
     /// With offload `host` or `assisted`, packets before this one may be sent to it.
     pub forward_limit: Sequence,
-    /// Packets that it misses and that are to be retransmitted; with offload `switch` those among them that this node lacks itself, too.
+    /// Packets that it misses and that are to be retransmitted; with offload `switch` those among
+    /// them that this node lacks itself, too.
     pub missing: Bitmap,
     /// Whether there are missing packets that can be retransmitted now.
     pub is_retransmitting: bool,
@@ -42,7 +43,8 @@ pub(super) struct Child {
     pub is_probe_due: bool,
 }
 
-/// A child is declared unresponsive only after this number of unanswered requests, however long that takes.
+/// A child is declared unresponsive only after this number of unanswered requests, however long
+/// that takes.
 const UNANSWERED_MIN: u32 = 4;
 
 /// The backoff doubles the RTO at most this number of times.
@@ -52,7 +54,8 @@ const BACKOFF_MAX: u32 = 16;
 const PERSIST_BACKOFF: u32 = 2;
 
 impl Child {
-    /// A new child has all packets that are stable here: it was in this node's subtree before, or begins later.
+    /// A new child has all packets that are stable here: it was in this node's subtree before, or
+    /// begins later.
     pub fn new(
         now: Nanoseconds,
         place: &ChildAddress,
@@ -147,7 +150,8 @@ impl Child {
         self.ack_timer(timeouts).min(self.address_timer(timeouts))
     }
 
-    /// When to probe a child that gets its data by multicast, so that it does not find its parent silent.
+    /// When to probe a child that gets its data by multicast, so that it does not find its parent
+    /// silent.
     fn address_timer(&self, timeouts: Timeouts) -> Nanoseconds {
         if self.multicast.is_reached {
             self.state.addressed_at + timeouts.keepalive
@@ -168,8 +172,8 @@ impl Child {
         } else if !self.is_by_stream
             && (state.stable.is_before(state.sent) || !state.sent.is_before(state.window_end))
         {
-            // Acknowledgments of the last packets were not requested, its subtree lacks packets, or its receive window is full
-            // (the persist timer of RFC 9293, section 3.8.6.1).
+            // Acknowledgments of the last packets were not requested, its subtree lacks packets, or
+            // its receive window is full (the persist timer of RFC 9293, section 3.8.6.1).
             state.persist_probes.saturating_add(PERSIST_BACKOFF).min(BACKOFF_MAX)
         } else {
             return state.timer_started_at.max(state.heard_at) + timeouts.keepalive;
@@ -197,8 +201,9 @@ impl Child {
         if self.state.backoff > 1 {
             self.state.congestion_window.on_timeout(self.state.sent, slots);
         }
-        // The first request or its acknowledgment may only be late: where many packets are in flight, a probe finds out which are
-        // lost. A single packet is as good a probe (tail loss probe, RFC 8985, section 7).
+        // The first request or its acknowledgment may only be late: where many packets are in
+        // flight, a probe finds out which are lost. A single packet is as good a probe (tail loss
+        // probe, RFC 8985, section 7).
         if self.is_by_stream {
             return true;
         }

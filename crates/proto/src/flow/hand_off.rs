@@ -12,9 +12,10 @@ use crate::hand_off::{HandOff, HandOffChild, HandOffMulticast, HandOffPacket, Mu
 use crate::{Nanoseconds, Piece};
 
 impl Flow {
-    /// Whether nothing needs the slow path. Sending data by multicast does, and so does a member that multicast does not reach, or with a
-    /// child that it does not reach. A root without children stays too: the fast path reports progress when a neighbour's packet arrives,
-    /// and there is no neighbour.
+    /// Whether nothing needs the slow path. Sending data by multicast does, and so does a member
+    /// that multicast does not reach, or with a child that it does not reach. A root without
+    /// children stays too: the fast path reports progress when a neighbour's packet arrives, and
+    /// there is no neighbour.
     pub fn may_be_handed_off(&self) -> bool {
         let has_neighbours = !self.config.is_root || !self.children.is_empty();
         let request = &self.ack_request;
@@ -58,7 +59,8 @@ impl Flow {
             && self.children.iter().all(is_in_step)
     }
 
-    /// Copies the state of a flow that may be handed off. At a member with data by multicast, `root` is the root's number and address.
+    /// Copies the state of a flow that may be handed off. At a member with data by multicast,
+    /// `root` is the root's number and address.
     pub fn hand_off(&self, to: &mut HandOff, root: Option<(MemberId, SocketAddr)>) {
         to.slots = self.config.slots;
         to.payload_bytes_max = self.config.payload_bytes_max;
@@ -79,8 +81,9 @@ impl Flow {
         to.children.extend(children.map(|child| HandOffChild { address: child.address, state: child.state }));
     }
 
-    /// Takes the state back from a fast path; `packet` tells what it has put into slots. False if that is invalid, which applications
-    /// may cause that write to slots: an invalid piece is then taken for an empty one, and with invalid numbers nothing has changed.
+    /// Takes the state back from a fast path; `packet` tells what it has put into slots. False if
+    /// that is invalid, which applications may cause that write to slots: an invalid piece is then
+    /// taken for an empty one, and with invalid numbers nothing has changed.
     pub fn reclaim(&mut self, from: &HandOff, mut packet: impl FnMut(Sequence) -> HandOffPacket) -> bool {
         if !self.may_become(from) {
             return false;

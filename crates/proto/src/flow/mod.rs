@@ -1,7 +1,7 @@
 //! The packets of one group at one node: from its parent, into slots, to its children.
 //!
-//! This is the part of a programmable NIC, and of the kernel's packet path where that takes it over. What is rare (the members of the
-//! tree, their failures) is in `group/`.
+//! This is the part of a programmable NIC, and of the kernel's packet path where that takes it
+//! over. What is rare (the members of the tree, their failures) is in `group/`.
 
 mod ack;
 mod child;
@@ -62,7 +62,8 @@ pub(crate) struct Flow {
     held: Bitmap,
     /// The number of the packet with which the root closes the group.
     closed: Option<Sequence>,
-    /// A packet that does not continue those before it, although it is authentic: nothing can follow.
+    /// A packet that does not continue those before it, although it is authentic: nothing can
+    /// follow.
     inconsistent: Option<Sequence>,
     ack_request: AckRequest,
     /// The latest timestamps of the parent's probes and of its control messages.
@@ -77,12 +78,14 @@ pub(crate) struct Flow {
     /// The number of children with packets to be retransmitted, and with a probe to be sent.
     retransmitting: usize,
     probing: usize,
-    /// With offload `host` or `assisted`, the application has forwarded packets before this one to some child at least.
+    /// With offload `host` or `assisted`, the application has forwarded packets before this one to
+    /// some child at least.
     forwarded: Sequence,
     /// At the root, no child is sent this packet or later ones: a late member is to begin with it.
     barrier: Option<Start>,
-    /// At the root, packets before this one may have been sent to a child that has gone, and from there to members that have freed them;
-    /// or late members have begun after them. No late member begins before this one, since its parent might not have the packet.
+    /// At the root, packets before this one may have been sent to a child that has gone, and from
+    /// there to members that have freed them; or late members have begun after them. No late member
+    /// begins before this one, since its parent might not have the packet.
     begun: Sequence,
     /// When the pacing rate allows another packet.
     paced_until: Nanoseconds,
@@ -92,7 +95,8 @@ pub(crate) struct Flow {
     repair: Option<Repair>,
     /// Children whose streams are to be closed.
     detached: Vec<MemberId>,
-    /// At the root: the application has waited for the packets before this one; and the first packet of the last message.
+    /// At the root: the application has waited for the packets before this one; and the first
+    /// packet of the last message.
     flushed: Sequence,
     message_start: Sequence,
     parent_stream: ParentStream,
@@ -210,7 +214,8 @@ impl Flow {
         self.state.expected.unfinished()
     }
 
-    /// Queues the packet with which the root closes the group; false while all slots are in use, since members take it as any other.
+    /// Queues the packet with which the root closes the group; false while all slots are in use,
+    /// since members take it as any other.
     pub fn queue_close(&mut self, keys: &Keys) -> bool {
         if self.room() == 0 {
             return false;
@@ -234,7 +239,8 @@ impl Flow {
         Ok(())
     }
 
-    /// Packets from the first one that readers need to before the next one expected. The closing packet is not for readers.
+    /// Packets from the first one that readers need to before the next one expected. The closing
+    /// packet is not for readers.
     pub fn readable(&self) -> (Sequence, Sequence) {
         (self.state.consumed, self.closed.unwrap_or(self.state.next))
     }
@@ -302,9 +308,9 @@ impl Flow {
         !self.config.is_root && unread >= self.config.slots as i32 / 2
     }
 
-    /// The children to which packets come slowly: a quarter of the slots have packets that the child
-    /// lacks, and the child has room for twice as many. In a deep tree packets wait in the slots of
-    /// all members above the slow path, so that those of its sender are never full.
+    /// The children to which packets come slowly: a quarter of the slots have packets that the
+    /// child lacks, and the child has room for twice as many. In a deep tree packets wait in the
+    /// slots of all members above the slow path, so that those of its sender are never full.
     pub fn slow_children(&self) -> impl Iterator<Item = MemberId> {
         let (next, quarter) = (self.state.next, self.config.slots as i32 / 4);
         let is_slow = move |child: &&Child| {
@@ -330,7 +336,8 @@ impl Flow {
         self.state.freed + self.config.slots
     }
 
-    /// The end of the receive window that the parent is told. Data by multicast comes to the whole subtree, and needs slots everywhere.
+    /// The end of the receive window that the parent is told. Data by multicast comes to the whole
+    /// subtree, and needs slots everywhere.
     fn advertised_window_end(&self) -> Sequence {
         let children = self.multicast.as_ref().and_then(Multicast::min_window_end);
         children.map_or(self.window_end(), |children| children.min(self.window_end()))
@@ -369,7 +376,8 @@ impl Flow {
         self.update_watermarks();
     }
 
-    /// Computes `stable` and `freed` anew, and whether an acknowledgment is due, after another number has grown.
+    /// Computes `stable` and `freed` anew, and whether an acknowledgment is due, after another
+    /// number has grown.
     fn update_watermarks(&mut self) {
         let state = &mut self.state;
         let accepted_below = if state.min_stable_children == 0 { state.next } else { state.min_stable };
@@ -420,7 +428,8 @@ pub(crate) struct Ack {
     pub is_congested: bool,
 }
 
-/// No RTO or keepalive interval is shorter, whatever the settings say: one of no length would have passed before anything happens.
+/// No RTO or keepalive interval is shorter, whatever the settings say: one of no length would have
+/// passed before anything happens.
 pub(crate) const TIMEOUT_MIN: Nanoseconds = Nanoseconds::from_us(4);
 
 /// The timeouts of a flow.
@@ -432,7 +441,8 @@ pub(crate) struct Timeouts {
 }
 
 impl Timeouts {
-    /// A child that answers and accepts nothing of what is retransmitted to it for this time has failed.
+    /// A child that answers and accepts nothing of what is retransmitted to it for this time has
+    /// failed.
     pub const fn accept_timeout(self) -> Nanoseconds {
         Nanoseconds(self.peer_timeout.0.saturating_mul(2))
     }

@@ -55,8 +55,8 @@ impl DataSource {
     }
 }
 
-/// The packets of a parent whose timestamps increase, beside those of data, which never decrease (docs/wire.md). A parent may send a
-/// probe and data at the same time.
+/// The packets of a parent whose timestamps increase, beside those of data, which never decrease
+/// (docs/wire.md). A parent may send a probe and data at the same time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ParentSeries {
     Probes,
@@ -73,7 +73,8 @@ impl Flow {
         sent_at: Timestamp,
         source: DataSource,
     ) -> Received {
-        // The timestamps of a root that is not the parent are of another clock, and are not for the parent.
+        // The timestamps of a root that is not the parent are of another clock, and are not for the
+        // parent.
         let sent_at = if source == DataSource::RootByMulticast { Timestamp(0) } else { sent_at };
         let is_later = self.state.parent_timestamp < sent_at;
         self.state.parent_timestamp = self.state.parent_timestamp.max(sent_at);
@@ -109,7 +110,8 @@ impl Flow {
         if data.ack_requested && is_fresh {
             self.request_ack(packet + 1, sent_at);
             if self.is_by_streams() {
-                // The parent asks for the sake of its slots, which it frees when the subtree has the packets.
+                // The parent asks for the sake of its slots, which it frees when the subtree has
+                // the packets.
                 self.ack_request.is_due = was_due || self.has_news();
             }
         }
@@ -119,7 +121,8 @@ impl Flow {
         Received { slot: stored, is_fresh }
     }
 
-    /// Whether a packet of the parent is later than all before of its series; otherwise it is counted.
+    /// Whether a packet of the parent is later than all before of its series; otherwise it is
+    /// counted.
     pub fn is_from_parent_now(&mut self, series: ParentSeries, sent_at: Timestamp) -> bool {
         let latest = match series {
             ParentSeries::Probes => &mut self.parent_probe_timestamp,
@@ -141,7 +144,8 @@ impl Flow {
 
     /// The parent requests an acknowledgment, and says which packet it will send next.
     pub fn handle_probe(&mut self, now: Nanoseconds, parent_sent: Sequence, sent_at: Timestamp) {
-        // A parent never sends beyond its child's receive window: a number beyond it is invalid, and is clamped.
+        // A parent never sends beyond its child's receive window: a number beyond it is invalid,
+        // and is clamped.
         if !self.window_end().is_before(parent_sent) {
             self.highest_sent = self.highest_sent.max(parent_sent);
         }
@@ -163,12 +167,14 @@ impl Flow {
         self.ack_request.is_due = true;
     }
 
-    /// Whether to send an unsolicited acknowledgment. The subtree has every packet that this node has received and that was requested to be
-    /// acknowledged: maybe no later request comes that lets the parent know. Or the parent knows of less than half of the slots as free, and
-    /// the subtree has what was requested, or as many packets more as there are between requests, or a quarter of the slots has become
-    /// free (window update, RFC 9293, section 3.8.6.2.2). While the parent knows of more free slots, the acknowledgments that it
-    /// requests come in time. With data by multicast the root's windows depend on the whole tree, and each request is answered once more
-    /// when it is met.
+    /// Whether to send an unsolicited acknowledgment. The subtree has every packet that this node
+    /// has received and that was requested to be acknowledged: maybe no later request comes that
+    /// lets the parent know. Or the parent knows of less than half of the slots as free, and the
+    /// subtree has what was requested, or as many packets more as there are between requests, or a
+    /// quarter of the slots has become free (window update, RFC 9293, section 3.8.6.2.2). While the
+    /// parent knows of more free slots, the acknowledgments that it requests come in time. With
+    /// data by multicast the root's windows depend on the whole tree, and each request is answered
+    /// once more when it is met.
     pub(super) fn has_news(&self) -> bool {
         let state = &self.state;
         let interval = ack_interval(self.config.slots) as i32;
@@ -231,7 +237,8 @@ impl Flow {
         }
     }
 
-    /// An authentic packet does not continue those before it. Another one of its number will not either.
+    /// An authentic packet does not continue those before it. Another one of its number will not
+    /// either.
     fn reject(&mut self, packet: Sequence) {
         self.state.counters.invalid += 1;
         self.inconsistent.get_or_insert(packet);
@@ -278,7 +285,8 @@ impl Flow {
         PendingAck { next: self.state.next, timestamp, body }
     }
 
-    /// The packets that are known to have been sent and have not arrived, from the first such packet at or behind `from` on.
+    /// The packets that are known to have been sent and have not arrived, from the first such
+    /// packet at or behind `from` on.
     fn missing(&self, from: Sequence) -> Option<Missing> {
         let first = from.until(self.highest_sent).find(|packet| !self.held.contains(*packet))?;
         let last = self.highest_sent.min(first + 64);

@@ -34,8 +34,9 @@ pub(crate) struct Probe {
 /// What pacing counts for a packet beside header and payload, in bytes: Ethernet, IP and UDP.
 const FRAME_BYTES: u64 = 66;
 
-/// The number of packets that one child is sent before the next child is: one wake-up of its host then serves all of them, and the
-/// next child does not wait long. It is the number of full datagrams of an Ethernet in one GSO batch.
+/// The number of packets that one child is sent before the next child is: one wake-up of its host
+/// then serves all of them, and the next child does not wait long. It is the number of full
+/// datagrams of an Ethernet in one GSO batch.
 const BURST_PACKETS_MAX: u32 = 44;
 
 /// The same on streams, whose packets are longer: the next child begins to forward meanwhile.
@@ -99,8 +100,8 @@ impl Flow {
         Some(self.child_indices[found].1)
     }
 
-    /// With offload `host` or `assisted`: packets before this one may go to that child, or to all. A child that has gone meanwhile is
-    /// ignored.
+    /// With offload `host` or `assisted`: packets before this one may go to that child, or to all.
+    /// A child that has gone meanwhile is ignored.
     pub fn forward(&mut self, upto: Sequence, child: Option<MemberId>) -> Result<(), Refused> {
         let (from, end) = (self.state.freed, self.state.next);
         if upto.is_before(from) || end.is_before(upto) {
@@ -196,7 +197,8 @@ impl Flow {
         child.is_probe_due = false;
         child.state.addressed_at = now;
         self.probing -= 1;
-        // On a stream the child is told what there is for it, so that it notices a stream that carries nothing.
+        // On a stream the child is told what there is for it, so that it notices a stream that
+        // carries nothing.
         let sent = offered.unwrap_or(child.state.sent);
         child.request_ack(now, sent);
         let is_path_probe = child.stall.on_probe(now, child.state.heard_at, sent_at, unaccepted);
@@ -205,7 +207,8 @@ impl Flow {
         Some(Probe { to: child.address, sent, length: is_path_probe.then_some(unaccepted) })
     }
 
-    /// The next packet to be sent, if windows, slots and pacing allow one: retransmissions first, then new packets.
+    /// The next packet to be sent, if windows, slots and pacing allow one: retransmissions first,
+    /// then new packets.
     pub fn poll_segment(&mut self, now: Nanoseconds) -> Option<Segment> {
         if self.config.bytes_per_s_max.is_some() && now < self.paced_until {
             return None;
@@ -282,8 +285,8 @@ impl Flow {
         }
     }
 
-    /// Sends nothing beyond the message that has begun, for the sake of a late member; returns the packet that it begins with, once that
-    /// is known.
+    /// Sends nothing beyond the message that has begun, for the sake of a late member; returns the
+    /// packet that it begins with, once that is known.
     pub fn set_barrier(&mut self) -> Option<Start> {
         if self.barrier.is_none() {
             let next = self.state.next;
@@ -313,8 +316,8 @@ impl Flow {
             .map(|sent| sent.max(multicast))
     }
 
-    /// This packet, or [`Flow::begun`], whichever is later. That counts only while the root keeps its packet: after 2^31 packets, its number
-    /// would be one ahead.
+    /// This packet, or [`Flow::begun`], whichever is later. That counts only while the root keeps
+    /// its packet: after 2^31 packets, its number would be one ahead.
     fn not_before_begun(&self, packet: Sequence) -> Sequence {
         let is_kept = !self.begun.is_before(self.state.freed) && !self.state.next.is_before(self.begun);
         if is_kept { packet.max(self.begun) } else { packet }
@@ -378,7 +381,8 @@ impl Flow {
 
     /// The first packet that is not to be sent to a child yet, apart from its windows.
     pub(super) fn limit_of(&self, child: &Child) -> Sequence {
-        // The closing packet follows what the application has forwarded without being forwarded itself.
+        // The closing packet follows what the application has forwarded without being forwarded
+        // itself.
         let is_unlimited = self.config.offload.is_by_node() || self.closed == Some(child.forward_limit);
         let limit = self.send_limit();
         let limit = if is_unlimited { limit } else { child.forward_limit.min(limit) };

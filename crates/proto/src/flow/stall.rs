@@ -1,8 +1,9 @@
 //! Retransmission to a child that answers and accepts nothing.
 //!
-//! Probes are small: a child that large datagrams do not reach looks alive. So the rate at which packets are retransmitted to a child
-//! without progress is bounded, and the time too. A datagram that is as long as the one that is not accepted tells whether the path is
-//! the reason (RFC 8899, section 4.3: black hole detection).
+//! Probes are small: a child that large datagrams do not reach looks alive. So the rate at which
+//! packets are retransmitted to a child without progress is bounded, and the time too. A datagram
+//! that is as long as the one that is not accepted tells whether the path is the reason (RFC 8899,
+//! section 4.3: black hole detection).
 
 use treecast_wire::Timestamp;
 
@@ -31,7 +32,8 @@ struct PathProbe {
     is_answered: bool,
 }
 
-/// The number of rounds in which a child is sent whatever it asks for. After them it is sent one packet per timeout.
+/// The number of rounds in which a child is sent whatever it asks for. After them it is sent one
+/// packet per timeout.
 const ROUNDS_BEFORE_BACKOFF: u32 = 3;
 
 /// A child fails only after this number of rounds, however long they take.
@@ -59,13 +61,15 @@ impl Stall {
         self.rounds >= ROUNDS_BEFORE_BACKOFF
     }
 
-    /// How often the RTO is doubled (RFC 6298, section 5.5). Acknowledgments without progress do not reset it.
+    /// How often the RTO is doubled (RFC 6298, section 5.5). Acknowledgments without progress do
+    /// not reset it.
     pub const fn backoff(&self) -> u32 {
         (self.rounds + 1).saturating_sub(ROUNDS_BEFORE_BACKOFF)
     }
 
-    /// Records that a probe with this timestamp is sent to a child that was heard at `heard_at`. Returns whether it is to be a path
-    /// probe, with a padding of `length` bytes, as long as the packet that is not accepted: one follows each answer to a short probe.
+    /// Records that a probe with this timestamp is sent to a child that was heard at `heard_at`.
+    /// Returns whether it is to be a path probe, with a padding of `length` bytes, as long as the
+    /// packet that is not accepted: one follows each answer to a short probe.
     pub fn on_probe(
         &mut self,
         now: Nanoseconds,
@@ -92,7 +96,8 @@ impl Stall {
         }
     }
 
-    /// Why a child that was heard at `heard_at` has failed, if it has. A silent one fails for its silence.
+    /// Why a child that was heard at `heard_at` has failed, if it has. A silent one fails for its
+    /// silence.
     pub fn failure(
         &self,
         now: Nanoseconds,

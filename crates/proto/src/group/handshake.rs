@@ -1,8 +1,9 @@
 //! A member's side of the handshake with its root: hello, welcome, join.
 //!
-//! The root answers a hello with the session and the hello's nonce, under keys that depend on the token. So the member knows that the
-//! answer is of a root that has the token, and that it is not an old one; and by the join, which is under the keys of the session, the
-//! root knows the same of the member.
+//! The root answers a hello with the session and the hello's nonce, under keys that depend on the
+//! token. So the member knows that the answer is of a root that has the token, and that it is not
+//! an old one; and by the join, which is under the keys of the session, the root knows the same of
+//! the member.
 
 use std::net::SocketAddr;
 

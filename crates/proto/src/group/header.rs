@@ -67,7 +67,8 @@ impl HeaderTemplate {
         &self.handshake_keys
     }
 
-    /// The keys of packets that are sent. Nothing but handshakes is sent before the session is known.
+    /// The keys of packets that are sent. Nothing but handshakes is sent before the session is
+    /// known.
     fn own_keys(&self) -> &Keys {
         debug_assert!(self.session.is_some(), "the session is known");
         self.keys().unwrap_or(&self.handshake_keys)
@@ -135,7 +136,8 @@ impl HeaderTemplate {
         self.keys().map(|keys| header.write(&keys.header))
     }
 
-    /// The timestamp of a probe or a control message: each is later than those before. 0 means none.
+    /// The timestamp of a probe or a control message: each is later than those before. 0 means
+    /// none.
     fn next_timestamp(&mut self, now: Nanoseconds) -> Timestamp {
         self.timestamp = self.following_timestamp(now);
         self.timestamp

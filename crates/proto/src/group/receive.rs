@@ -16,7 +16,8 @@ use crate::flow::{Ack, DataSource, Flow, FlowConfig, ParentSeries, Received, Tim
 use crate::{Ending, Event, GroupCounters, Nanoseconds, Settings, Start};
 
 impl Group {
-    /// Handles a packet of this group's session; returns the slot for its payload if that is to be stored.
+    /// Handles a packet of this group's session; returns the slot for its payload if that is to be
+    /// stored.
     pub fn handle_packet(
         &mut self,
         now: Nanoseconds,
@@ -254,15 +255,16 @@ impl Group {
             RootLoss::Restarted => membership.on_root_restarted(),
             RootLoss::Silent => {
                 if membership.on_root_reported_silent(now, settings, flow.readable().1) {
-                    // The children ask at the same time, so that all know in one bound, whatever the
-                    // depth of the tree.
+                    // The children ask at the same time, so that all know in one bound, whatever
+                    // the depth of the tree.
                     self.tell_children(now, loss);
                 }
             }
         }
     }
 
-    /// Handles a control message of the root at another member; false if it is none that a root sends.
+    /// Handles a control message of the root at another member; false if it is none that a root
+    /// sends.
     fn handle_control_of_root(
         &mut self,
         now: Nanoseconds,
@@ -284,7 +286,8 @@ impl Group {
                 true
             }
             Control::Evicted(why) => {
-                // The root can be wrong: this member may have the place of one that was restarted, whose acknowledgments it had.
+                // The root can be wrong: this member may have the place of one that was restarted,
+                // whose acknowledgments it had.
                 let has_all = self.flow.as_ref().is_some_and(Flow::is_closed);
                 if why == Eviction::Closed && has_all {
                     membership.release();
@@ -383,7 +386,8 @@ impl Group {
     }
 }
 
-/// Whether only the root sends such a message. It and the member use the same nonce, and each could get back its own packet.
+/// Whether only the root sends such a message. It and the member use the same nonce, and each could
+/// get back its own packet.
 const fn is_of_root(control: &Control) -> bool {
     matches!(control, Control::Table(_) | Control::Evicted(_))
 }
@@ -393,7 +397,8 @@ const fn is_for_root(control: &Control) -> bool {
     !is_of_root(control) && !matches!(control, Control::RootLost(_) | Control::Contribution(_))
 }
 
-/// Handles a control message at the root; false if the sender is not a member, or members never send such a message.
+/// Handles a control message at the root; false if the sender is not a member, or members never
+/// send such a message.
 fn handle_control_at_root(
     table: &mut MemberTable,
     now: Nanoseconds,

@@ -12,7 +12,8 @@ impl Protocol {
     /// handed off.
     ///
     /// The group is to be reclaimed before any input about it is handled, and at
-    /// [`Output::Reclaim`](crate::Output::Reclaim). Getters meanwhile return the state at the hand-off.
+    /// [`Output::Reclaim`](crate::Output::Reclaim). Getters meanwhile return the state at the
+    /// hand-off.
     pub fn hand_off(
         &mut self,
         group: GroupId,

@@ -64,8 +64,8 @@ impl Protocol {
     }
 
     /// The members that the packets in this node's slots wait for: children to which they come
-    /// slowly, and this member itself if its readers are slow. Children whose slots are full are not
-    /// among them: they wait for others.
+    /// slowly, and this member itself if its readers are slow. Children whose slots are full are
+    /// not among them: they wait for others.
     pub fn slow_members(&self, group: GroupId) -> Vec<MemberId> {
         self.group(group).map_or_else(Vec::new, Group::slow_members)
     }

@@ -1,7 +1,7 @@
 //! A small simulated network of protocol nodes, which prints one line per packet and event.
 //!
-//! Every datagram takes [`LATENCY`]; the clock jumps to the next arrival or timeout. Nodes have letters as names. A node's application
-//! reads packets at once unless its reader is stopped.
+//! Every datagram takes [`LATENCY`]; the clock jumps to the next arrival or timeout. Nodes have
+//! letters as names. A node's application reads packets at once unless its reader is stopped.
 
 pub mod script;
 mod words;
@@ -37,7 +37,8 @@ pub struct Tabletop {
     log: Vec<Datagram>,
     forged: u64,
     losses: Vec<Loss>,
-    /// The number of groups created so far, which tells sessions apart, and of members that have joined.
+    /// The number of groups created so far, which tells sessions apart, and of members that have
+    /// joined.
     sessions: u8,
     /// The keys of the last session of each group.
     keys: BTreeMap<u32, Keys>,
@@ -57,7 +58,8 @@ struct Node {
     is_partitioned: bool,
     /// Longer datagrams do not arrive there.
     datagram_bytes_max: usize,
-    /// The multicast addresses at which it receives, and whether the network delivers what is sent there.
+    /// The multicast addresses at which it receives, and whether the network delivers what is sent
+    /// there.
     multicast: BTreeSet<SocketAddr>,
     is_deaf: bool,
     /// The number of the root's next message, by group.

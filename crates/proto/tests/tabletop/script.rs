@@ -73,7 +73,8 @@ enum Command {
         #[arg(key)]
         group: Option<u32>,
     },
-    /// `readers B awaited=2 lost=1`: of the processes of a node these, by their digits, have not come, and these are lost.
+    /// `readers B awaited=2 lost=1`: of the processes of a node these, by their digits, have not
+    /// come, and these are lost.
     Readers {
         node: char,
         #[arg(key)]
@@ -93,7 +94,8 @@ enum Command {
         #[arg(key)]
         group: Option<u32>,
     },
-    /// `forward B 3`: the application at B forwards packets before 3, to all children or to one: `forward B 3 child=C`.
+    /// `forward B 3`: the application at B forwards packets before 3, to all children or to one:
+    /// `forward B 3 child=C`.
     Forward {
         node: char,
         upto: u32,
@@ -104,7 +106,8 @@ enum Command {
     Repair { node: char, packet: u32 },
     /// `run 1ms`: time passes. `run 1ms quietly`: prints no packets, only events.
     Run { span: Span, how: Option<String> },
-    /// `lose A B "data 3"`: the next datagram from A to B whose text begins with this is lost; `times=9`: the next nine are.
+    /// `lose A B "data 3"`: the next datagram from A to B whose text begins with this is lost;
+    /// `times=9`: the next nine are.
     Lose {
         from: char,
         to: char,
@@ -112,7 +115,8 @@ enum Command {
         #[arg(key)]
         times: Option<u32>,
     },
-    /// `replay A B "data 3"`: the last datagram from A to B whose text begins with this is sent again.
+    /// `replay A B "data 3"`: the last datagram from A to B whose text begins with this is sent
+    /// again.
     Replay { from: char, to: char, words: String },
     /// `partition B`: all datagrams from and to a node are lost.
     Partition { node: char },
@@ -149,7 +153,8 @@ enum Command {
         /// The length of the data in bytes.
         #[arg(key)]
         length: Option<u32>,
-        /// Whether the data, or a heartbeat if there is none, is marked as sent to the multicast address.
+        /// Whether the data, or a heartbeat if there is none, is marked as sent to the multicast
+        /// address.
         #[arg(key)]
         multicast: Option<bool>,
         /// A probe with this next sequence number.
@@ -162,7 +167,8 @@ enum Command {
         stable: Option<u32>,
         #[arg(key)]
         window: Option<u32>,
-        /// A control message: `table`, `table_ack`, `join`, `leave`, `evicted`, `root_lost`, or the number of a suspected member.
+        /// A control message: `table`, `table_ack`, `join`, `leave`, `evicted`, `root_lost`, or the
+        /// number of a suspected member.
         #[arg(key)]
         control: Option<String>,
         /// The parent in a table.
@@ -414,7 +420,8 @@ impl Tabletop {
     }
 }
 
-/// The table of a member of group 1 with these neighbours, of which the settings are those by default.
+/// The table of a member of group 1 with these neighbours, of which the settings are those by
+/// default.
 fn table(member: char, parent: char, children: &str) -> Table {
     let number = |name: char| MemberId(u32::from(name) - u32::from('A'));
     let neighbour = |role, name| Neighbour { member: number(name), role, address: super::address(name) };

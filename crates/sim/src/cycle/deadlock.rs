@@ -1,8 +1,8 @@
 //! Deadlock detection.
 //!
-//! The attainable progress of each packet, in flits, is computed as a least fixed point from the current state upwards: a flit
-//! counts as sent only if other progress makes it possible. Packets queued behind a packet that leaves its buffer are assumed
-//! to leave as well.
+//! The attainable progress of each packet, in flits, is computed as a least fixed point from the
+//! current state upwards: a flit counts as sent only if other progress makes it possible. Packets
+//! queued behind a packet that leaves its buffer are assumed to leave as well.
 
 use treecast_fabric::Channel;
 use treecast_terms::Cycles;
@@ -28,7 +28,8 @@ impl Progress {
         Self { comes: head.left, sends }
     }
 
-    /// The number of its flits that leave the buffer. A packet that is not yet routed is assumed to proceed.
+    /// The number of its flits that leave the buffer. A packet that is not yet routed is assumed to
+    /// proceed.
     fn leaves(&self, head: &Head) -> u64 {
         if head.copies.is_empty() {
             return self.comes;
@@ -96,22 +97,26 @@ impl Network<'_> {
         }
     }
 
-    /// The copy at the previous switch that still sends flits of the packet at the head of a buffer.
+    /// The copy at the previous switch that still sends flits of the packet at the head of a
+    /// buffer.
     fn fed_by(&self, buffer: usize, head: &Head) -> Option<(usize, usize)> {
         let Some(Sender::Copy { buffer: behind, copy }) = self.senders[buffer] else { return None };
         let sent = self.head(behind).copies[copy].sent;
-        // The sender's copy is of this packet if all flits that it has sent have arrived here or are in transit.
+        // The sender's copy is of this packet if all flits that it has sent have arrived here or
+        // are in transit.
         let come = head.left + self.buffers[buffer].flits.len() as u64 + self.in_transit_on(buffer);
         (sent == come).then_some((behind, copy))
     }
 
-    /// The number of flits that a copy can send, of those that arrive; `None` if it never gets an output.
+    /// The number of flits that a copy can send, of those that arrive; `None` if it never gets an
+    /// output.
     fn reach(&self, attainable: &[Progress], comes: u64, head: &Head, copy: usize) -> Option<u64> {
         let present = comes.saturating_sub(head.stripped);
         self.bound(attainable, head, copy).map(|bound| bound.min(present))
     }
 
-    /// The number of flits of a copy that find room at the end of its channel; `None` if it never gets an output.
+    /// The number of flits of a copy that find room at the end of its channel; `None` if it never
+    /// gets an output.
     fn bound(&self, attainable: &[Progress], head: &Head, copy: usize) -> Option<u64> {
         let copy = &head.copies[copy];
         if let Some((channel, _)) = copy.output {
@@ -131,7 +136,8 @@ impl Network<'_> {
         bounds.filter(|&bound| self.is_wormhole() || bound == head.length_onward()).max()
     }
 
-    /// The number of flits of a copy that find room at the end of a channel, if the copy holds the channel.
+    /// The number of flits of a copy that find room at the end of a channel, if the copy holds the
+    /// channel.
     fn accepted(&self, attainable: &[Progress], length: u64, sent: u64, channel: Channel) -> u64 {
         let next = self.index(channel);
         let Some(front) = &self.buffers[next].head else { return length };

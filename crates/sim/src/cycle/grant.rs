@@ -32,7 +32,8 @@ impl Network<'_> {
         any
     }
 
-    /// The granted copies that start. With synchronous replication, the copies of a packet start when the last one is granted.
+    /// The granted copies that start. With synchronous replication, the copies of a packet start
+    /// when the last one is granted.
     fn ready_to_start(&self, granted: Vec<CopyId>) -> Vec<CopyId> {
         if self.setting.parameters.replication == Replication::Asynchronous {
             return granted;
@@ -102,7 +103,8 @@ impl Network<'_> {
         }
     }
 
-    /// The resource that is granted: a link with virtual cut-through, a channel with wormhole switching.
+    /// The resource that is granted: a link with virtual cut-through, a channel with wormhole
+    /// switching.
     fn output(&self, channel: Channel) -> usize {
         if self.is_wormhole() { self.index(channel) } else { channel.link.index() }
     }
@@ -192,7 +194,8 @@ impl Network<'_> {
         (self.last_sent[channel], channel)
     }
 
-    /// The copies of a switch that have a flit to send and room for it. Copies that proceed together form a group.
+    /// The copies of a switch that have a flit to send and room for it. Copies that proceed
+    /// together form a group.
     fn ready_copies(&self, switch: SwitchId) -> Vec<Vec<CopyId>> {
         let mut groups = Vec::new();
         for &buffer in &self.inputs[switch.index()] {
@@ -230,7 +233,8 @@ impl Network<'_> {
         }
     }
 
-    /// Releases the flits that every copy has sent. Stripped flits are released when every copy has an output.
+    /// Releases the flits that every copy has sent. Stripped flits are released when every copy has
+    /// an output.
     fn release_flits(&mut self, buffer: usize) {
         let Buffer { flits, head, leaving, .. } = &mut self.buffers[buffer];
         let Some(present) = head.as_mut().filter(|head| head.is_granted()) else { return };

@@ -13,7 +13,8 @@ use crate::parameters::NicProcessors;
 use crate::setting::Setting;
 use treecast_terms::Offload;
 
-/// The priority of a job: first come, first served. The other fields decide between jobs that arrive in the same cycle.
+/// The priority of a job: first come, first served. The other fields decide between jobs that
+/// arrive in the same cycle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Priority {
     arrived: Cycles,
@@ -29,7 +30,8 @@ struct Priority {
 #[derive(Debug, Clone, Copy)]
 struct Job {
     work: Work,
-    /// The packet. Packet 0 stands for a whole message, and the first worm of a process for all its worms.
+    /// The packet. Packet 0 stands for a whole message, and the first worm of a process for all its
+    /// worms.
     packet: PacketId,
     /// The participant that it is done for.
     participant: u32,
@@ -81,7 +83,8 @@ pub(super) struct Hosts<'a> {
     cpus: Vec<Server>,
     buses: Vec<Server>,
     nics: Vec<Server>,
-    /// The processors that receive, where network interfaces have one for each direction; otherwise unused.
+    /// The processors that receive, where network interfaces have one for each direction; otherwise
+    /// unused.
     nics_receiving: Vec<Server>,
     /// The packets of each network interface that are ready for injection.
     pub ready: Vec<VecDeque<PacketId>>,
@@ -112,7 +115,8 @@ impl<'a> Hosts<'a> {
         servers.filter_map(|server| server.current.as_ref().map(|&(_, end)| end)).min()
     }
 
-    /// A participant that has the message sends its worms, except those that its network interface has forwarded.
+    /// A participant that has the message sends its worms, except those that its network interface
+    /// has forwarded.
     pub fn send(&mut self, now: Cycles, multicast: &Multicast, participant: u32, forwarded: bool) {
         let mut asked = false;
         for &worm in multicast.sends_of(participant) {

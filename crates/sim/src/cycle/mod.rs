@@ -1,6 +1,8 @@
-//! The reference simulator: every flit in every cycle, with any switching technique and any buffer size.
+//! The reference simulator: every flit in every cycle, with any switching technique and any buffer
+//! size.
 //!
-//! It follows docs/simulation.md line by line, and shares no scheduling with the event-driven simulator.
+//! It follows docs/simulation.md line by line, and shares no scheduling with the event-driven
+//! simulator.
 
 mod deadlock;
 mod grant;
@@ -94,8 +96,8 @@ impl Multicasts {
     }
 }
 
-/// Simulates multicasts, given in the order of their starts, until all are delivered or a limit of the setting is reached.
-/// Returns how the run ended, and the number of cycles.
+/// Simulates multicasts, given in the order of their starts, until all are delivered or a limit of
+/// the setting is reached. Returns how the run ended, and the number of cycles.
 ///
 /// # Errors
 /// Errors of the multicasts, [`SimError::PacketExceedsBuffer`], [`SimError::HeaderExceedsBuffer`],
@@ -187,8 +189,8 @@ impl<'a, O: Observer> Simulation<'a, O> {
         }
     }
 
-    /// The next cycle in which something may change. After a cycle without a change, nothing changes until a multicast starts, a
-    /// job completes, a flit arrives, or a packet is routed.
+    /// The next cycle in which something may change. After a cycle without a change, nothing
+    /// changes until a multicast starts, a job completes, a flit arrives, or a packet is routed.
     fn next(&self, has_changed: bool, end: Option<Cycles>) -> Cycles {
         if has_changed {
             return self.now + Cycles(1);

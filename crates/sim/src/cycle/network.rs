@@ -83,8 +83,9 @@ pub(super) struct Buffer {
     /// First in, first out.
     pub flits: VecDeque<Flit>,
     pub head: Option<Head>,
-    /// Room that is taken: flits that are buffered or in transit, flits that have left in this cycle, and with virtual
-    /// cut-through the further flits of a packet that was granted this channel.
+    /// Room that is taken: flits that are buffered or in transit, flits that have left in this
+    /// cycle, and with virtual cut-through the further flits of a packet that was granted this
+    /// channel.
     pub taken: u64,
     /// The number of flits that have left in this cycle.
     pub leaving: u64,
@@ -188,7 +189,8 @@ impl<'a> Network<'a> {
         self.setting.parameters.switching == Switching::Wormhole
     }
 
-    /// The room in the input buffer at the end of a channel. A network interface accepts every packet.
+    /// The room in the input buffer at the end of a channel. A network interface accepts every
+    /// packet.
     pub fn room(&self, channel: Channel) -> u64 {
         match self.topology.link(channel.link).to {
             Vertex::Host(_) => u64::MAX,
@@ -238,8 +240,8 @@ impl<'a> Network<'a> {
         arrivals.chain(heads.filter(|&cycle| cycle > now)).min()
     }
 
-    /// Receives the flits that arrive in this cycle; returns whether there were any. Packets whose tail flit has arrived at a host
-    /// are added to `arrived`.
+    /// Receives the flits that arrive in this cycle; returns whether there were any. Packets whose
+    /// tail flit has arrived at a host are added to `arrived`.
     pub fn arrive(&mut self, now: Cycles, arrived: &mut Vec<(HostId, PacketId)>) -> bool {
         let mut any = false;
         for link in self.topology.links() {
@@ -312,7 +314,8 @@ impl<'a> Network<'a> {
             head.decided = Some(now + self.setting.parameters.routing_delay);
         }
         let is_decided = head.decided.is_some_and(|decided| decided <= now);
-        // With virtual cut-through a packet leaves without a pause, so a flit must be there to be forwarded.
+        // With virtual cut-through a packet leaves without a pause, so a flit must be there to be
+        // forwarded.
         let can_go = come > head.stripped || self.setting.parameters.switching == Switching::Wormhole;
         if head.routed.is_some() || !is_decided || !can_go {
             return false;
@@ -328,8 +331,8 @@ impl<'a> Network<'a> {
         true
     }
 
-    /// Every injection link sends one flit per cycle: of its packet, or of the next packet if it has none. Returns whether any was
-    /// sent.
+    /// Every injection link sends one flit per cycle: of its packet, or of the next packet if it
+    /// has none. Returns whether any was sent.
     pub fn inject(
         &mut self,
         now: Cycles,
@@ -393,8 +396,9 @@ impl<'a> Network<'a> {
         true
     }
 
-    /// Reports the transfers that are incomplete when a run ends. With wormhole switching, transfers are reported when they are
-    /// complete; with virtual cut-through, their end is known when they start.
+    /// Reports the transfers that are incomplete when a run ends. With wormhole switching,
+    /// transfers are reported when they are complete; with virtual cut-through, their end is known
+    /// when they start.
     pub fn report_unfinished(&self, end: Cycles, observer: &mut impl Observer) {
         if !self.is_wormhole() {
             return;
@@ -416,7 +420,8 @@ impl<'a> Network<'a> {
         }
     }
 
-    /// Ends a cycle: the room of flits that have left becomes visible, and injection links whose packet has left become free.
+    /// Ends a cycle: the room of flits that have left becomes visible, and injection links whose
+    /// packet has left become free.
     pub fn end_cycle(&mut self) {
         for buffer in &mut self.buffers {
             buffer.taken -= std::mem::take(&mut buffer.leaving);
@@ -447,8 +452,8 @@ pub(super) fn report_transfer(
     observer.carried(&slice, Flits(packet.length));
 }
 
-/// The delay of a flit from its buffer to the end of a link: crossbar traversal in a switch, then link traversal. A link inside
-/// a node takes no time.
+/// The delay of a flit from its buffer to the end of a link: crossbar traversal in a switch, then
+/// link traversal. A link inside a node takes no time.
 fn delay(setting: &Setting, topology: &Topology, link: LinkId) -> Cycles {
     let crossbar = match topology.link(link).from {
         Vertex::Switch(_) => setting.parameters.crossbar_delay,

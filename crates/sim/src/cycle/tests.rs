@@ -82,7 +82,8 @@ impl Setup {
     }
 }
 
-/// The closed form of a worm without contention: h switches, w flits, 3 cycles from one switch to the next.
+/// The closed form of a worm without contention: h switches, w flits, 3 cycles from one switch to
+/// the next.
 fn transit(h: u64, w: u64) -> u64 {
     1 + h * 3 + w - 1
 }
@@ -159,7 +160,8 @@ fn worms_on_a_ring_wait_for_one_another_unless_there_is_a_dateline() {
     }
 }
 
-/// With `round-robin` the output to host 3 turns to host 1 after host 0; that to host 2 begins with host 0.
+/// With `round-robin` the output to host 3 turns to host 1 after host 0; that to host 2 begins with
+/// host 0.
 const CROSSED: [Sent<'static>; 3] =
     [("separate", 0, 0, &[3]), ("tree-worm", 1_000, 0, &[2, 3]), ("tree-worm", 1_000, 1, &[2, 3])];
 

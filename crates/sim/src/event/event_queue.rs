@@ -11,11 +11,12 @@ use super::Event;
 const SPAN: u64 = 4096;
 const WORDS: usize = SPAN as usize / 64;
 
-/// Events in the order of their cycles; events of one cycle in the order in which they were scheduled.
+/// Events in the order of their cycles; events of one cycle in the order in which they were
+/// scheduled.
 ///
-/// A timing wheel holds one list of events for each of the next [`SPAN`] cycles, and one bit for each list that is not empty;
-/// a heap holds the events that lie farther ahead. So scheduling and taking an event takes constant time, however many events
-/// are scheduled.
+/// A timing wheel holds one list of events for each of the next [`SPAN`] cycles, and one bit for
+/// each list that is not empty; a heap holds the events that lie farther ahead. So scheduling and
+/// taking an event takes constant time, however many events are scheduled.
 #[derive(Debug)]
 pub(super) struct EventQueue {
     pub now: Cycles,
@@ -84,8 +85,8 @@ impl EventQueue {
         on_wheel.or_else(|| self.later.peek().map(|Reverse((time, ..))| *time))
     }
 
-    /// The first cycle after the current one whose list is not empty. Every event on the wheel comes before every event in the
-    /// heap.
+    /// The first cycle after the current one whose list is not empty. Every event on the wheel
+    /// comes before every event in the heap.
     fn next_on_wheel(&self) -> Option<Cycles> {
         let start = (self.now.0 + 1) % SPAN;
         let (word, bit) = (start as usize / 64, start % 64);
@@ -100,7 +101,8 @@ impl EventQueue {
         };
         found.and_then(|(word, bits)| {
             let slot = word as u64 * 64 + u64::from(bits.trailing_zeros());
-            // The search reaches the list of the current cycle last, one whole turn of the wheel ahead.
+            // The search reaches the list of the current cycle last, one whole turn of the wheel
+            // ahead.
             let ahead = (slot + SPAN - self.now.0 % SPAN) % SPAN;
             (ahead != 0).then(|| self.now + Cycles(ahead))
         })
@@ -115,7 +117,8 @@ impl EventQueue {
         self.taken_before += self.taken as u64;
         self.taken = 0;
         self.now = to;
-        // These events were scheduled before any event that will be put on the wheel later, so the order of a list holds.
+        // These events were scheduled before any event that will be put on the wheel later, so the
+        // order of a list holds.
         while let Some(&Reverse((time, _, event))) = self.later.peek() {
             if time.0 - to.0 >= SPAN {
                 break;

@@ -17,7 +17,8 @@ struct Entry {
     destinations_left: u32,
 }
 
-/// The multicasts in flight. Memory is proportional to the largest number that were in flight at once.
+/// The multicasts in flight. Memory is proportional to the largest number that were in flight at
+/// once.
 #[derive(Debug, Default)]
 pub(super) struct InFlight {
     entries: Vec<Option<Entry>>,
@@ -57,8 +58,8 @@ impl InFlight {
         *stored == entry.multicast.packets
     }
 
-    /// Counts a delivery. After the last one, no packet of the multicast is in the fabric: every copy ends at a destination, and
-    /// has left the switches before it arrives there.
+    /// Counts a delivery. After the last one, no packet of the multicast is in the fabric: every
+    /// copy ends at a destination, and has left the switches before it arrives there.
     pub fn delivered(&mut self, slot: Slot) {
         let entry = self.entry(slot);
         entry.destinations_left -= 1;

@@ -1,7 +1,8 @@
 //! The event-driven simulator: exact to the cycle where an input buffer holds a whole packet.
 //!
-//! Time advances from one cycle with events to the next. docs/simulation.md states the order of events within a cycle. A
-//! grant takes effect elsewhere in a later cycle, so the order in which switches are served makes no difference.
+//! Time advances from one cycle with events to the next. docs/simulation.md states the order of
+//! events within a cycle. A grant takes effect elsewhere in a later cycle, so the order in which
+//! switches are served makes no difference.
 
 mod event_queue;
 mod host;
@@ -48,8 +49,8 @@ enum Event {
     InjectionWake(HostId),
 }
 
-/// Simulates multicasts, given in the order of their starts, until no event is left or a limit of the setting is reached.
-/// Returns how the run ended, and the number of events.
+/// Simulates multicasts, given in the order of their starts, until no event is left or a limit of
+/// the setting is reached. Returns how the run ended, and the number of events.
 ///
 /// # Errors
 /// Errors of the multicasts, [`SimError::PacketExceedsBuffer`], [`SimError::NeedsCycle`] with

@@ -16,13 +16,14 @@ use crate::observer::{Observer, Slice, Track};
 /// The measured figures: of multicasts completed in the window, and of links during it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LoadFigures {
-    /// The accepted load (accepted throughput) in flits/host/cycle: message flits delivered per host and cycle of the window. It
-    /// compares with the ejection load. Null if the run ended before the window started.
+    /// The accepted load (accepted throughput) in flits/host/cycle: message flits delivered per
+    /// host and cycle of the window. It compares with the ejection load. Null if the run ended
+    /// before the window started.
     pub accepted_load: Option<f64>,
     /// The number of multicasts completed in the window.
     pub multicasts_measured: u64,
-    /// The mean latency, from the cycle in which a process wanted to send to the last delivery, with queueing at the source. Null,
-    /// as the next ones, if no multicast was measured.
+    /// The mean latency, from the cycle in which a process wanted to send to the last delivery,
+    /// with queueing at the source. Null, as the next ones, if no multicast was measured.
     pub latency_mean_cycles: Option<f64>,
     /// The median, within 0.1 %.
     #[serde(rename = "latency_p50_cycles")]
@@ -36,7 +37,8 @@ pub struct LoadFigures {
     #[serde(rename = "latency_max_cycles")]
     #[schemars(with = "Option<u64>")]
     pub latency_max: Option<Cycles>,
-    /// Half the width of the 95 % confidence interval of the mean, by batch means; null if a batch has no multicast.
+    /// Half the width of the 95 % confidence interval of the mean, by batch means; null if a batch
+    /// has no multicast.
     pub latency_ci95_cycles: Option<f64>,
     /// The mean time from the first to the last delivery of a multicast.
     pub first_last_spread_mean_cycles: Option<f64>,
@@ -44,7 +46,8 @@ pub struct LoadFigures {
     pub link_utilization: LinkUtilization,
 }
 
-/// The share of cycles in which links carried flits. Links inside the nodes of a torus or mesh are not counted.
+/// The share of cycles in which links carried flits. Links inside the nodes of a torus or mesh are
+/// not counted.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LinkUtilization {
@@ -72,7 +75,8 @@ struct Batch {
     backlog: u128,
 }
 
-/// Measures the cycles of a window. Memory is proportional to the links and to the multicasts in flight.
+/// Measures the cycles of a window. Memory is proportional to the links and to the multicasts in
+/// flight.
 pub(crate) struct Measurement {
     window: Range<Cycles>,
     /// The start of each batch, and the end of the last.
@@ -162,7 +166,8 @@ impl Measurement {
         }
     }
 
-    /// The figures of a run that ended at the cycle `end`, and whether its backlog grew, as docs/load.md defines it.
+    /// The figures of a run that ended at the cycle `end`, and whether its backlog grew, as
+    /// docs/load.md defines it.
     pub fn finish(mut self, topology: &Topology, end: Cycles) -> (LoadFigures, bool) {
         self.count_backlog(end);
         self.subtract_beyond(end);
@@ -246,7 +251,8 @@ impl Observer for Measurement {
         }
         let share = (to - from).0;
         let length = (slice.to - slice.from).0;
-        // With wormhole switching a transfer may take more cycles than the packet has flits. They are counted as evenly spread.
+        // With wormhole switching a transfer may take more cycles than the packet has flits. They
+        // are counted as evenly spread.
         let inside = u128::from(flits.0) * u128::from(share) / u128::from(length);
         self.carried[channel.link.index()] += inside as u64;
     }

@@ -1,5 +1,5 @@
-//! Many multicasts at once: traffic, measurement and saturation. docs/load.md states what is measured and how saturation is
-//! decided.
+//! Many multicasts at once: traffic, measurement and saturation. docs/load.md states what is
+//! measured and how saturation is decided.
 
 mod document;
 mod measurement;

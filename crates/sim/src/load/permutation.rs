@@ -1,7 +1,7 @@
 //! Traffic patterns in which each host always sends to the same host.
 //!
-//! The definitions are those of Dally and Towles, *Principles and Practices of Interconnection Networks* (2004), section 3.2.
-//! The bits are those of a host's number.
+//! The definitions are those of Dally and Towles, *Principles and Practices of Interconnection
+//! Networks* (2004), section 3.2. The bits are those of a host's number.
 
 use treecast_fabric::{Dragonfly, Grid, HostId, Structure, Topology};
 

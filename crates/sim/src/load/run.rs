@@ -27,7 +27,8 @@ pub struct LoadRun<'a> {
     pub fabric: &'a Fabric,
     /// The scheme of each multicast.
     pub scheme: &'a Scheme,
-    /// The order on which trees are built. `None` is [`Order::Id`], and is valid also for schemes that take no order.
+    /// The order on which trees are built. `None` is [`Order::Id`], and is valid also for schemes
+    /// that take no order.
     pub order: Option<Order>,
     /// Which part of a host forwards.
     pub offload: Offload,
@@ -35,7 +36,8 @@ pub struct LoadRun<'a> {
     pub message: Flits,
     /// The number of destinations of each multicast.
     pub degree: u32,
-    /// The offered load in flits/host/cycle: message flits offered by a host per cycle, each counted once whatever the degree.
+    /// The offered load in flits/host/cycle: message flits offered by a host per cycle, each
+    /// counted once whatever the degree.
     pub load: f64,
     /// The arrival process of each host.
     pub arrivals: Arrivals,
@@ -84,11 +86,12 @@ impl LoadRun<'_> {
         self.backlog_max.unwrap_or(Self::BACKLOG_PER_HOST * hosts)
     }
 
-    /// Simulates the run. It ends with its last cycle, or earlier if the backlog exceeds its bound or the worms deadlock.
+    /// Simulates the run. It ends with its last cycle, or earlier if the backlog exceeds its bound
+    /// or the worms deadlock.
     ///
     /// # Errors
-    /// [`SimError`] for a load or degree out of range, a window that is too short, a scheme that does not fit the fabric, and a
-    /// packet larger than an input buffer.
+    /// [`SimError`] for a load or degree out of range, a window that is too short, a scheme that
+    /// does not fit the fabric, and a packet larger than an input buffer.
     pub fn simulate(&self) -> Result<LoadOutcome, SimError> {
         self.simulate_recorded(None)
     }
@@ -144,8 +147,8 @@ impl LoadRun<'_> {
         Ok(LoadOutcome { status, figures, deadlock, end, events })
     }
 
-    /// Searches for the highest offered load that is sustained, up to the bandwidth of ejection links. `self.load` is ignored;
-    /// `precision` is relative, one of [`LoadRun::PRECISIONS`].
+    /// Searches for the highest offered load that is sustained, up to the bandwidth of ejection
+    /// links. `self.load` is ignored; `precision` is relative, one of [`LoadRun::PRECISIONS`].
     ///
     /// # Errors
     /// As [`LoadRun::simulate`]; [`SimError::Precision`].
@@ -153,8 +156,8 @@ impl LoadRun<'_> {
         self.find_saturation_watched(precision, |_| (), &mut unwatched)
     }
 
-    /// As [`LoadRun::find_saturation`]; calls `tried` with every load tried, when its run has ended, and
-    /// `watch` while a load is tried, which may end the search.
+    /// As [`LoadRun::find_saturation`]; calls `tried` with every load tried, when its run has
+    /// ended, and `watch` while a load is tried, which may end the search.
     ///
     /// # Errors
     /// As [`LoadRun::find_saturation`]; [`SimError::Interrupted`].
@@ -187,7 +190,8 @@ impl LoadRun<'_> {
         ShortWindow::check(self.cycles, self.warmup, latency, false)
     }
 
-    /// The warning that the window is too short for the latencies at the saturation load that a search has found.
+    /// The warning that the window is too short for the latencies at the saturation load that a
+    /// search has found.
     pub fn saturation_warning(&self, saturation: &Saturation) -> Option<ShortWindow> {
         let latency = saturation.found().and_then(|point| point.latency_mean_cycles);
         ShortWindow::check(self.cycles, self.warmup, latency, true)

@@ -16,8 +16,8 @@ pub struct SaturationPoint {
 /// The load at which a scheme saturates.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Saturation {
-    /// The highest offered load that was sustained, in flits/host/cycle; `None` if no load tried was sustained, or if a run
-    /// was so light that no multicast was measured.
+    /// The highest offered load that was sustained, in flits/host/cycle; `None` if no load tried
+    /// was sustained, or if a run was so light that no multicast was measured.
     pub offered_load: Option<f64>,
     /// All loads tried, in order.
     pub points: Vec<SaturationPoint>,
@@ -33,9 +33,10 @@ impl Saturation {
 /// The maximum number of times that the load is halved in search of one that is sustained.
 const HALVINGS_MAX: u32 = 24;
 
-/// Searches for the highest sustained load up to `load_max`: halves the load until it is sustained, then bisects until the
-/// bracket is no wider than `precision` times its lower end. Needs a few more probes than log2(1 / precision); at most 24
-/// halvings, and as many bisections as the precision of a double allows.
+/// Searches for the highest sustained load up to `load_max`: halves the load until it is sustained,
+/// then bisects until the bracket is no wider than `precision` times its lower end. Needs a few
+/// more probes than log2(1 / precision); at most 24 halvings, and as many bisections as the
+/// precision of a double allows.
 ///
 /// # Errors
 /// The first error of a probe.

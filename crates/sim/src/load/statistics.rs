@@ -3,16 +3,19 @@
 /// The number of batches of equal length in a measurement window.
 pub(super) const BATCHES: usize = 20;
 
-/// The 97.5 % quantile of Student's t with 19 degrees of freedom: for a two-sided 95 % interval over 20 batches.
+/// The 97.5 % quantile of Student's t with 19 degrees of freedom: for a two-sided 95 % interval
+/// over 20 batches.
 const T_975_19: f64 = 2.093;
 
-/// The 99.9 % quantile of Student's t with 18 degrees of freedom: for the slope of a line through 20 points.
+/// The 99.9 % quantile of Student's t with 18 degrees of freedom: for the slope of a line through
+/// 20 points.
 const T_999_18: f64 = 3.610;
 
 /// The minimum growth that counts, as a share of the multicasts that have started.
 const GROWTH_SHARE_MIN: f64 = 0.02;
 
-/// The maximum lag-1 autocorrelation that is corrected for. Beyond it, 20 batches are too few to tell.
+/// The maximum lag-1 autocorrelation that is corrected for. Beyond it, 20 batches are too few to
+/// tell.
 const CORRELATION_MAX: f64 = 0.9;
 
 /// Half the width of the 95 % confidence interval of a mean, from the means of the batches (Law and

@@ -12,7 +12,8 @@ use treecast_terms::{Cycles, NameAndOptions, SpecError};
 
 use super::permutation::Permutation;
 
-/// The arrival process of each host. The mean interarrival time of all of them is the message length over the offered load.
+/// The arrival process of each host. The mean interarrival time of all of them is the message
+/// length over the offered load.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Arrivals {
     /// Exponentially distributed interarrival times: one Poisson process per host.
@@ -20,9 +21,11 @@ pub enum Arrivals {
     Exponential,
     /// Constant interarrival times. The phase of each host is random.
     Fixed,
-    /// A host sends in every cycle with the same probability: geometrically distributed interarrival times.
+    /// A host sends in every cycle with the same probability: geometrically distributed
+    /// interarrival times.
     Bernoulli,
-    /// Bursts of `size` multicasts at once, with exponentially distributed times between bursts, `size` times as long.
+    /// Bursts of `size` multicasts at once, with exponentially distributed times between bursts,
+    /// `size` times as long.
     Burst {
         /// Multicasts per burst, from 1.
         size: u32,
@@ -85,8 +88,9 @@ pub enum DestinationSets {
     Fixed,
     /// The hosts with the next numbers, modulo the number of hosts.
     Neighbours,
-    /// As `Random`, but with this probability host 0 is among the destinations of each other host (Pfister and Norton, "Hot
-    /// spot contention and combining in multistage interconnection networks", 1985).
+    /// As `Random`, but with this probability host 0 is among the destinations of each other host
+    /// (Pfister and Norton, "Hot spot contention and combining in multistage interconnection
+    /// networks", 1985).
     HotSpot {
         /// The probability in percent, from 1 to 100.
         percent: u32,
@@ -106,7 +110,8 @@ impl DestinationSets {
 impl FromStr for DestinationSets {
     type Err = SpecError;
 
-    /// Reads `random`, `fixed`, `neighbours`, `hot-spot:percent=10`, `tornado` and other permutations.
+    /// Reads `random`, `fixed`, `neighbours`, `hot-spot:percent=10`, `tornado` and other
+    /// permutations.
     fn from_str(text: &str) -> Result<Self, SpecError> {
         let spec: NameAndOptions = text.parse()?;
         let plain = |sets| spec.only(&[]).map(|()| sets);
@@ -166,8 +171,8 @@ const HOT_HOST: HostId = HostId(0);
 /// against several streams of one state, so each host has its own state.
 const TRAFFIC_STREAM: u128 = 0x7472_6166;
 
-/// The multicasts of all hosts, an infinite sequence in the order of cycles. Memory is proportional to the hosts; each
-/// multicast takes time in the logarithm of the hosts, and in its degree.
+/// The multicasts of all hosts, an infinite sequence in the order of cycles. Memory is proportional
+/// to the hosts; each multicast takes time in the logarithm of the hosts, and in its degree.
 pub(crate) struct Traffic {
     arrivals: Arrivals,
     sets: DestinationSets,
@@ -191,8 +196,8 @@ struct Source {
 }
 
 impl Traffic {
-    /// The traffic of `hosts` hosts, more than `degree`. `mean_gap` is in cycles; `permutation` has the destination of each host
-    /// if the sets are one.
+    /// The traffic of `hosts` hosts, more than `degree`. `mean_gap` is in cycles; `permutation` has
+    /// the destination of each host if the sets are one.
     pub fn new(
         hosts: u32,
         degree: u32,
@@ -307,7 +312,8 @@ fn cycle_of(time: f64) -> Cycles {
     Cycles(time as u64)
 }
 
-/// `degree` distinct hosts other than `without`, in random order: a partial Fisher-Yates shuffle that stores moved entries only.
+/// `degree` distinct hosts other than `without`, in random order: a partial Fisher-Yates shuffle
+/// that stores moved entries only.
 fn random_set(random: &mut Pcg64, hosts: u32, without: HostId, degree: u32) -> Vec<HostId> {
     let others = hosts - 1;
     let mut moved: BTreeMap<u32, u32> = BTreeMap::new();

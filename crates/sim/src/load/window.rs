@@ -1,4 +1,5 @@
-//! The default window of runs under load, and the warning where a window is too short. docs/load.md has the measurements.
+//! The default window of runs under load, and the warning where a window is too short. docs/load.md
+//! has the measurements.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -35,7 +36,8 @@ impl LoadRun<'_> {
     }
 }
 
-/// The warning that a window holds too few mean latencies, so that chance may decide whether a run is saturated.
+/// The warning that a window holds too few mean latencies, so that chance may decide whether a run
+/// is saturated.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ShortWindow {
     /// The length of the window in mean latencies, below 20.

@@ -1,7 +1,8 @@
 //! The messages of Perfetto's trace format, with those fields that are written here.
 //!
-//! Names and numbers are those of the `.proto` files in `protos/perfetto/trace` of <https://github.com/google/perfetto>.
-//! A `oneof` is written as optional fields of which one is set: the bytes are the same.
+//! Names and numbers are those of the `.proto` files in `protos/perfetto/trace` of
+//! <https://github.com/google/perfetto>. A `oneof` is written as optional fields of which one is
+//! set: the bytes are the same.
 
 use prost::Message;
 
@@ -108,7 +109,8 @@ pub(super) struct InternedData {
     pub debug_annotation_string_values: Vec<InternedString>,
 }
 
-/// `EventName` of `track_event/track_event.proto` and `DebugAnnotationName` of `track_event/debug_annotation.proto`.
+/// `EventName` of `track_event/track_event.proto` and `DebugAnnotationName` of
+/// `track_event/debug_annotation.proto`.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct InternedName {
     /// Not 0.

@@ -1,11 +1,11 @@
 //! Traces of runs, for <https://ui.perfetto.dev>.
 //!
-//! A trace is written as it is recorded, in one sequence of packets: the two ends of a slice are adjacent. The
-//! format does not require packets in the order of their timestamps: trace processor, which reads the file for all of
-//! Perfetto's tools, sorts them, and keeps the order of the file where timestamps are equal
-//! (`src/trace_processor/sorter/trace_sorter.h`). So on one track a slice ends before the next one begins, even in the
-//! same nanosecond. Descriptions of tracks and interned strings are read in the order of the file; each is written before
-//! its first use.
+//! A trace is written as it is recorded, in one sequence of packets: the two ends of a slice are
+//! adjacent. The format does not require packets in the order of their timestamps: trace processor,
+//! which reads the file for all of Perfetto's tools, sorts them, and keeps the order of the file
+//! where timestamps are equal (`src/trace_processor/sorter/trace_sorter.h`). So on one track a
+//! slice ends before the next one begins, even in the same nanosecond. Descriptions of tracks and
+//! interned strings are read in the order of the file; each is written before its first use.
 
 mod messages;
 #[cfg(test)]
@@ -37,9 +37,10 @@ const TIMESTAMP_MAX: u64 = i64::MAX as u64;
 
 /// A recorder of slices in Perfetto's protobuf format, in memory.
 ///
-/// A slice is named `multicast 3 worm 2 packet 0`, and all slices of one name have the same correlation id. Cycles become
-/// nanoseconds, both ends of a slice rounded down: exact where the cycle is whole nanoseconds, and without new overlaps. Times
-/// saturate at 2^63 - 1 ns. A slice of zero cycles is left out; one of less than a nanosecond may have zero length.
+/// A slice is named `multicast 3 worm 2 packet 0`, and all slices of one name have the same
+/// correlation id. Cycles become nanoseconds, both ends of a slice rounded down: exact where the
+/// cycle is whole nanoseconds, and without new overlaps. Times saturate at 2^63 - 1 ns. A slice of
+/// zero cycles is left out; one of less than a nanosecond may have zero length.
 ///
 /// ```
 /// use treecast_fabric::{Fabric, FabricSpec, HostId};
@@ -90,8 +91,8 @@ impl<'a> Trace<'a> {
     /// The minimum bound: room for the fixed part of a trace.
     pub const BYTES_MIN: usize = 1 << 12;
 
-    /// An empty trace of runs on a topology. It is bounded by `bytes_max` bytes, or [`Trace::BYTES_MIN`] if that is more; memory is
-    /// at most about four times that.
+    /// An empty trace of runs on a topology. It is bounded by `bytes_max` bytes, or
+    /// [`Trace::BYTES_MIN`] if that is more; memory is at most about four times that.
     pub fn new(topology: &'a Topology, placement: &Placement, cycle: Picoseconds, bytes_max: usize) -> Self {
         Self {
             topology,
@@ -125,7 +126,8 @@ impl<'a> Trace<'a> {
         self.bytes
     }
 
-    /// The id of a track. Appends the packets that describe it and its parents, if they have not been written.
+    /// The id of a track. Appends the packets that describe it and its parents, if they have not
+    /// been written.
     fn describe(&mut self, node: TrackNode, packets: &mut Vec<TracePacket>) -> u64 {
         if let Some(state) = self.tracks.get(&node) {
             return state.uuid;
@@ -183,7 +185,8 @@ impl<'a> Trace<'a> {
     }
 }
 
-/// Once a slice has no room, it and all later slices are dropped. Slices of one track that overlap are a bug of the caller: it panics.
+/// Once a slice has no room, it and all later slices are dropped. Slices of one track that overlap
+/// are a bug of the caller: it panics.
 impl Recorder for Trace<'_> {
     fn record(&mut self, slice: &Slice) {
         assert!(slice.from <= slice.to, "work ends after it begins: {slice:?}");

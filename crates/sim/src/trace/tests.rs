@@ -16,7 +16,8 @@ struct Seen {
     says: Vec<String>,
 }
 
-/// Reads a trace as trace processor does: descriptors and strings in the order of the file, then events by timestamp.
+/// Reads a trace as trace processor does: descriptors and strings in the order of the file, then
+/// events by timestamp.
 fn read_back(bytes: &[u8]) -> Vec<Seen> {
     let mut tracks: BTreeMap<u64, Vec<String>> = BTreeMap::new();
     let mut interned: BTreeMap<(&str, u64), String> = BTreeMap::new();
@@ -62,8 +63,8 @@ fn read_back(bytes: &[u8]) -> Vec<Seen> {
     seen
 }
 
-/// Slices as they are read back: track, from, to, name and annotations, in the order of their ends. Events of a track
-/// must pair up without nesting.
+/// Slices as they are read back: track, from, to, name and annotations, in the order of their ends.
+/// Events of a track must pair up without nesting.
 fn slices(bytes: &[u8]) -> Vec<(Vec<String>, u64, u64, Vec<String>)> {
     let mut open: BTreeMap<Vec<String>, (u64, Vec<String>)> = BTreeMap::new();
     let mut slices = Vec::new();
@@ -99,7 +100,8 @@ fn link(link: LinkId, virtual_channel: u8) -> Track {
 
 const NANOSECONDS_5: Picoseconds = Picoseconds(5000);
 
-/// Work on the tracks of `star:4`, with gaps, those of one track in order and the tracks in any order.
+/// Work on the tracks of `star:4`, with gaps, those of one track in order and the tracks in any
+/// order.
 fn work() -> impl Strategy<Value = Vec<Slice>> {
     let piece = (0_usize..16, 0_usize..9, 0_u64..3, 0_u32..4, 0_u32..3, 0_u64..50, 1_u64..2000);
     proptest::collection::vec(piece, 0..200).prop_map(|pieces| {

@@ -29,8 +29,8 @@ pub(super) struct Axis {
 }
 
 impl Axis {
-    /// An axis that ends where its values end, with at most about `most` ticks inside: at the values themselves where these
-    /// are few and evenly spaced.
+    /// An axis that ends where its values end, with at most about `most` ticks inside: at the
+    /// values themselves where these are few and evenly spaced.
     pub fn tight(values: &[f64], scale: Scale, most: usize) -> Self {
         let at = positions(values, scale);
         let (low, high) = ends(&at);
@@ -45,16 +45,16 @@ impl Axis {
         Self { scale, low, high, ticks: if ticks.len() < 2 { vec![low, high] } else { ticks } }
     }
 
-    /// As [`tight`](Self::tight), with as many ticks as have room for their labels side by side on a line of `letters`
-    /// letters.
+    /// As [`tight`](Self::tight), with as many ticks as have room for their labels side by side on
+    /// a line of `letters` letters.
     pub fn side_by_side(values: &[f64], scale: Scale, letters: f64) -> Self {
         let axes = (1..=TICKS_MAX).rev().map(|most| Self::tight(values, scale, most));
         let mut with_room = axes.filter(|axis| axis.has_room(letters));
         with_room.next().unwrap_or_else(|| Self::tight(values, scale, 1))
     }
 
-    /// An axis that ends at ticks, with at most about `most` of them. A linear one includes zero, so that
-    /// heights can be compared.
+    /// An axis that ends at ticks, with at most about `most` of them. A linear one includes zero,
+    /// so that heights can be compared.
     pub fn rounded(values: &[f64], scale: Scale, most: usize) -> Self {
         let (low, high) = ends(&positions(values, scale));
         let (low, high) = if scale == Scale::Linear { (low.min(0.0), high.max(0.0)) } else { (low, high) };
@@ -104,14 +104,16 @@ pub(super) fn label(value: f64) -> String {
     grouped(&value.to_string())
 }
 
-/// `value` to this number of significant digits; unchanged where the power of ten that this takes is not exact.
+/// `value` to this number of significant digits; unchanged where the power of ten that this takes
+/// is not exact.
 fn significant(value: f64, digits: i32) -> f64 {
     // Saturates for 0, which has no logarithm.
     let places = (digits - 1).saturating_sub(value.abs().log10().floor() as i32);
     if places.saturating_abs() > EXACT_EXPONENT {
         return value;
     }
-    // A quotient or product of two exact numbers is the double nearest to the decimal number (IEEE 754, clause 4.3).
+    // A quotient or product of two exact numbers is the double nearest to the decimal number (IEEE
+    // 754, clause 4.3).
     let power = 10_f64.powi(places.abs());
     if places < 0 {
         (value / power).round_ties_even() * power

@@ -28,7 +28,8 @@ const HEIGHTS: (u16, u16) = (8, 100);
 /// Rows for the title and the legend above the panels; what exceeds them is cut off.
 const HEAD_HEIGHT_MAX: u16 = 24;
 
-/// A chart of every panel of `figure`, `width` columns wide, each panel `height` rows high with its title.
+/// A chart of every panel of `figure`, `width` columns wide, each panel `height` rows high with its
+/// title.
 ///
 /// Two panels stand side by side where the width allows it. The width is limited to 30 to 300, and
 /// the height to 8 to 100.
@@ -151,8 +152,8 @@ fn datasets(strokes: &[Stroke]) -> Vec<Dataset<'_>> {
     lines.chain(marks).collect()
 }
 
-/// The position that puts a mark into the row in which the line passes `position`: a line is drawn in four
-/// dots a row, and the two roundings differ.
+/// The position that puts a mark into the row in which the line passes `position`: a line is drawn
+/// in four dots a row, and the two roundings differ.
 fn row_centre(position: f64, y: &Axis, rows: f64) -> f64 {
     let share = (y.high - position) / (y.high - y.low);
     let row = ((share * (4.0 * rows - 1.0)).round() / 4.0).floor();

@@ -18,13 +18,13 @@ const LETTER_WIDTH: f64 = 7.2;
 /// Numbers are written with a comma between thousands, without zeros at the end.
 const NUMBER: &str = ",.12~g";
 
-/// `figure` as a Vega-Lite 6 specification with its data inside: panels in a grid, lines with marks,
-/// a band for the spread, and the numbers of a point when it is pointed at.
+/// `figure` as a Vega-Lite 6 specification with its data inside: panels in a grid, lines with
+/// marks, a band for the spread, and the numbers of a point when it is pointed at.
 ///
 /// In a map the cells are coloured by their winners among the curves that are not hidden.
 ///
-/// A choice in the legend singles curves out (parameter `chosen`); the parameter `hidden` is the list of the
-/// names that are not drawn at all.
+/// A choice in the legend singles curves out (parameter `chosen`); the parameter `hidden` is the
+/// list of the names that are not drawn at all.
 pub fn vega_lite(figure: &Figure) -> Value {
     let figure = figure.tidy();
     let panels: Vec<&str> = figure.panels.iter().map(|panel| panel.title.as_str()).collect();
@@ -92,7 +92,8 @@ fn rows(figure: &Figure) -> Vec<Value> {
     rows
 }
 
-/// The band, the lines, and the marks on top, which answer to the pointer, in panels of `width` pixels.
+/// The band, the lines, and the marks on top, which answer to the pointer, in panels of `width`
+/// pixels.
 fn layers(figure: &Figure, width: u32) -> Value {
     let shown = json!([{ "filter": "indexof(hidden, datum.curve) < 0" }]);
     let x = json!({

@@ -133,7 +133,8 @@ impl Cross<'_> {
     }
 }
 
-/// The values of x in a panel: those given, otherwise those of its measured points, each once, in order.
+/// The values of x in a panel: those given, otherwise those of its measured points, each once, in
+/// order.
 fn xs_of(panel: &PanelSpec, given: &[f64]) -> Vec<f64> {
     if !given.is_empty() {
         return given.to_vec();

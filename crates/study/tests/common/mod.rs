@@ -62,7 +62,8 @@ pub fn sizes() -> Figure {
     }
 }
 
-/// What a presentation must survive: no curves, no points, values that are not finite, hostile texts.
+/// What a presentation must survive: no curves, no points, values that are not finite, hostile
+/// texts.
 pub fn hostile() -> Figure {
     let text = "</script><!-- & \"quoted\" 'text' \u{1b}[31m \u{0} {x}";
     let curve = |points| Curve {

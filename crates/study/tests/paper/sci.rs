@@ -26,8 +26,8 @@ fn the_root_copies_on_sci_and_not_on_myrinet() {
 }
 
 /// Experiment fig4: "CPU utilization as the system's activity reporter shows it, polling included,
-/// while multicasts follow one another". Waiting polls: on a path until its end has the message, which
-/// is the whole period, and with other schemes until the root's sends are complete.
+/// while multicasts follow one another". Waiting polls: on a path until its end has the message,
+/// which is the whole period, and with other schemes until the root's sends are complete.
 #[test]
 fn a_root_polls_until_it_knows_that_its_call_is_complete() {
     let sci = study("sci");
@@ -125,8 +125,8 @@ fn a_hamiltonian_chain_visits_each_link_once() {
     }
 }
 
-/// Experiment fig5 on Myrinet: all messages of a root share its link to the switch, and a copy takes
-/// two links. With one receiver each, all links are visited once.
+/// Experiment fig5 on Myrinet: all messages of a root share its link to the switch, and a copy
+/// takes two links. With one receiver each, all links are visited once.
 #[test]
 fn on_a_switch_the_links_of_senders_are_visited_again() {
     let sci = study("sci");
@@ -138,7 +138,8 @@ fn on_a_switch_the_links_of_senders_are_visited_again() {
 }
 
 /// Experiment fig5, concurrency on Myrinet: on a chain one message is in transit after another, and
-/// subtrees work at once when messages are long. A word is off the wire before the next one is ready.
+/// subtrees work at once when messages are long. A word is off the wire before the next one is
+/// ready.
 #[test]
 fn subtrees_work_at_once_when_messages_are_long() {
     let sci = study("sci");

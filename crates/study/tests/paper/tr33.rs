@@ -111,8 +111,8 @@ fn the_central_manager_becomes_the_bottleneck() {
 }
 
 /// Experiments: "every broadcast follows the one before it, 5,000 times in a row, and in the skew
-/// experiment after a barrier". The figures repeat less often: their means are within 1 % of those of
-/// 5,000. Alone, a broadcast after a barrier is faster, since no tokens are left to be returned.
+/// experiment after a barrier". The figures repeat less often: their means are within 1 % of those
+/// of 5,000. Alone, a broadcast after a barrier is faster, since no tokens are left to be returned.
 #[test]
 fn the_means_of_figures_in_a_row_are_those_of_five_thousand() {
     let gm = study("gm");

@@ -45,8 +45,8 @@ impl Oracle {
         Ok(())
     }
 
-    /// The number of processes of a host that a result has to wait for: those that are there, if the
-    /// host's member is not lost.
+    /// The number of processes of a host that a result has to wait for: those that are there, if
+    /// the host's member is not lost.
     fn least_count(&self, scenario: &Scenario, group: u32, session: u32, host: usize) -> u32 {
         let setting = &scenario.groups[group as usize];
         let root = (host == scenario.root_host(group)).then_some(setting.root);

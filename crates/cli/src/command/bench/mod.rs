@@ -1,4 +1,5 @@
-//! `treecast bench`: broadcasts, all-reduces and barriers of real nodes, configurations side by side.
+//! `treecast bench`: broadcasts, all-reduces and barriers of real nodes, configurations side by
+//! side.
 
 mod modes;
 mod table;
@@ -74,8 +75,8 @@ pub struct Arguments {
 
     /// Racks of a lab and hosts in each: 4x8 is 4 racks of 8 hosts
     ///
-    /// Each configuration is measured without and with a tree for these racks. Members are on one rack
-    /// after the other in turn: member 0, the root, in the first, member 1 in the second.
+    /// Each configuration is measured without and with a tree for these racks. Members are on one
+    /// rack after the other in turn: member 0, the root, in the first, member 1 in the second.
     #[arg(long, value_name = "RxH", conflicts_with_all = ["loopback", "fabric"], group = "of_lab")]
     racks: Option<Racks>,
 
@@ -84,8 +85,8 @@ pub struct Arguments {
     #[arg(requires = "racks", conflicts_with_all = ["loopback", "hosts"])]
     uplink: Option<Rate>,
 
-    /// The racks and switches that join the hosts: a file, such as Slurm's topology.conf or an inventory
-    /// of hosts and racks; each configuration is measured without and with a tree for it
+    /// The racks and switches that join the hosts: a file, such as Slurm's topology.conf or an
+    /// inventory of hosts and racks; each configuration is measured without and with a tree for it
     #[arg(long, value_name = "FILE")]
     fabric: Option<String>,
 
@@ -94,8 +95,8 @@ pub struct Arguments {
     #[arg(value_parser = whole_number::<u32>(2, 250), allow_negative_numbers = true)]
     loopback: Option<u32>,
 
-    /// Separate machines, the root first, where a remote shell can start this command: a hostlist, such
-    /// as n[1-16],login, or slurm, the hosts of this Slurm job
+    /// Separate machines, the root first, where a remote shell can start this command: a hostlist,
+    /// such as n[1-16],login, or slurm, the hosts of this Slurm job
     #[arg(long, value_name = "HOSTLIST", conflicts_with_all = ["lab", "racks", "loopback"])]
     hosts: Option<Hostlist>,
 
@@ -105,7 +106,8 @@ pub struct Arguments {
 
     /// Processes of each host, which share its node: 1 to 256, at most 1024 on all hosts together
     ///
-    /// The root is the first process of the first host. Several processes need offload nic or switch.
+    /// The root is the first process of the first host. Several processes need offload nic or
+    /// switch.
     #[arg(long, value_name = "COUNT", default_value_t = 1)]
     #[arg(value_parser = whole_number::<u32>(1, LabSettings::PROCESSES_PER_HOST_MAX.into()))]
     #[arg(allow_negative_numbers = true)]
@@ -126,7 +128,9 @@ pub struct Arguments {
     #[arg(long, value_name = "LIST", value_delimiter = ';')]
     scheme: Vec<Scheme>,
 
-    /// What is authenticated of each packet of data: header, payload (the header too), or header,payload; without it payload with offload switch, which takes nothing else, and header with others
+    /// What is authenticated of each packet of data: header, payload (the header too), or
+    /// header,payload; without it payload with offload switch, which takes nothing else, and header
+    /// with others
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = authentication)]
     auth: Vec<Authentication>,
 
@@ -134,8 +138,9 @@ pub struct Arguments {
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "off", value_parser = switch)]
     encrypt: Vec<bool>,
 
-    /// Other software to measure as well, on the same hosts of the lab: openmpi; a tree or a chain of blocking TCP connections, as a user would
-    /// write it (tcp-tree, tcp-chain); or several of them
+    /// Other software to measure as well, on the same hosts of the lab: openmpi; a tree or a chain
+    /// of blocking TCP connections, as a user would write it (tcp-tree, tcp-chain); or several of
+    /// them
     #[arg(long, value_name = "LIST", value_delimiter = ',', requires = "of_lab", conflicts_with_all = ["loopback", "hosts"])]
     peer: Vec<Peer>,
 
@@ -143,8 +148,8 @@ pub struct Arguments {
     #[arg(long, requires = "peer")]
     shim: bool,
 
-    /// When members verify the CRCs of payloads: before they accept a packet (crc32c); or when it is read, where the network has a checksum
-    /// (network); or network,crc32c
+    /// When members verify the CRCs of payloads: before they accept a packet (crc32c); or when it
+    /// is read, where the network has a checksum (network); or network,crc32c
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "network", value_parser = integrity)]
     integrity: Vec<Integrity>,
 
@@ -183,13 +188,14 @@ pub struct Arguments {
     #[arg(long, conflicts_with = "skew")]
     stream: bool,
 
-    /// Send each message when the nodes of all members have the one before, even if applications have not
-    /// read it; by default when all applications have it and wait again
+    /// Send each message when the nodes of all members have the one before, even if applications
+    /// have not read it; by default when all applications have it and wait again
     #[arg(long, conflicts_with_all = ["stream", "skew", "late"])]
     when_stored: bool,
 
-    /// The root does not wait until all members have a message, as a broadcast of MPI does not: the next message follows when their applications wait
-    /// again. Then root p50 is what its call takes
+    /// The root does not wait until all members have a message, as a broadcast of MPI does not: the
+    /// next message follows when their applications wait again. Then root p50 is what its call
+    /// takes
     #[arg(long, conflicts_with_all = ["stream", "when_stored", "skew", "late"])]
     no_flush: bool,
 
@@ -205,8 +211,8 @@ pub struct Arguments {
     #[arg(long, default_value_t = 1)]
     seed: u64,
 
-    /// One process of each host enters each call late by this time, such as 400us; or several times,
-    /// separated by commas, which are measured side by side
+    /// One process of each host enters each call late by this time, such as 400us; or several
+    /// times, separated by commas, which are measured side by side
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = time)]
     #[arg(conflicts_with_all = ["stream", "skew"])]
     late: Vec<Duration>,
@@ -222,7 +228,8 @@ pub struct Arguments {
     #[arg(requires = "of_lab", conflicts_with_all = ["loopback", "hosts"])]
     rate: Option<Rate>,
 
-    /// Packet loss on the link to each host of the lab, such as 1%, or to single hosts: n3=5%, or 1%,n3=5%
+    /// Packet loss on the link to each host of the lab, such as 1%, or to single hosts: n3=5%, or
+    /// 1%,n3=5%
     #[arg(long, value_name = "PERCENT", allow_negative_numbers = true)]
     #[arg(requires = "of_lab", conflicts_with_all = ["loopback", "hosts"])]
     loss: Option<Losses>,
@@ -232,7 +239,8 @@ pub struct Arguments {
     #[arg(requires = "of_lab", conflicts_with_all = ["loopback", "hosts"])]
     reorder: Option<Probability>,
 
-    /// What the switches of the lab do with multicast packets: flood, snooping or drop [default: flood]
+    /// What the switches of the lab do with multicast packets: flood, snooping or drop [default:
+    /// flood]
     #[arg(long, value_name = "HOW")]
     #[arg(requires = "of_lab", conflicts_with_all = ["loopback", "hosts"])]
     multicast: Option<Multicast>,
@@ -250,7 +258,8 @@ pub struct Arguments {
     #[arg(long, value_name = "BYTES", value_parser = pace)]
     pace: Option<u64>,
 
-    /// How long a waiting thread spins before it sleeps, such as 50us, or auto: as recent waits suggest
+    /// How long a waiting thread spins before it sleeps, such as 50us, or auto: as recent waits
+    /// suggest
     #[arg(long, value_name = "TIME", value_parser = spin, default_value = "0us")]
     spin: Spin,
 

@@ -5,9 +5,9 @@ use treecast_node::{Authentication, EngineChoice, Integrity, Offload, Scheme, Tr
 
 use super::Arguments;
 
-/// Every distinct configuration of engine, offload, scheme, authentication, encryption, integrity, transport
-/// and knowledge of the fabric. Host-based (software) multicast uses a binomial tree by default, as
-/// MPI libraries do.
+/// Every distinct configuration of engine, offload, scheme, authentication, encryption, integrity,
+/// transport and knowledge of the fabric. Host-based (software) multicast uses a binomial tree by
+/// default, as MPI libraries do.
 pub fn modes(arguments: &Arguments) -> Vec<Mode> {
     let schemes: Vec<Option<Scheme>> = arguments.scheme.iter().copied().map(Some).collect();
     let has_fabric = arguments.racks.is_some() || arguments.fabric.is_some();
@@ -19,7 +19,8 @@ pub fn modes(arguments: &Arguments) -> Vec<Mode> {
     };
     let mut modes = Vec::new();
     for &engine in &arguments.engine {
-        // With offload host the application forwards, and the engine makes no difference: it is measured once.
+        // With offload host the application forwards, and the engine makes no difference: it is
+        // measured once.
         let is_kernel = |engine| engine == EngineChoice::Ebpf;
         let skips = is_kernel(engine) && !arguments.engine.iter().copied().all(is_kernel);
         let is_engines = |offload| matches!(offload, Offload::Nic | Offload::Switch);

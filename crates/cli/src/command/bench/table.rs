@@ -7,7 +7,8 @@ use treecast_terms::format_count;
 
 use crate::output::plain;
 
-/// A column of the table: its name with its unit, whether it has text, which is aligned to the left, and its cells.
+/// A column of the table: its name with its unit, whether it has text, which is aligned to the
+/// left, and its cells.
 type Column = (&'static str, bool, fn(&Row) -> String);
 
 /// The columns for which the rows have values.
@@ -126,7 +127,8 @@ pub fn table(report: &Report) -> String {
     text
 }
 
-/// Each configuration beside the peer: the last delivery, or the throughput of a stream, and how many times as fast it is.
+/// Each configuration beside the peer: the last delivery, or the throughput of a stream, and how
+/// many times as fast it is.
 pub fn comparison(report: &Report, peer: Peer, is_stream: bool) -> String {
     let measured = |row: &Row| if is_stream { row.throughput_mb_s } else { row.last_delivery_us_p50 };
     let ratio = |ours: f64, theirs: f64| if is_stream { ours / theirs } else { theirs / ours };

@@ -65,8 +65,10 @@ docs/cp.md says more."
 )]
 #[expect(clippy::struct_excessive_bools, reason = "each is an option of the command line")]
 pub struct Arguments {
-    /// Sources, and at last the destination HOSTS:PATH, where HOSTS is a hostlist such as node[01-64],login
-    // With a minimum of 2, clap would demand two paths at each place, so that options could not be between paths.
+    /// Sources, and at last the destination HOSTS:PATH, where HOSTS is a hostlist such as
+    /// node[01-64],login
+    // With a minimum of 2, clap would demand two paths at each place, so that options could not be
+    // between paths.
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
 
@@ -88,8 +90,8 @@ pub struct Arguments {
 
     /// Leave out what a pattern matches, such as '*.o' or dataset/cache; can be repeated
     ///
-    /// A pattern without a slash is compared with names, another one with whole paths that begin with
-    /// the name of the source; ** stands for any directories.
+    /// A pattern without a slash is compared with names, another one with whole paths that begin
+    /// with the name of the source; ** stands for any directories.
     #[arg(long, value_name = "PATTERN")]
     exclude: Vec<String>,
 
@@ -121,8 +123,8 @@ pub struct Arguments {
     #[arg(long)]
     resume: bool,
 
-    /// Compress with zstd, at a level from 1 (fast) to 19 (short); for networks that are slower than this
-    /// host compresses
+    /// Compress with zstd, at a level from 1 (fast) to 19 (short); for networks that are slower
+    /// than this host compresses
     #[arg(long, value_name = "LEVEL", num_args = 0..=1, require_equals = true, default_missing_value = "3")]
     #[arg(value_parser = whole_number::<i32>(1, 19))]
     compress: Option<i32>,
@@ -150,18 +152,18 @@ pub struct Arguments {
     #[arg(value_parser = whole_number::<u32>(1, 3_600), allow_negative_numbers = true)]
     connect_timeout: u32,
 
-    /// Remove the command after the copy from hosts where it is not installed, instead of keeping it
-    /// in the user's cache there
+    /// Remove the command after the copy from hosts where it is not installed, instead of keeping
+    /// it in the user's cache there
     #[arg(long)]
     no_cache: bool,
 
-    /// The address of this host that the others can reach [default: the one by which packets go to the
-    /// first of them]
+    /// The address of this host that the others can reach [default: the one by which packets go to
+    /// the first of them]
     #[arg(long, value_name = "IP")]
     bind: Option<IpAddr>,
 
-    /// The ports that a firewall between the hosts lets pass, such as 7000-7099: each host takes the
-    /// first free one, for UDP and TCP
+    /// The ports that a firewall between the hosts lets pass, such as 7000-7099: each host takes
+    /// the first free one, for UDP and TCP
     #[arg(long, value_name = "RANGE")]
     ports: Option<PortRange>,
 
@@ -192,10 +194,12 @@ fn existing(text: &str) -> Result<Existing, &'static str> {
     }
 }
 
-/// How long a copy that was stopped may take to end: it also waits for the disk and the kernel, which may not answer.
+/// How long a copy that was stopped may take to end: it also waits for the disk and the kernel,
+/// which may not answer.
 const STOP_TIMEOUT: Duration = Duration::from_millis(1_700);
 
-/// Stops the copy on signals, and ends this process if that takes too long. The receivers then lose their inputs, and end too.
+/// Stops the copy on signals, and ends this process if that takes too long. The receivers then lose
+/// their inputs, and end too.
 fn end_on_signals(stopper: &Stopper, keeps_parts: bool) -> anyhow::Result<()> {
     let stopper = stopper.clone();
     let stop = move || {

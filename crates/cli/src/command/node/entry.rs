@@ -106,7 +106,8 @@ fn members(file: &Path) -> anyhow::Result<Vec<Member>> {
     Ok(parse_members(&or_of_slurm(SLURM, "a file of members")?, SLURM_VARIABLE)?)
 }
 
-/// The numbers of the members whose node listens at an address, or, for the unspecified address, at one of this machine with its port.
+/// The numbers of the members whose node listens at an address, or, for the unspecified address, at
+/// one of this machine with its port.
 fn members_at(address: SocketAddr, members: &[SocketAddr]) -> Vec<usize> {
     let with_port = || members.iter().copied().filter(|member| member.port() == address.port());
     let address = if address.ip().is_unspecified() {

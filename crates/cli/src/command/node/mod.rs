@@ -46,11 +46,11 @@ pub struct Arguments {
     #[arg(long, value_name = "ADDRESS", group = "way", conflicts_with_all = ["send", "set"])]
     join: Option<String>,
 
-    /// Create the group from a list of members in a file, one host:port or hostlist such as n[1-16]:7000
-    /// per line, the same at every member; the first is the root
+    /// Create the group from a list of members in a file, one host:port or hostlist such as
+    /// n[1-16]:7000 per line, the same at every member; the first is the root
     ///
-    /// With slots=4 behind it, each host of a line has four members: processes that share a node. Instead
-    /// of a file, slurm stands for the hosts of this Slurm job.
+    /// With slots=4 behind it, each host of a line has four members: processes that share a node.
+    /// Instead of a file, slurm stands for the hosts of this Slurm job.
     #[arg(long, value_name = "FILE", group = "way")]
     members: Option<PathBuf>,
 
@@ -73,7 +73,8 @@ pub struct Arguments {
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
 
-    /// For a daemon: the users that may create groups, and their limits [default: this user and root]
+    /// For a daemon: the users that may create groups, and their limits [default: this user and
+    /// root]
     #[arg(long, value_name = "FILE", conflicts_with = "way")]
     policy: Option<PathBuf>,
 
@@ -84,8 +85,8 @@ pub struct Arguments {
     #[arg(long, value_name = "ADDRESS")]
     bind: Option<SocketAddr>,
 
-    /// The ports that a firewall lets pass, such as 7000-7099: the node takes the first free one, if its
-    /// address has none
+    /// The ports that a firewall lets pass, such as 7000-7099: the node takes the first free one,
+    /// if its address has none
     #[arg(long, value_name = "RANGE")]
     ports: Option<PortRange>,
 
@@ -96,12 +97,13 @@ pub struct Arguments {
     #[arg(conflicts_with = "listen", allow_negative_numbers = true)]
     member: Option<u32>,
 
-    /// Share one node with the processes of this user on this host that give the same text: each is a member, and
-    /// what comes is stored once for all of them
+    /// Share one node with the processes of this user on this host that give the same text: each is
+    /// a member, and what comes is stored once for all of them
     #[arg(long, value_name = "TEXT", requires = "way", conflicts_with = "members")]
     share: Option<String>,
 
-    /// The name of this node in messages, and of its host in the root's --fabric [default: the host name]
+    /// The name of this node in messages, and of its host in the root's --fabric [default: the host
+    /// name]
     #[arg(long, value_name = "NAME", conflicts_with = "members")]
     name: Option<String>,
 
@@ -113,13 +115,14 @@ pub struct Arguments {
     #[arg(long, conflicts_with = "token_file")]
     insecure: bool,
 
-    /// At the root: the plan to carry out, as `treecast plan --format json` writes it [default: one for
-    /// the expected length of messages]
+    /// At the root: the plan to carry out, as `treecast plan --format json` writes it [default: one
+    /// for the expected length of messages]
     #[arg(long, value_name = "FILE", conflicts_with = "join")]
     plan: Option<PathBuf>,
 
-    /// At the root: the racks and switches, for the tree: a file, such as Slurm's topology.conf or an
-    /// inventory of hosts and racks, with the members' hosts by their names in --members, or by --name
+    /// At the root: the racks and switches, for the tree: a file, such as Slurm's topology.conf or
+    /// an inventory of hosts and racks, with the members' hosts by their names in --members, or by
+    /// --name
     #[arg(long, value_name = "FILE", conflicts_with_all = ["join", "plan"])]
     fabric: Option<String>,
 
@@ -229,7 +232,8 @@ fn take_part(arguments: &Arguments) -> anyhow::Result<u8> {
     Ok(status)
 }
 
-/// The exit status for an incomplete group, 0 for an ending that is allowed; passes on other errors.
+/// The exit status for an incomplete group, 0 for an ending that is allowed; passes on other
+/// errors.
 fn incomplete(error: anyhow::Error, allowed: &[Ending]) -> anyhow::Result<u8> {
     let is_allowed = match error.downcast_ref() {
         Some(NodeError::Ended(ending)) => allowed.contains(ending),

@@ -153,7 +153,8 @@ fn report_ready(group: &Group) {
     print_note(&format!("ready: member {member} of {}; {role}", settings.members.len()));
 }
 
-/// How long the root waits until it knows whom multicast reaches: the time of several of the first heartbeats.
+/// How long the root waits until it knows whom multicast reaches: the time of several of the first
+/// heartbeats.
 const REACH_TIMEOUT: Duration = Duration::from_millis(100);
 const REACH_CHECK_INTERVAL: Duration = Duration::from_millis(2);
 

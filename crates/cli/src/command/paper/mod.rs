@@ -67,7 +67,8 @@ struct RunArguments {
     /// Its figures; all if not given
     figures: Vec<String>,
 
-    /// The directory for rows and pictures; out/STUDY if not given. With 'all' each study has a directory in it
+    /// The directory for rows and pictures; out/STUDY if not given. With 'all' each study has a
+    /// directory in it
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 

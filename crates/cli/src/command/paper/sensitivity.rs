@@ -77,7 +77,8 @@ struct Move<'a> {
 
 /// The guesses that move a headline, those that move it most first.
 fn moves<'a>(sensitivity: &'a Sensitivity, place: usize, headline: &Headline) -> Vec<Move<'a>> {
-    // The maximum relative change of the factor; a factor that disappears counts as the largest change.
+    // The maximum relative change of the factor; a factor that disappears counts as the largest
+    // change.
     let share =
         |factor: Option<f64>| factor.map_or(f64::MAX, |factor| (factor / headline.factor - 1.0).abs());
     let effect = |sides: &[Vec<Option<f64>>; 2]| f64::max(share(sides[0][place]), share(sides[1][place]));

@@ -45,8 +45,9 @@ pub struct LoadArguments {
     #[arg(long, value_name = "NAME")]
     arrivals: Option<Arrivals>,
 
-    /// Choice of destinations: random if not given, fixed (one set per host), neighbours, hot-spot:percent=10; with degree 1:
-    /// transpose, bit-complement, bit-reverse, shuffle, tornado, next-group
+    /// Choice of destinations: random if not given, fixed (one set per host), neighbours,
+    /// hot-spot:percent=10; with degree 1: transpose, bit-complement, bit-reverse, shuffle,
+    /// tornado, next-group
     #[arg(long, value_name = "NAME")]
     destination_sets: Option<DestinationSets>,
 
@@ -66,7 +67,8 @@ pub struct LoadArguments {
 const NOT_UNDER_LOAD: [&str; 5] = ["plan", "root", "dests", "processes", "placement"];
 
 impl LoadArguments {
-    /// Whether a run under load is requested. An option without a meaning for the requested run is an error.
+    /// Whether a run under load is requested. An option without a meaning for the requested run is
+    /// an error.
     pub fn is_given(&self) -> anyhow::Result<bool> {
         let is_given = self.load.is_some() || self.find_saturation;
         let options = [

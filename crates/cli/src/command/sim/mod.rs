@@ -35,8 +35,8 @@ pub struct Arguments {
     #[command(flatten)]
     run: RunArguments,
 
-    /// A file for a trace of the run, which ui.perfetto.dev opens: the work of every CPU, bus, NIC and
-    /// link
+    /// A file for a trace of the run, which ui.perfetto.dev opens: the work of every CPU, bus, NIC
+    /// and link
     #[arg(long, value_name = "FILE", conflicts_with = "find_saturation")]
     trace: Option<PathBuf>,
 

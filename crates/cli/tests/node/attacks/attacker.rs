@@ -1,4 +1,5 @@
-//! The tools of an attacker: what passes a host is recorded, and any datagram is sent, in the name of any host.
+//! The tools of an attacker: what passes a host is recorded, and any datagram is sent, in the name
+//! of any host.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
@@ -28,7 +29,8 @@ pub struct Forger {
     v6: OwnedFd,
 }
 
-/// The offset of the IP header in a frame of Ethernet, and the lengths of headers: IPv4 without options, IPv6, UDP.
+/// The offset of the IP header in a frame of Ethernet, and the lengths of headers: IPv4 without
+/// options, IPv6, UDP.
 const IP_AT: usize = 14;
 const IPV4_BYTES: usize = 20;
 const IPV6_BYTES: usize = 40;

@@ -1,4 +1,5 @@
-//! Groups of three members on three hosts: a chain of root, relay and leaf. Each member has a thread in the network of its host.
+//! Groups of three members on three hosts: a chain of root, relay and leaf. Each member has a
+//! thread in the network of its host.
 
 use std::fmt;
 use std::sync::Arc;
@@ -268,7 +269,8 @@ impl Chain {
         self.lines = None;
     }
 
-    /// Closes the group; the outcome at each member, and the lines that it has received since the last exchange.
+    /// Closes the group; the outcome at each member, and the lines that it has received since the
+    /// last exchange.
     pub fn finish(mut self) -> Vec<(Outcome, Vec<String>)> {
         self.finish_here()
     }

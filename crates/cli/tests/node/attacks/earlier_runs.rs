@@ -37,8 +37,8 @@ fn a_record_of_an_earlier_run_changes_nothing_in_a_later_one() {
     });
 }
 
-/// Runs a group whose members receive lines, while what was recorded is sent again and again. Returns how many of them tell that
-/// datagrams belonged to no group.
+/// Runs a group whose members receive lines, while what was recorded is sent again and again.
+/// Returns how many of them tell that datagrams belonged to no group.
 fn run(
     hosts: &Hosts,
     directory: &Path,

@@ -17,7 +17,8 @@ pub struct Hosts {
 }
 
 impl Hosts {
-    /// Starts a lab with IPv4; `None`, with the reason on standard error, where the machine does not allow that.
+    /// Starts a lab with IPv4; `None`, with the reason on standard error, where the machine does
+    /// not allow that.
     pub fn start(count: u32) -> Option<Self> {
         Self::with_ip(count, false)
     }
@@ -79,7 +80,8 @@ fn network(lab: &Lab, host: u32) -> File {
     network
 }
 
-/// Prints why a test is skipped, in one write to standard error: the test harness captures the output of passing tests.
+/// Prints why a test is skipped, in one write to standard error: the test harness captures the
+/// output of passing tests.
 pub fn skip(why: &str) {
     let _ = std::io::stderr().write_all(format!("skipped: {why}\n").as_bytes());
 }

@@ -1,4 +1,5 @@
-//! Packets of an attacker who has the token and has recorded the handshake of a session, so that they are authentic whatever they say.
+//! Packets of an attacker who has the token and has recorded the handshake of a session, so that
+//! they are authentic whatever they say.
 
 use std::net::SocketAddr;
 
@@ -91,7 +92,8 @@ impl Forgery {
 }
 
 impl Insider {
-    /// Learns a session from what was recorded of it at the root's host, after this number of lines of a length.
+    /// Learns a session from what was recorded of it at the root's host, after this number of lines
+    /// of a length.
     pub fn learn(recorded: &[Datagram], group: GroupId, hosts: &Hosts, lines: &[String]) -> Self {
         Self::learn_with(recorded, group, hosts, lines, Authentication::Header)
     }
@@ -299,8 +301,8 @@ impl Insider {
         })
     }
 
-    /// A packet of each kind, and of each operation of control messages and handshakes, in the name of the member from which
-    /// the receiver expects it. Each would do harm if it were believed.
+    /// A packet of each kind, and of each operation of control messages and handshakes, in the name
+    /// of the member from which the receiver expects it. Each would do harm if it were believed.
     pub fn every_kind(&self) -> Vec<(&'static str, Forgery)> {
         let other = SessionId([9; 16]);
         let address = self.addresses[LEAF];

@@ -1,5 +1,6 @@
-//! Attacks on groups in labs, with both engines. Hosts without the token attack in `strangers.rs`, in several settings; hosts that have it in
-//! `insiders.rs`; and `earlier_runs.rs` replays an earlier run. docs/security.md says who can do what.
+//! Attacks on groups in labs, with both engines. Hosts without the token attack in `strangers.rs`,
+//! in several settings; hosts that have it in `insiders.rs`; and `earlier_runs.rs` replays an
+//! earlier run. docs/security.md says who can do what.
 
 pub mod attacker;
 mod chain;
@@ -31,8 +32,8 @@ pub fn with_both_engines_in<T: Copy + Send + Sync>(
     thread::scope(|scope| {
         let test = &test;
         for engine in engines {
-            // A failure tells the name of its thread, and the setting. One setting after another: with more labs at a time members miss
-            // their timeouts.
+            // A failure tells the name of its thread, and the setting. One setting after another:
+            // with more labs at a time members miss their timeouts.
             let run = move || {
                 for &(setting, name) in settings {
                     let outcome = catch_unwind(AssertUnwindSafe(|| test(engine, setting)));

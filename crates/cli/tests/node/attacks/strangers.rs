@@ -1,4 +1,5 @@
-//! What hosts without the token send, and packets that are sent again, is counted and changes nothing.
+//! What hosts without the token send, and packets that are sent again, is counted and changes
+//! nothing.
 
 use std::net::SocketAddr;
 use std::thread;
@@ -40,7 +41,8 @@ struct Siege {
 }
 
 impl Siege {
-    /// Sends packets, and waits until their receivers have dropped as many of them as are expected to be counted.
+    /// Sends packets, and waits until their receivers have dropped as many of them as are expected
+    /// to be counted.
     fn send_and_count(&self, packets: &[Datagram], what: &str) {
         // So few that no socket's buffer overflows.
         for batch in packets.chunks(100) {
@@ -93,8 +95,9 @@ fn strangers_and_replays_change_nothing() {
 
         siege.send_and_count(&without_handshakes(&earlier), "an earlier session");
         siege.exchange("an earlier session");
-        // A member drops packets that arrive before its slots are allocated, and accepts them from the recording. So the first replay may
-        // deliver packets, and the second one must change nothing.
+        // A member drops packets that arrive before its slots are allocated, and accepts them from
+        // the recording. So the first replay may deliver packets, and the second one must change
+        // nothing.
         siege.forger.send_all(&current);
         siege.exchange("this session");
         siege.send_and_count(&without_handshakes(&current), "this session");
@@ -108,7 +111,8 @@ fn strangers_and_replays_change_nothing() {
     });
 }
 
-/// A session of the same group in which most kinds of packets are sent: a member leaves, and the root aborts the group.
+/// A session of the same group in which most kinds of packets are sent: a member leaves, and the
+/// root aborts the group.
 fn run_earlier_session(world: &std::sync::Arc<World>) {
     let mut chain = Chain::start(world, GROUP);
     (0..10).for_each(|_| chain.exchange("nothing"));
@@ -121,7 +125,8 @@ fn run_earlier_session(world: &std::sync::Arc<World>) {
     assert!(aborted(&outcomes[ROOT].0) && aborted(&outcomes[RELAY].0), "{outcomes:?}");
 }
 
-/// A root answers an old hello, since it may be a new one, and members ask what an invitation is about; neither is counted.
+/// A root answers an old hello, since it may be a new one, and members ask what an invitation is
+/// about; neither is counted.
 fn without_handshakes(packets: &[Datagram]) -> Vec<Datagram> {
     let is_handshake = |packet: &&Datagram| View::new(&packet.bytes).unwrap().is_handshake();
     packets.iter().filter(|packet| !is_handshake(packet)).cloned().collect()
@@ -136,7 +141,8 @@ fn guess(siege: &mut Siege) {
     }
 }
 
-/// Each bit of the header and some of the payload of recorded packets, one of each kind; and packets that are cut off or too long.
+/// Each bit of the header and some of the payload of recorded packets, one of each kind; and
+/// packets that are cut off or too long.
 fn flip(siege: &mut Siege, recorded: &[Datagram]) {
     for original in one_of_each_kind(recorded) {
         let length = original.bytes.len();
@@ -172,7 +178,8 @@ fn one_of_each_kind(recorded: &[Datagram]) -> Vec<Datagram> {
     found.into_iter().map(|(_, _, packet)| packet).collect()
 }
 
-/// Packets of each kind with the right keys, from an address that is not that of the member in whose name they are.
+/// Packets of each kind with the right keys, from an address that is not that of the member in
+/// whose name they are.
 fn send_from_other_address(siege: &mut Siege, address: SocketAddr) {
     for number in 0..siege.insider.every_kind().len() {
         let (name, forgery) = siege.insider.every_kind().swap_remove(number);

@@ -1,13 +1,15 @@
-//! GSO batches: segments of equal length, except the final one, that pass the kernel as one packet. The program handles all segments of
-//! a batch, or none.
+//! GSO batches: segments of equal length, except the final one, that pass the kernel as one packet.
+//! The program handles all segments of a batch, or none.
 //!
-//! The reference gets the same packets back to back, at one time, and its outputs are polled after the final one. The program's result
-//! for a batch that it handles is the same by design: there is one acknowledgment to the parent, with the timestamp of the last packet
-//! that requests one; of a root's packets only the final one requests an acknowledgment, since it ends the data to be sent. The kernel
-//! segments the copies on egress.
+//! The reference gets the same packets back to back, at one time, and its outputs are polled after
+//! the final one. The program's result for a batch that it handles is the same by design: there is
+//! one acknowledgment to the parent, with the timestamp of the last packet that requests one; of a
+//! root's packets only the final one requests an acknowledgment, since it ends the data to be sent.
+//! The kernel segments the copies on egress.
 //!
-//! The program handles a batch if every packet is the next one in order and the windows of every child admit all of them. The test
-//! predicts and compares which batches are handled. Any other batch changes nothing, and the slow path handles its packets one by one.
+//! The program handles a batch if every packet is the next one in order and the windows of every
+//! child admit all of them. The test predicts and compares which batches are handled. Any other
+//! batch changes nothing, and the slow path handles its packets one by one.
 
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
@@ -81,7 +83,8 @@ impl Pair<'_> {
         self.settle(now, sent)
     }
 
-    /// The program alone receives a batch. If the kernel does not vouch for its checksum, that is wrong.
+    /// The program alone receives a batch. If the kernel does not vouch for its checksum, that is
+    /// wrong.
     pub fn offer_batch(
         &mut self,
         from: SocketAddr,
@@ -181,7 +184,8 @@ impl Pair<'_> {
         self.reference.clone().hand_off(group, &mut state, |_| true).then_some(state)
     }
 
-    /// Whether every packet is the next one from the parent, or by multicast from the root, and all of them may be sent to every child.
+    /// Whether every packet is the next one from the parent, or by multicast from the root, and all
+    /// of them may be sent to every child.
     fn is_fast_path(
         &self,
         now: Nanoseconds,
@@ -211,7 +215,8 @@ impl Pair<'_> {
         datagrams.iter().all(is_next) && may_be_sent_all(state, now, datagrams.len())
     }
 
-    /// Whether a batch that is handled wakes a sleeping application: it ends a message, or a quarter of the slots is to be read.
+    /// Whether a batch that is handled wakes a sleeping application: it ends a message, or a
+    /// quarter of the slots is to be read.
     fn wakes(&self, group: Option<GroupId>, datagrams: &[Vec<u8>]) -> bool {
         let ends = |bytes: &Vec<u8>| {
             let body = View::new(bytes).and_then(View::read).map(|packet| packet.header.body);
@@ -235,7 +240,8 @@ fn queue_all(
     packets.iter().try_for_each(|(piece, _)| protocol.handle(now, Input::Queue { group, piece: *piece }))
 }
 
-/// Whether the windows of every child admit this number of packets at once, and no timer of a child has expired.
+/// Whether the windows of every child admit this number of packets at once, and no timer of a child
+/// has expired.
 fn may_be_sent_all(state: &HandOff, now: Nanoseconds, packets: usize) -> bool {
     if state.multicast.is_some() {
         return state.children.iter().all(|child| deadline(state, &child.state) > now);

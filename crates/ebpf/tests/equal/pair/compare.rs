@@ -50,8 +50,8 @@ impl Pair<'_> {
         Ok(sent)
     }
 
-    /// Checks a wake datagram: the received packet or its header, with a version that no packet has, and the nonce in
-    /// place of its code.
+    /// Checks a wake datagram: the received packet or its header, with a version that no packet
+    /// has, and the nonce in place of its code.
     pub(super) fn check_wake_datagram(
         &self,
         style: Style,

@@ -1,4 +1,5 @@
-//! Two nodes side by side that get the same inputs: the subject has the program, the reference has the protocol alone.
+//! Two nodes side by side that get the same inputs: the subject has the program, the reference has
+//! the protocol alone.
 
 #![expect(unsafe_code, reason = "payloads lie in memory that is shared with the kernel")]
 
@@ -52,7 +53,8 @@ pub struct Counts {
     pub queued: u64,
     /// Of these, those that the program forwarded.
     pub forwarded: u64,
-    /// GSO batches of two segments or more, received or sent by applications of roots, and their segments.
+    /// GSO batches of two segments or more, received or sent by applications of roots, and their
+    /// segments.
     pub batches: u64,
     pub segments: u64,
     /// Of these, those that the program handled.
@@ -255,7 +257,8 @@ impl<'a> Pair<'a> {
         Ok(Some(sent))
     }
 
-    /// Whether the program verifies the checksums of the group's datagrams in place of those of payloads.
+    /// Whether the program verifies the checksums of the group's datagrams in place of those of
+    /// payloads.
     fn trusts_network(&self, group: Option<GroupId>) -> bool {
         group.and_then(|group| self.groups.get(&group)).is_some_and(|posted| {
             posted.state.integrity == Integrity::Network
@@ -263,7 +266,8 @@ impl<'a> Pair<'a> {
         })
     }
 
-    /// Where a datagram was sent to: heartbeats, and data by multicast, to the multicast address of their group.
+    /// Where a datagram was sent to: heartbeats, and data by multicast, to the multicast address of
+    /// their group.
     fn destination(&self, group: Option<GroupId>, bytes: &[u8]) -> SocketAddr {
         let body = View::new(bytes).and_then(View::read).map(|packet| packet.header.body);
         let is_multicast = matches!(
@@ -391,8 +395,8 @@ impl<'a> Pair<'a> {
         }
     }
 
-    /// The slow path reclaims a group, and reads its page. Then it handles the NAKs that the program has kept, before anything that has
-    /// arrived after them.
+    /// The slow path reclaims a group, and reads its page. Then it handles the NAKs that the
+    /// program has kept, before anything that has arrived after them.
     fn reclaim(&mut self, now: Nanoseconds, group: GroupId) {
         let Some(Posted { kernel, state, is_root, .. }) = self.groups.get_mut(&group) else { return };
         if kernel.reclaim(state) {
@@ -450,7 +454,8 @@ impl<'a> Pair<'a> {
         }
     }
 
-    /// Polls both, and compares their packets and states; `frames` are those that the program has sent.
+    /// Polls both, and compares their packets and states; `frames` are those that the program has
+    /// sent.
     fn settle(&mut self, now: Nanoseconds, mut frames: Vec<Vec<u8>>) -> Result<(), String> {
         self.take_events()?;
         let mut expected = Sent::new();
@@ -616,12 +621,14 @@ fn text(error: impl ToString) -> String {
 fn write(memory: &SlotMemory, packet: Sequence, payload: &[u8]) {
     let fits = payload.len() <= memory.payload_bytes_max();
     assert!(fits, "a payload fits into its slot");
-    // SAFETY: a slot has room for the longest payload; neither the program nor an application accesses it now.
+    // SAFETY: a slot has room for the longest payload; neither the program nor an application
+    // accesses it now.
     unsafe { memory.payload(packet).copy_from_nonoverlapping(payload.as_ptr(), payload.len()) };
 }
 
 pub fn payload_of(memory: &SlotMemory, packet: Sequence, length: u32) -> Vec<u8> {
     assert!(length as usize <= memory.payload_bytes_max(), "a payload fits into its slot");
-    // SAFETY: a slot has room for the longest payload; neither the program nor an application accesses it now.
+    // SAFETY: a slot has room for the longest payload; neither the program nor an application
+    // accesses it now.
     unsafe { std::slice::from_raw_parts(memory.payload(packet), length as usize).to_vec() }
 }

@@ -1,14 +1,19 @@
-//! Next links computed from what each switch reaches downwards, on fabrics where every link joins adjacent levels.
+//! Next links computed from what each switch reaches downwards, on fabrics where every link joins
+//! adjacent levels.
 //!
-//! There each link up leads one level up, and each link down one level down. So a route of `u` links up and `d` links down
-//! from level `a` to level `b` has `a - u + d = b`: its length `u + d = 2u + b - a` depends on `u` alone, and
+//! There each link up leads one level up, and each link down one level down. So a route of `u`
+//! links up and `d` links down from level `a` to level `b` has `a - u + d = b`: its length `u + d =
+//! 2u + b - a` depends on `u` alone, and
 //!
-//! - a packet that has gone down, or at a switch that reaches the target downwards (`u = 0` is then the least), takes any
-//!   link down to a switch that reaches the target: all downward paths to the target are equally long;
-//! - any other packet takes the links up that lead to a switch that reaches the target with the fewest links up. Those
-//!   switches are `u` levels higher; the search goes level by level, the lowest common level first.
+//! - a packet that has gone down, or at a switch that reaches the target downwards (`u = 0` is then
+//!   the least), takes any link down to a switch that reaches the target: all downward paths to the
+//!   target are equally long;
+//! - any other packet takes the links up that lead to a switch that reaches the target with the
+//!   fewest links up. Those switches are `u` levels higher; the search goes level by level, the
+//!   lowest common level first.
 //!
-//! The result is that of a search over the whole fabric, at the cost of one bit per port, and upwards of the switches above.
+//! The result is that of a search over the whole fabric, at the cost of one bit per port, and
+//! upwards of the switches above.
 
 use fixedbitset::FixedBitSet;
 
@@ -31,7 +36,8 @@ pub(super) struct Levelled<'a> {
 const LEVELS_MAX: u32 = 8;
 
 impl<'a> Levelled<'a> {
-    /// `None` if some link joins levels that are not adjacent, or there are more than [`LEVELS_MAX`] levels.
+    /// `None` if some link joins levels that are not adjacent, or there are more than
+    /// [`LEVELS_MAX`] levels.
     pub(super) fn new(topology: &'a Topology, routing: &'a UpDown) -> Option<Self> {
         let levels: Vec<u32> = topology.switches().map(|switch| routing.level(switch)).collect();
         let lowest = levels.iter().max()?;
@@ -84,8 +90,9 @@ impl<'a> Levelled<'a> {
         self.reach[from.index()][target.index()]
     }
 
-    /// Whether a switch that reaches the target is exactly this number of links up. Within one round the number for a switch
-    /// is always the same, since it has one level; so a switch that failed once is skipped.
+    /// Whether a switch that reaches the target is exactly this number of links up. Within one
+    /// round the number for a switch is always the same, since it has one level; so a switch that
+    /// failed once is skipped.
     fn rises(&mut self, from: SwitchId, target: SwitchId, links_left: u32) -> bool {
         if links_left == 0 {
             return self.reaches(from, target);

@@ -10,11 +10,13 @@ use super::Routing;
 use crate::ids::{LinkId, SwitchId};
 use crate::topology::Topology;
 
-/// The links that a packet may take next where routing is adaptive: those on a shortest legal route, lowest port first.
+/// The links that a packet may take next where routing is adaptive: those on a shortest legal
+/// route, lowest port first.
 ///
-/// Results are cached, so that a repeated query costs a few loads. The memory is bounded: the cache holds at most 128 MiB of
-/// results, and is cleared when it is full. On large fabrics of few levels, such as wide fat trees, results are computed
-/// from what each switch reaches downwards instead, without a cache.
+/// Results are cached, so that a repeated query costs a few loads. The memory is bounded: the cache
+/// holds at most 128 MiB of results, and is cleared when it is full. On large fabrics of few
+/// levels, such as wide fat trees, results are computed from what each switch reaches downwards
+/// instead, without a cache.
 ///
 /// ```
 /// use treecast_fabric::{Fabric, FabricSpec, HostId, NextLinks};
@@ -39,8 +41,8 @@ enum Way<'a> {
 const TABLE_SWITCHES_MAX: u32 = 1024;
 
 impl<'a> NextLinks<'a> {
-    /// An empty cache. `None` where the route of a packet is fixed at its source: in dimension order, see
-    /// [`RouteFinder`](crate::RouteFinder), and on dragonflies and HyperX networks.
+    /// An empty cache. `None` where the route of a packet is fixed at its source: in dimension
+    /// order, see [`RouteFinder`](crate::RouteFinder), and on dragonflies and HyperX networks.
     pub fn new(topology: &'a Topology, routing: &'a Routing) -> Option<Self> {
         let adaptive = match routing {
             Routing::UpDown(routing) => Adaptive::UpDown(routing),
@@ -57,9 +59,9 @@ impl<'a> NextLinks<'a> {
         Some(Self(way))
     }
 
-    /// The links on a shortest legal route to a switch from another, in the order of their ports, for a packet that has or
-    /// has not gone down already. Empty at the target itself, and if there is no legal route. Shortest-path routing ignores
-    /// `gone_down`.
+    /// The links on a shortest legal route to a switch from another, in the order of their ports,
+    /// for a packet that has or has not gone down already. Empty at the target itself, and if there
+    /// is no legal route. Shortest-path routing ignores `gone_down`.
     pub fn towards(&mut self, target: SwitchId, at: SwitchId, gone_down: bool) -> &[LinkId] {
         match &mut self.0 {
             Way::Table(table) => table.towards(target, at, gone_down),

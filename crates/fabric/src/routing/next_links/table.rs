@@ -18,7 +18,8 @@ pub(super) struct Table<'a> {
     routing: Adaptive<'a>,
     /// Entries per switch: before and after going down, or one if that makes no difference.
     states: usize,
-    /// For each target the numbers of the results, entry `states * switch + gone_down`; empty if not queried yet.
+    /// For each target the numbers of the results, entry `states * switch + gone_down`; empty if
+    /// not queried yet.
     rows: Vec<Vec<u32>>,
     entries: usize,
     entries_max: usize,
@@ -88,7 +89,8 @@ impl<'a> Table<'a> {
     }
 }
 
-/// Lists of links, each stored once: most targets are reached from a switch over one of a few lists.
+/// Lists of links, each stored once: most targets are reached from a switch over one of a few
+/// lists.
 #[derive(Debug)]
 struct Answers {
     links: Vec<LinkId>,

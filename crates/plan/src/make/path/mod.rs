@@ -1,13 +1,13 @@
 //! Path worms in phases: MDP-G and MDP-LG.
 //!
-//! A path worm follows one legal up*/down* route, without visiting a switch twice, and drops a copy to every chosen
-//! destination on it. A member that is reached in a phase is a holder, and so a possible sender, in the next; a holder
-//! sends at most one worm per phase.
+//! A path worm follows one legal up*/down* route, without visiting a switch twice, and drops a copy
+//! to every chosen destination on it. A member that is reached in a phase is a holder, and so a
+//! possible sender, in the next; a holder sends at most one worm per phase.
 //!
-//! *Reconstructed*. MDP-G (greedy): holder by holder, the legal path that covers the most uncovered destinations, the
-//! shorter on ties, then the one with the lower link numbers. MDP-LG (less greedy): the same, but a worm takes at most its
-//! fair share of the uncovered destination switches, since a switch's hosts come with the visit; and the worms of one
-//! phase share no link.
+//! *Reconstructed*. MDP-G (greedy): holder by holder, the legal path that covers the most uncovered
+//! destinations, the shorter on ties, then the one with the lower link numbers. MDP-LG (less
+//! greedy): the same, but a worm takes at most its fair share of the uncovered destination
+//! switches, since a switch's hosts come with the visit; and the worms of one phase share no link.
 
 mod search;
 
@@ -64,7 +64,8 @@ impl<'a> PathMaker<'a> {
                 let Some(path) = search.best(topology.switch_of(host_of(holder))) else { continue };
                 let worm = drop_along(topology, group, holder, &path, &mut self.uncovered);
                 search.cover(&path, self.policy.disjoint);
-                // One member per host sends: the others hold the message, but share its network interface.
+                // One member per host sends: the others hold the message, but share its network
+                // interface.
                 let reached = worm.to.chunk_by(|&a, &b| host_of(a) == host_of(b)).map(|members| members[0]);
                 holders.extend(reached);
                 sender.worms.push(worm);

@@ -27,14 +27,16 @@ const NOTHING: Gain = (0, Reverse(0));
 
 /// The search for the best path from one holder.
 ///
-/// The links down form no cycle, so dynamic programming from the bottom up finds the best downward path from a switch. The
-/// upward paths are searched one by one, the most promising first (branch and bound): the same dynamic program run upwards
-/// bounds the gain of an upward path, and prunes most of them.
+/// The links down form no cycle, so dynamic programming from the bottom up finds the best downward
+/// path from a switch. The upward paths are searched one by one, the most promising first (branch
+/// and bound): the same dynamic program run upwards bounds the gain of an upward path, and prunes
+/// most of them.
 #[derive(Debug)]
 pub(super) struct Search<'a> {
     topology: &'a Topology,
     top_down: Vec<SwitchId>,
-    /// The links down and up from each switch with the switches at their other ends, the lower links first.
+    /// The links down and up from each switch with the switches at their other ends, the lower
+    /// links first.
     onward: Vec<[Vec<(LinkId, SwitchId)>; 2]>,
     /// Uncovered destinations at each switch.
     pub(super) weights: Vec<u32>,
@@ -45,8 +47,8 @@ pub(super) struct Search<'a> {
     tables: Option<(Gains, Gains)>,
 }
 
-/// Best gains, for each switch and each number of stops still allowed: entry `switch * width + stops`. Without a limit
-/// the width is 1.
+/// Best gains, for each switch and each number of stops still allowed: entry `switch * width +
+/// stops`. Without a limit the width is 1.
 #[derive(Debug)]
 struct Gains {
     width: usize,
@@ -172,7 +174,8 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// The gains of paths that start at each switch, itself included, and only go down; none visits `excluded`.
+    /// The gains of paths that start at each switch, itself included, and only go down; none visits
+    /// `excluded`.
     fn below(&self, excluded: &[SwitchId]) -> Gains {
         let width = self.width();
         let mut table = Gains { width, gains: vec![NOTHING; self.weights.len() * width] };
@@ -188,8 +191,8 @@ impl<'a> Search<'a> {
         table
     }
 
-    /// An upper bound of the gains of paths that start at each switch, itself included, and go up and then down: a switch
-    /// that is passed in both directions counts twice.
+    /// An upper bound of the gains of paths that start at each switch, itself included, and go up
+    /// and then down: a switch that is passed in both directions counts twice.
     fn above(&self, below: &Gains) -> Gains {
         let width = below.width;
         let mut table = Gains { width, gains: vec![NOTHING; self.weights.len() * width] };
@@ -206,8 +209,8 @@ impl<'a> Search<'a> {
         table
     }
 
-    /// The best joint gain of stops among visited switches and of a continuation, over all divisions of the stops between
-    /// them; with the number of stops for the continuation.
+    /// The best joint gain of stops among visited switches and of a continuation, over all
+    /// divisions of the stops between them; with the number of stops for the continuation.
     fn combine(&self, visited: &[SwitchId], behind: &[Gain]) -> (Gain, usize) {
         let mut weights: Vec<u32> = visited.iter().map(|switch| self.weights[switch.index()]).collect();
         if self.most.is_none() {
@@ -284,8 +287,8 @@ impl<'a> Search<'a> {
         count == 0 || walk.best.as_ref().is_some_and(|(best, _)| *best > gain)
     }
 
-    /// The gain of the best downward path from the last visited switch together with stops before it; its links; and the
-    /// number of stops for it.
+    /// The gain of the best downward path from the last visited switch together with stops before
+    /// it; its links; and the number of stops for it.
     fn down_path(
         &self,
         walk: &Walk,
@@ -322,8 +325,8 @@ impl<'a> Search<'a> {
         (gain, links, stops_behind)
     }
 
-    /// The stops: the switches with the most destinations. The downward path gets the given number, the switches visited
-    /// before it the rest.
+    /// The stops: the switches with the most destinations. The downward path gets the given number,
+    /// the switches visited before it the rest.
     fn stops(&self, visited: &[SwitchId], down: &[LinkId], stops_behind: usize) -> Vec<SwitchId> {
         let heaviest = |switches: Vec<SwitchId>, most: usize| {
             let mut switches: Vec<SwitchId> =
@@ -352,8 +355,8 @@ mod tests {
         Fabric::from_spec(&spec.parse::<FabricSpec>().unwrap()).unwrap()
     }
 
-    /// The most destinations that any legal simple path with a limited number of stops covers, and the fewest links for
-    /// that, by exhaustive search.
+    /// The most destinations that any legal simple path with a limited number of stops covers, and
+    /// the fewest links for that, by exhaustive search.
     fn exhaustive(
         search: &Search,
         at: SwitchId,

@@ -15,7 +15,8 @@ pub(super) struct Agenda {
 }
 
 impl Agenda {
-    /// What an agenda of this number of members allocates, in bytes, if its B-tree has room for `entries`.
+    /// What an agenda of this number of members allocates, in bytes, if its B-tree has room for
+    /// `entries`.
     pub const fn heap_bytes(members: usize, entries: usize) -> usize {
         entries * size_of::<(Nanoseconds, MemberId)>() + members * size_of::<Option<Nanoseconds>>()
     }

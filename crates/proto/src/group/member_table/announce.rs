@@ -8,7 +8,8 @@ use super::{MemberTable, SUSPECT_PROBE_INTERVAL};
 use crate::group::header::HeaderTemplate;
 use crate::{Nanoseconds, Transmit};
 
-/// The average time between two announcements to members that do not answer: a root of many sends to each less often.
+/// The average time between two announcements to members that do not answer: a root of many sends
+/// to each less often.
 const ANNOUNCEMENT_SPACING: Nanoseconds = Nanoseconds::from_us(50);
 
 impl MemberTable {

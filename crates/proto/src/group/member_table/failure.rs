@@ -10,7 +10,8 @@ use crate::event::whole_ms;
 use crate::flow::PeerFailure;
 use crate::{MemberLoss, Nanoseconds};
 
-/// For this time after a refuted suspicion, the same report means that the path between the two neighbours is broken.
+/// For this time after a refuted suspicion, the same report means that the path between the two
+/// neighbours is broken.
 pub(super) const REFUTATION_HOLDS: Nanoseconds = Nanoseconds::from_ms(500);
 
 impl MemberTable {
@@ -37,7 +38,8 @@ impl MemberTable {
         };
         let since_refutation = refuted_at.map(|at| now.since(at));
         if since_refutation.is_some_and(|span| span > SUSPECT_PROBE_INTERVAL && span < REFUTATION_HOLDS) {
-            // The suspect is alive, and this neighbour still does not hear it: the path between the two is broken.
+            // The suspect is alive, and this neighbour still does not hear it: the path between the
+            // two is broken.
             self.record_mut(member).suspicion = None;
             self.separate(by, member);
         } else if since_refutation.is_none_or(|span| span >= REFUTATION_HOLDS) {
@@ -52,7 +54,8 @@ impl MemberTable {
         self.record(one).parent == Some(other) || self.record(other).parent == Some(one)
     }
 
-    /// Two neighbours cannot reach each other: the lower of them becomes a child of the root, which reaches both.
+    /// Two neighbours cannot reach each other: the lower of them becomes a child of the root, which
+    /// reaches both.
     fn separate(&mut self, one: MemberId, other: MemberId) {
         let lower = if self.record(one).parent == Some(other) { one } else { other };
         self.move_below_root(lower);
@@ -73,7 +76,8 @@ impl MemberTable {
                 self.evict(member, Eviction::AcceptsNothing, MemberLoss::AcceptsNothing(span));
             }
             PeerFailure::Silent => {
-                // The root itself has probed it for long enough, unless it has just come: probes of before have no answers.
+                // The root itself has probed it for long enough, unless it has just come: probes of
+                // before have no answers.
                 let since = self.record(member).heard_at.max(now - self.peer_timeout);
                 let suspicion = Suspicion { by: self.root, since, probe_at: now, refuted_at: None };
                 self.record_mut(member).suspicion = Some(suspicion);
@@ -82,7 +86,8 @@ impl MemberTable {
         }
     }
 
-    /// A member reports that its child has lost what it had accepted; false if the report is invalid.
+    /// A member reports that its child has lost what it had accepted; false if the report is
+    /// invalid.
     pub fn handle_state_lost(&mut self, sender: &ControlSender, member: MemberId) -> bool {
         let is_from_parent =
             self.is_present(sender) && self.has(member) && self.record(member).parent == Some(sender.member);
@@ -99,7 +104,8 @@ impl MemberTable {
         self.remove(member, loss);
     }
 
-    /// Removes a member of which the root's application knows that it is dead. It is told so in case it is not.
+    /// Removes a member of which the root's application knows that it is dead. It is told so in
+    /// case it is not.
     pub fn evict_dead(&mut self, member: MemberId) {
         if member != self.root && self.has(member) {
             self.evict(member, Eviction::DeclaredDead, MemberLoss::Evicted);
@@ -165,14 +171,15 @@ impl MemberTable {
         [dead, silent].into_iter().flatten().min().map(|last| last + Nanoseconds(1))
     }
 
-    /// The time that a member that is heard may take to acknowledge a later table. One that takes longer has no way to do so: after a
-    /// control message with a timestamp of the future, forged by a node that has the token, all its own ones are taken for replays.
+    /// The time that a member that is heard may take to acknowledge a later table. One that takes
+    /// longer has no way to do so: after a control message with a timestamp of the future, forged
+    /// by a node that has the token, all its own ones are taken for replays.
     const fn later_ack_timeout(&self) -> Nanoseconds {
         Nanoseconds(4 * self.peer_timeout.0)
     }
 
-    /// The time that a member may take for its first acknowledgment. A newcomer is present, since it has sent a join, and all others
-    /// wait for it.
+    /// The time that a member may take for its first acknowledgment. A newcomer is present, since
+    /// it has sent a join, and all others wait for it.
     const fn first_ack_timeout(&self) -> Nanoseconds {
         if self.is_ready { self.peer_timeout } else { self.join_timeout }
     }

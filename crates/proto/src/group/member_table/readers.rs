@@ -1,9 +1,10 @@
-//! Processes that share a member's node: the root's table of those that have come, and of those that are
-//! lost.
+//! Processes that share a member's node: the root's table of those that have come, and of those
+//! that are lost.
 //!
-//! A node reports its processes in its table acknowledgments. The root asks by sending the table again
-//! until all have come. When the group is closed, the root starts a new epoch, and only acknowledgments of
-//! that epoch count as answers: an earlier one may have been sent before a process was lost.
+//! A node reports its processes in its table acknowledgments. The root asks by sending the table
+//! again until all have come. When the group is closed, the root starts a new epoch, and only
+//! acknowledgments of that epoch count as answers: an earlier one may have been sent before a
+//! process was lost.
 
 use treecast_wire::{MemberId, ReaderSet, Readers};
 
@@ -86,7 +87,8 @@ impl MemberTable {
 
     fn update_readers(&mut self, member: MemberId, readers: &Readers) {
         let Some(node) = self.shared.nodes.iter_mut().find(|node| node.member == member) else { return };
-        // A process is reported once as present and once as lost: a later message takes neither back.
+        // A process is reported once as present and once as lost: a later message takes neither
+        // back.
         node.awaited = node.awaited.and(&readers.awaited);
         let lost = readers.lost.and(&node.all).without(&node.lost);
         node.lost = node.lost.or(&lost);
@@ -134,7 +136,8 @@ impl MemberTable {
         nodes.flat_map(|node| node.awaited.iter().map(|place| (node.member, place))).collect()
     }
 
-    /// The group is closed, and all members have everything: their nodes are asked once more which processes are there.
+    /// The group is closed, and all members have everything: their nodes are asked once more which
+    /// processes are there.
     pub fn close_for_readers(&mut self) {
         if self.shared.closing_epoch.is_none() && !self.shared.nodes.is_empty() {
             self.shared.closing_epoch = Some(self.epoch + 1);

@@ -110,7 +110,8 @@ impl MemberRecord {
         is_later
     }
 
-    /// Its table, or an invitation, was sent. It is retransmitted after `interval_min` at the earliest.
+    /// Its table, or an invitation, was sent. It is retransmitted after `interval_min` at the
+    /// earliest.
     pub fn on_announced(&mut self, now: Nanoseconds, interval_min: Nanoseconds) {
         self.table_part = 0;
         self.is_table_requested = false;

@@ -271,14 +271,15 @@ impl Membership {
         self.readers = Some(readers);
     }
 
-    /// The processes of this node that nobody waits for: those that are lost, and those that have not come although the root
-    /// waits for them no more.
+    /// The processes of this node that nobody waits for: those that are lost, and those that have
+    /// not come although the root waits for them no more.
     pub fn absent_readers(&self, now: Nanoseconds, settings: &Settings) -> ReaderSet {
         let Some(Readers { awaited, lost }) = self.readers else { return ReaderSet::default() };
         if self.gives_up_at(settings).is_some_and(|at| at <= now) { lost.or(&awaited) } else { lost }
     }
 
-    /// When processes are given up that have not come. The root has waited for them since before this member had its place.
+    /// When processes are given up that have not come. The root has waited for them since before
+    /// this member had its place.
     pub fn gives_up_at(&self, settings: &Settings) -> Option<Nanoseconds> {
         self.placed_at.map(|placed_at| placed_at + settings.join_timeout)
     }

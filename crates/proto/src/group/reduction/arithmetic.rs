@@ -16,7 +16,8 @@ macro_rules! of_integers {
         }
     };
 }
-/// The function of two numbers with a fraction. [`Values::are_valid`] excludes operations on their bits.
+/// The function of two numbers with a fraction. [`Values::are_valid`] excludes operations on their
+/// bits.
 macro_rules! of_numbers {
     ($type:ty, $operation:expr) => {
         match $operation {

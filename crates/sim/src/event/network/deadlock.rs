@@ -1,9 +1,9 @@
 //! Deadlock detection.
 //!
-//! A copy can still be sent if one of its candidate outputs can serve it: if only packets that will leave hold the link, and
-//! the buffer at its end has room, or gets room from departing flits or from a head packet that will leave. A packet will
-//! leave if all its copies can be sent. All other packets are stuck: each waits for a stuck packet, so none of them can ever
-//! proceed.
+//! A copy can still be sent if one of its candidate outputs can serve it: if only packets that will
+//! leave hold the link, and the buffer at its end has room, or gets room from departing flits or
+//! from a head packet that will leave. A packet will leave if all its copies can be sent. All other
+//! packets are stuck: each waits for a stuck packet, so none of them can ever proceed.
 
 use fixedbitset::FixedBitSet;
 use treecast_fabric::{Channel, LinkId};
@@ -28,8 +28,8 @@ impl Network<'_> {
         Deadlock::among(cycle, stuck.ones().map(show).collect())
     }
 
-    /// The inputs whose head packet can never leave: all waiting inputs, less those whose packet can leave, repeated to a fixed
-    /// point.
+    /// The inputs whose head packet can never leave: all waiting inputs, less those whose packet
+    /// can leave, repeated to a fixed point.
     fn stuck(&self) -> FixedBitSet {
         let waits = |&input: &usize| self.inputs[input].waiting > 0;
         let mut stuck: FixedBitSet = (0..self.inputs.len()).filter(waits).collect();

@@ -1,8 +1,8 @@
 //! Switch and virtual channel allocation, and when outputs are checked.
 //!
-//! A link is checked when it becomes free, when the buffer at its end gets room, and when a new request arrives. At any other
-//! time no waiting request could be granted, so a copy costs one check of its outputs when it requests them, and one when it is
-//! granted.
+//! A link is checked when it becomes free, when the buffer at its end gets room, and when a new
+//! request arrives. At any other time no waiting request could be granted, so a copy costs one
+//! check of its outputs when it requests them, and one when it is granted.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -85,8 +85,8 @@ impl Network<'_> {
         }
     }
 
-    /// Grants outputs of switches to requests that can be served now. Outputs of different switches are independent, so all are
-    /// served together.
+    /// Grants outputs of switches to requests that can be served now. Outputs of different switches
+    /// are independent, so all are served together.
     pub fn grant_outputs(
         &mut self,
         events: &mut EventQueue,
@@ -143,8 +143,8 @@ impl Network<'_> {
         output.waiting.get(index).filter(|_| output.free_at <= now).copied()
     }
 
-    /// Serves requests in rounds: each copy requests one output, and each output grants the input after the one that it served
-    /// last. Ends when no request can be granted.
+    /// Serves requests in rounds: each copy requests one output, and each output grants the input
+    /// after the one that it served last. Ends when no request can be granted.
     fn arbitrate_round_robin(
         &mut self,
         events: &mut EventQueue,
@@ -199,8 +199,8 @@ impl Network<'_> {
         self.inputs[request.input.index()].copies.get(request.copy as usize)
     }
 
-    /// Grants an output to a copy. The copy is sent at once; with synchronous replication, when all copies of its packet have
-    /// outputs.
+    /// Grants an output to a copy. The copy is sent at once; with synchronous replication, when all
+    /// copies of its packet have outputs.
     fn grant(
         &mut self,
         events: &mut EventQueue,
@@ -287,8 +287,8 @@ impl Network<'_> {
         }
     }
 
-    /// When to check a link next: when it becomes free, or when there is room at its end for a waiting request. `None` where that
-    /// depends on packets that wait themselves.
+    /// When to check a link next: when it becomes free, or when there is room at its end for a
+    /// waiting request. `None` where that depends on packets that wait themselves.
     fn next_check(&self, now: Cycles, link: LinkId) -> Option<Cycles> {
         let Output { free_at, waiting, .. } = &self.outputs[link.index()];
         match *free_at {

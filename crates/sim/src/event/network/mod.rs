@@ -1,9 +1,10 @@
 //! Switches and links: input buffers, outputs and arbitration.
 //!
-//! Virtual cut-through: an output is granted to a packet when its link is free and the input buffer at the link's end has room
-//! for the whole packet. From then on the packet leaves at one flit per cycle without a pause, so one number gives the position
-//! of each of its flits, and no events are scheduled for them: a packet costs one event per switch, when it is routed. The room
-//! of a buffer at a later time is computed from these numbers.
+//! Virtual cut-through: an output is granted to a packet when its link is free and the input buffer
+//! at the link's end has room for the whole packet. From then on the packet leaves at one flit per
+//! cycle without a pause, so one number gives the position of each of its flits, and no events are
+//! scheduled for them: a packet costs one event per switch, when it is routed. The room of a buffer
+//! at a later time is computed from these numbers.
 
 mod deadlock;
 mod grant;
@@ -73,7 +74,8 @@ struct Copy {
     branch: Branch,
     /// Whether it is queued at its candidate outputs. A new copy is not.
     is_queued: bool,
-    /// The granted output. With synchronous replication it is held until the other copies have theirs.
+    /// The granted output. With synchronous replication it is held until the other copies have
+    /// theirs.
     output: Option<Channel>,
 }
 
@@ -88,7 +90,8 @@ struct Input {
     /// The length of each copy.
     length_onward: Flits,
     departure: Option<Departure>,
-    /// Room taken by the queued packets and by the departing one, including its flits that have left.
+    /// Room taken by the queued packets and by the departing one, including its flits that have
+    /// left.
     taken: Flits,
 }
 
@@ -100,8 +103,8 @@ impl Input {
     }
 }
 
-/// The request of a copy for an output. The order of the fields is the order of service; `since` is zero where the arbitration
-/// ignores age.
+/// The request of a copy for an output. The order of the fields is the order of service; `since` is
+/// zero where the arbitration ignores age.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Request {
     since: Cycles,
@@ -185,7 +188,8 @@ impl<'a> Network<'a> {
         }
     }
 
-    /// Queues a packet for injection. The queue is bounded by the packets of the multicasts in flight times the worms of the host.
+    /// Queues a packet for injection. The queue is bounded by the packets of the multicasts in
+    /// flight times the worms of the host.
     pub fn inject(&mut self, in_flight: &InFlight, host: HostId, copy: PacketCopy) {
         let PacketCopy { slot, worm, packet } = copy;
         let multicast = &in_flight[slot];
@@ -234,7 +238,8 @@ impl<'a> Network<'a> {
         if !state.queue.is_empty() {
             self.schedule_routing(events, in_flight, input);
         }
-        // Room is visible one cycle later. Requests that wait for the link itself are checked when it becomes free.
+        // Room is visible one cycle later. Requests that wait for the link itself are checked when
+        // it becomes free.
         let link = self.link_of(input);
         let Output { free_at, waiting, .. } = &self.outputs[link.index()];
         if *free_at > now + Cycles(1) {
@@ -249,8 +254,9 @@ impl<'a> Network<'a> {
         }
     }
 
-    /// Schedules the routing of the packet at the head of a buffer: after the previous packet has left and its header has arrived.
-    /// The flits that the switch strips off must have arrived before the next one can leave.
+    /// Schedules the routing of the packet at the head of a buffer: after the previous packet has
+    /// left and its header has arrived. The flits that the switch strips off must have arrived
+    /// before the next one can leave.
     fn schedule_routing(&mut self, events: &mut EventQueue, in_flight: &InFlight, input: InputId) {
         let state = &self.inputs[input.index()];
         let Packet { slot, worm, progress, arrival, .. } = state.queue[0];
@@ -261,7 +267,8 @@ impl<'a> Network<'a> {
         events.schedule((read.max(gone) + self.parameters.routing_delay).max(stripped), Event::Routed(input));
     }
 
-    /// Sends a packet over a channel: it occupies the link until its tail has left, and reserves room at the link's end.
+    /// Sends a packet over a channel: it occupies the link until its tail has left, and reserves
+    /// room at the link's end.
     fn send(
         &mut self,
         events: &mut EventQueue,
@@ -299,8 +306,8 @@ impl<'a> Network<'a> {
         }
     }
 
-    /// The earliest cycle in which a packet can be sent over a channel; now only if it can be sent now. `None` where that depends
-    /// on packets that wait themselves.
+    /// The earliest cycle in which a packet can be sent over a channel; now only if it can be sent
+    /// now. `None` where that depends on packets that wait themselves.
     fn available_at(&self, now: Cycles, channel: Channel, length: Flits) -> Option<Cycles> {
         match self.outputs[channel.link.index()].free_at {
             HELD => None,
@@ -309,8 +316,8 @@ impl<'a> Network<'a> {
         }
     }
 
-    /// The cycle from which the buffer at the end of a channel has room for a packet; `None` where that depends on packets that
-    /// wait.
+    /// The cycle from which the buffer at the end of a channel has room for a packet; `None` where
+    /// that depends on packets that wait.
     fn room_at(&self, channel: Channel, length: Flits) -> Option<Cycles> {
         let Vertex::Switch(_) = self.topology.link(channel.link).to else { return Some(Cycles::ZERO) };
         let state = &self.inputs[self.input_at(channel).index()];
