@@ -86,19 +86,18 @@ impl Multicast {
         let mut by_member: Vec<(MemberId, u32)> =
             participants.iter().zip(0..).map(|(participant, index)| (participant.member, index)).collect();
         by_member.sort_unstable();
-        let mut sends: Vec<(u32, u32, u32)> = plan
-            .worms()
-            .iter()
-            .zip(0..)
-            .map(|(worm, position)| {
-                let sender = by_member.partition_point(|&(member, _)| member < worm.from);
-                (by_member[sender].1, worm.index, position)
-            })
-            .collect();
+        let worms_by_position = plan.worms().iter().zip(0..);
+        let mut sends: Vec<(MemberId, u32, u32)> =
+            worms_by_position.map(|(worm, position)| (worm.from, worm.index, position)).collect();
         sends.sort_unstable();
+        // Both are in the order of members.
+        let mut senders = by_member.into_iter();
+        let mut first = 0;
         for stretch in sends.chunk_by(|a, b| a.0 == b.0) {
-            let first = sends.partition_point(|send| send.0 < stretch[0].0) as u32;
-            participants[stretch[0].0 as usize].sends = first..first + stretch.len() as u32;
+            let sender = senders.find(|(member, _)| *member == stretch[0].0);
+            let (_, sender) = sender.expect("each sender has the message");
+            participants[sender as usize].sends = first..first + stretch.len() as u32;
+            first += stretch.len() as u32;
         }
         Ok(Self {
             parameters: multicast,

@@ -41,43 +41,65 @@ struct Job {
     for_all: bool,
 }
 
-/// A resource that does one job at a time. A job that finds it idle takes no memory besides: so it
-/// is on most hosts of a large fabric.
-#[derive(Debug, Clone, Default)]
-struct Resource {
-    /// The job that it does, or, while it is idle, the next one.
-    current: Option<Job>,
+/// Resources of one kind, each of which does one job at a time. Those without a job take no memory
+/// for jobs: at any time most hosts of a large fabric have none.
+#[derive(Debug, Default)]
+struct Resources {
+    jobs: Vec<Option<Box<Jobs>>>,
+    /// Those of resources that have become idle, for the next ones with a job. There are no more of
+    /// them than resources had jobs at once.
+    #[expect(clippy::vec_box, reason = "a box moves to a resource and back")]
+    unused: Vec<Box<Jobs>>,
+}
+
+/// The jobs of a resource.
+#[derive(Debug)]
+struct Jobs {
+    /// The job that is done, or, until it starts, the next one.
+    current: Job,
     is_busy: bool,
     /// The other jobs that wait.
     waiting: BinaryHeap<Reverse<Job>>,
 }
 
-impl Resource {
-    fn request(&mut self, mut job: Job) {
-        match &mut self.current {
-            None => {
-                self.current = Some(job);
-                return;
+impl Resources {
+    fn new(count: u32) -> Self {
+        Self { jobs: (0..count).map(|_| None).collect(), unused: Vec::new() }
+    }
+
+    fn request(&mut self, resource: usize, mut job: Job) {
+        match &mut self.jobs[resource] {
+            Some(jobs) => {
+                if !jobs.is_busy && job < jobs.current {
+                    std::mem::swap(&mut jobs.current, &mut job);
+                }
+                jobs.waiting.push(Reverse(job));
             }
-            Some(next) if !self.is_busy && job < *next => std::mem::swap(next, &mut job),
-            Some(_) => {}
+            idle => {
+                let mut jobs = self.unused.pop().unwrap_or_else(|| {
+                    Box::new(Jobs { current: job, is_busy: false, waiting: BinaryHeap::new() })
+                });
+                (jobs.current, jobs.is_busy) = (job, false);
+                *idle = Some(jobs);
+            }
         }
-        self.waiting.push(Reverse(job));
     }
 
-    /// Starts the next job, if the resource is idle and a job waits.
-    fn start(&mut self) -> Option<Job> {
-        if self.is_busy {
-            return None;
-        }
-        self.is_busy = self.current.is_some();
-        self.current
+    /// Starts the next job of a resource, if it is idle and a job waits.
+    fn start(&mut self, resource: usize) -> Option<Job> {
+        let jobs = self.jobs.get_mut(resource)?.as_deref_mut().filter(|jobs| !jobs.is_busy)?;
+        jobs.is_busy = true;
+        Some(jobs.current)
     }
 
-    fn done(&mut self) -> Job {
-        self.is_busy = false;
-        let next = self.waiting.pop().map(|Reverse(job)| job);
-        std::mem::replace(&mut self.current, next).expect("a job that completes has started")
+    fn done(&mut self, resource: usize) -> Job {
+        let jobs = self.jobs[resource].as_deref_mut().expect("a job that completes has started");
+        let done = jobs.current;
+        match jobs.waiting.pop() {
+            Some(Reverse(next)) => (jobs.current, jobs.is_busy) = (next, false),
+            None => self.unused.extend(self.jobs[resource].take()),
+        }
+        done
     }
 }
 
@@ -91,12 +113,12 @@ pub(super) struct PacketCopy {
 
 pub(super) struct Hosts<'a> {
     setting: &'a Setting<'a>,
-    cpus: Vec<Resource>,
-    buses: Vec<Resource>,
-    nics: Vec<Resource>,
+    cpus: Resources,
+    buses: Resources,
+    nics: Resources,
     /// The processors that receive, where network interfaces have one for each direction; otherwise
     /// empty.
-    nics_receiving: Vec<Resource>,
+    nics_receiving: Resources,
     /// Members and hosts whose resources may start a job in this cycle.
     woken_members: Vec<MemberId>,
     woken_hosts: Vec<HostId>,
@@ -104,15 +126,14 @@ pub(super) struct Hosts<'a> {
 
 impl<'a> Hosts<'a> {
     pub fn new(setting: &'a Setting) -> Self {
-        let resources = |count: u32| vec![Resource::default(); count as usize];
         let hosts = setting.placement.host_count();
         let is_double = setting.parameters.nic_processors == NicProcessors::PerDirection;
         Self {
             setting,
-            cpus: resources(setting.placement.member_count()),
-            buses: resources(hosts),
-            nics: resources(hosts),
-            nics_receiving: resources(if is_double { hosts } else { 0 }),
+            cpus: Resources::new(setting.placement.member_count()),
+            buses: Resources::new(hosts),
+            nics: Resources::new(hosts),
+            nics_receiving: Resources::new(if is_double { hosts } else { 0 }),
             woken_members: Vec::new(),
             woken_hosts: Vec::new(),
         }
@@ -124,13 +145,13 @@ impl<'a> Hosts<'a> {
 
     fn request_cpu(&mut self, multicast: &Multicast, job: Job) {
         let member = multicast.member(job.participant);
-        self.cpus[member.index()].request(job);
+        self.cpus.request(member.index(), job);
         self.woken_members.push(member);
     }
 
     fn request_bus(&mut self, multicast: &Multicast, job: Job) {
         let host = multicast.host(job.participant);
-        self.buses[host.index()].request(job);
+        self.buses.request(host.index(), job);
         self.woken_hosts.push(host);
     }
 
@@ -138,7 +159,7 @@ impl<'a> Hosts<'a> {
         let receiving =
             job.work == Work::NicReceive && self.parameters().nic_processors == NicProcessors::PerDirection;
         let nics = if receiving { &mut self.nics_receiving } else { &mut self.nics };
-        nics[host.index()].request(job);
+        nics.request(host.index(), job);
         self.woken_hosts.push(host);
     }
 
@@ -184,23 +205,23 @@ impl<'a> Hosts<'a> {
         observer: &mut impl Observer,
     ) {
         while let Some(member) = self.woken_members.pop() {
-            if let Some(job) = self.cpus[member.index()].start() {
+            if let Some(job) = self.cpus.start(member.index()) {
                 let time = self.cpu_time(&in_flight[job.slot], job.work);
                 report(observer, Track::Cpu(member), &job, events.now, time);
                 events.schedule_after(time, Event::CpuDone(member));
             }
         }
         while let Some(host) = self.woken_hosts.pop() {
-            if let Some(job) = self.buses[host.index()].start() {
+            if let Some(job) = self.buses.start(host.index()) {
                 self.queue_next_packet(&in_flight[job.slot], host, job);
                 let time = self.parameters().bus_time(in_flight[job.slot].payload(job.priority.packet));
                 report(observer, Track::Bus(host), &job, events.now, time);
                 events.schedule_after(time, Event::BusDone(host));
             }
-            if let Some(job) = self.nics[host.index()].start() {
+            if let Some(job) = self.nics.start(host.index()) {
                 self.nic_starts(events, observer, host, job, false);
             }
-            if let Some(job) = self.nics_receiving.get_mut(host.index()).and_then(Resource::start) {
+            if let Some(job) = self.nics_receiving.start(host.index()) {
                 self.nic_starts(events, observer, host, job, true);
             }
         }
@@ -230,7 +251,7 @@ impl<'a> Hosts<'a> {
         let packet = job.priority.packet + 1;
         if job.work == Work::BusToNic && packet < multicast.packets {
             let priority = Priority { packet, ..job.priority };
-            self.buses[host.index()].waiting.push(Reverse(Job { priority, ..job }));
+            self.buses.request(host.index(), Job { priority, ..job });
         }
     }
 
@@ -249,7 +270,7 @@ impl<'a> Hosts<'a> {
     /// A CPU completes its job. Returns the participant that has received the message by it, if
     /// any.
     pub fn cpu_done(&mut self, now: Cycles, in_flight: &InFlight, member: MemberId) -> Option<(Slot, u32)> {
-        let job = self.cpus[member.index()].done();
+        let job = self.cpus.done(member.index());
         self.woken_members.push(member);
         let Job { priority: Priority { worm, .. }, slot, participant, .. } = job;
         let multicast = &in_flight[slot];
@@ -277,7 +298,7 @@ impl<'a> Hosts<'a> {
     }
 
     pub fn bus_done(&mut self, now: Cycles, in_flight: &mut InFlight, host: HostId) {
-        let job = self.buses[host.index()].done();
+        let job = self.buses.done(host.index());
         self.woken_hosts.push(host);
         let Job { priority: Priority { packet, worm, .. }, slot, participant, for_all, .. } = job;
         if job.work == Work::BusToNic {
@@ -320,7 +341,7 @@ impl<'a> Hosts<'a> {
         receiving: bool,
     ) -> Option<PacketCopy> {
         let nics = if receiving { &mut self.nics_receiving } else { &mut self.nics };
-        let job = nics[host.index()].done();
+        let job = nics.done(host.index());
         self.woken_hosts.push(host);
         let Job { priority: Priority { packet, worm, .. }, slot, .. } = job;
         if job.work == Work::NicSend {

@@ -83,10 +83,7 @@ impl Network<'_> {
             return None;
         }
         let switch = self.topology.link(link).from.switch()?;
-        let first = |&link: &LinkId| link.0 * self.virtual_channels;
-        let inputs = self.topology.links_into(switch).iter();
-        let mut inputs = inputs
-            .flat_map(|link| (0..self.virtual_channels).map(move |channel| InputId(first(link) + channel)));
+        let mut inputs = self.topology.links_into(switch).iter().flat_map(|&link| self.inputs_of(link));
         inputs.find_map(|input| {
             let outputs = self.inputs[input.index()].copies.iter().filter_map(|copy| copy.output);
             outputs.into_iter().find(|output| output.link == link).map(|output| (input, output))

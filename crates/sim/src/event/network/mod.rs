@@ -149,6 +149,10 @@ pub(super) struct Network<'a> {
     virtual_channels: u32,
     seed: u64,
     inputs: Vec<Input>,
+    /// By link, how many inputs those before it have, and all at the end. Links into hosts have none.
+    inputs_before: Vec<u32>,
+    /// The links that have inputs.
+    links_with_inputs: Vec<LinkId>,
     /// By link.
     outputs: Vec<Output>,
     injections: Vec<Injection>,
@@ -168,6 +172,16 @@ impl<'a> Network<'a> {
         let (topology, parameters) = (setting.fabric.topology(), setting.parameters);
         let virtual_channels = u32::from(setting.fabric.routing().virtual_channel_count());
         let links = topology.link_count() as usize;
+        let all_links = || (0..topology.link_count()).map(LinkId);
+        let has_inputs = |&link: &LinkId| matches!(topology.link(link).to, Vertex::Switch(_));
+        let links_with_inputs: Vec<LinkId> = all_links().filter(has_inputs).collect();
+        let mut input_count = 0;
+        let mut inputs_before = Vec::with_capacity(links + 1);
+        for link in all_links() {
+            inputs_before.push(input_count);
+            input_count += if has_inputs(&link) { virtual_channels } else { 0 };
+        }
+        inputs_before.push(input_count);
         let stream = |switch| random_stream(setting.seed, switch);
         let chooses = parameters.adaptive == Adaptive::Random;
         Self {
@@ -176,7 +190,9 @@ impl<'a> Network<'a> {
             router: Router::new(setting.fabric, parameters),
             virtual_channels,
             seed: setting.seed,
-            inputs: vec![Input::default(); links * virtual_channels as usize],
+            inputs: vec![Input::default(); input_count as usize],
+            inputs_before,
+            links_with_inputs,
             outputs: vec![Output::default(); links],
             injections: topology.hosts().map(|_| Injection::default()).collect(),
             new_requests: Vec::new(),
@@ -332,20 +348,23 @@ impl<'a> Network<'a> {
     /// The flits in the buffers at the end of a link, and those of the copies that have requested
     /// it in earlier cycles.
     fn waiting_for(&self, now: Cycles, link: LinkId) -> u64 {
-        let first = (link.0 * self.virtual_channels) as usize;
-        let buffers = &self.inputs[first..first + self.virtual_channels as usize];
-        let buffered = buffers.iter().map(|state| state.taken.0 - state.left(now));
+        let buffers = self.inputs_of(link).map(|input| &self.inputs[input.index()]);
+        let buffered = buffers.map(|state| state.taken.0 - state.left(now));
         let requests = self.outputs[link.index()].waiting.iter();
         let requested = requests.map(|request| self.inputs[request.input.index()].length_onward.0);
         buffered.chain(requested).sum()
     }
 
+    fn inputs_of(&self, link: LinkId) -> impl Iterator<Item = InputId> + use<> {
+        (self.inputs_before[link.index()]..self.inputs_before[link.index() + 1]).map(InputId)
+    }
+
     fn input_at(&self, channel: Channel) -> InputId {
-        InputId(channel.link.0 * self.virtual_channels + u32::from(channel.virtual_channel))
+        InputId(self.inputs_before[channel.link.index()] + u32::from(channel.virtual_channel))
     }
 
     fn link_of(&self, input: InputId) -> LinkId {
-        LinkId(input.0 / self.virtual_channels)
+        self.links_with_inputs[(input.0 / self.virtual_channels) as usize]
     }
 
     fn channel_of(&self, input: InputId) -> Channel {
