@@ -10,7 +10,7 @@ PURE_CRATES := -p treecast-terms -p treecast-fabric -p treecast-plan -p treecast
 	-p treecast-page -p treecast-report
 TREECAST := target/debug/treecast
 
-.PHONY: demo demonstration quick release mpi install docs packages wheel packages-set-up packages-test test checks beside set-up compiled computing format lint pure unit schedules python python-tests bench bench-peers bench-anchors bench-cp bench-mpi-apps instructions explore equality worlds neighbours bpf fuzz corpora clean
+.PHONY: demo demonstration quick release mpi install docs packages wheel packages-set-up packages-test test checks beside set-up compiled computing format lint pure unit schedules python python-tests bench bench-peers bench-anchors bench-cp bench-mpi-apps instructions explore equality worlds soak neighbours bpf fuzz corpora clean
 
 demo:
 	cargo build --package treecast-cli
@@ -352,6 +352,14 @@ bpf:
 WORLDS ?= 100000
 worlds:
 	cargo run --release --config profile.release.debug-assertions=true --package treecast-world --example worlds -- 0..$(WORLDS)
+
+# A group in a lab goes on for an hour while its members are stopped, killed and cut off, as root:
+# make soak MINUTES=10 SOAK_OPTIONS='--engine ebpf --hosts 12 --set transport=packets'
+MINUTES ?= 60
+SOAK_OPTIONS ?=
+soak:
+	cargo build --release --package treecast-bench --example soak
+	target/release/examples/soak --minutes $(MINUTES) $(SOAK_OPTIONS)
 
 # How much one user of a daemon disturbs another, with both engines, as root: fails where a load
 # exceeds its bound in most rounds (docs/node.md). It needs a quiet machine, and takes about ten
