@@ -46,8 +46,8 @@ struct Job {
 #[derive(Debug, Default)]
 struct Resources {
     jobs: Vec<Option<Box<Jobs>>>,
-    /// Those of resources that have become idle, for the next ones with a job. There are no more of
-    /// them than resources had jobs at once.
+    /// Those of resources that have become idle, for the next ones with a job: some, since
+    /// allocating takes as long as serving a job.
     #[expect(clippy::vec_box, reason = "a box moves to a resource and back")]
     unused: Vec<Box<Jobs>>,
 }
@@ -61,6 +61,9 @@ struct Jobs {
     /// The other jobs that wait.
     waiting: BinaryHeap<Reverse<Job>>,
 }
+
+/// The most boxes that are kept for later. Waves of broadcasts to many hosts would leave more.
+const UNUSED_MAX: usize = 1 << 12;
 
 impl Resources {
     fn new(count: u32) -> Self {
@@ -95,9 +98,11 @@ impl Resources {
     fn done(&mut self, resource: usize) -> Job {
         let jobs = self.jobs[resource].as_deref_mut().expect("a job that completes has started");
         let done = jobs.current;
-        match jobs.waiting.pop() {
-            Some(Reverse(next)) => (jobs.current, jobs.is_busy) = (next, false),
-            None => self.unused.extend(self.jobs[resource].take()),
+        if let Some(Reverse(next)) = jobs.waiting.pop() {
+            (jobs.current, jobs.is_busy) = (next, false);
+        } else {
+            let idle = self.jobs[resource].take();
+            self.unused.extend(idle.filter(|_| self.unused.len() < UNUSED_MAX));
         }
         done
     }

@@ -149,7 +149,8 @@ pub(super) struct Network<'a> {
     virtual_channels: u32,
     seed: u64,
     inputs: Vec<Input>,
-    /// By link, how many inputs those before it have, and all at the end. Links into hosts have none.
+    /// By link, how many inputs those before it have, and all at the end. Links into hosts have
+    /// none.
     inputs_before: Vec<u32>,
     /// The links that have inputs.
     links_with_inputs: Vec<LinkId>,
