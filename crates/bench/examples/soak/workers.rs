@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -28,13 +28,17 @@ const REPORTS_BEFORE_STEADY: u32 = 60;
 /// How much memory may vary, in KiB.
 const GROWTH_KIB_MAX: u64 = 8 << 10;
 
+/// A line of the output of a host's process, with the number of the process's start; `None` at its
+/// end.
+type Line = (usize, u32, Option<String>);
+
 /// The processes, by host.
 pub struct Workers<'a> {
     lab: &'a Lab,
     arguments: Vec<String>,
     all: Vec<Worker>,
-    lines: Receiver<(usize, u32, Option<String>)>,
-    sender: Sender<(usize, u32, Option<String>)>,
+    lines: Receiver<Line>,
+    sender: Sender<Line>,
     /// Commands that inflict faults.
     running: Vec<Child>,
     /// Reasons for which processes have ended by themselves, and how often each was seen.
@@ -111,8 +115,8 @@ impl<'a> Workers<'a> {
                 Ok((number, starts, line)) if starts == self.all[number].starts => {
                     self.take(number, line.as_deref())?;
                 }
-                Ok(_) | Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => bail!("no process is left"),
+                // A line of an earlier process, or none.
+                Ok(_) | Err(_) => {}
             }
             self.running.retain_mut(|child| !matches!(child.try_wait(), Ok(Some(_))));
             let now = Instant::now();
