@@ -288,7 +288,7 @@ pub(crate) struct Worker {
     ahead_ns: i64,
     is_dead: bool,
     /// In a run with barriers: the message whose call it has entered last, and its last response,
-    /// if that has come already.
+    /// if it has arrived already.
     entered: Option<u32>,
     last: Option<Response>,
 }

@@ -166,8 +166,8 @@ fn switches_flood_multicast_or_send_it_to_those_that_have_joined_or_drop_it() {
         return;
     }
     for root in ["10.42.0.1:7000", "[fd42::1]:7000"] {
-        // The root receives acknowledgments; whether host 3, which is no member, receives the file
-        // is up to the switch.
+        // The root receives acknowledgments; whether host 3, which is not a member, receives the
+        // file is up to the switch.
         for (multicast, receivers) in [
             (&[][..], 3),
             (&["--multicast", "snooping"], 2),

@@ -132,7 +132,7 @@ const QUEUED_REQUESTS: usize = 256;
 /// A receiver that has opened its node.
 pub(crate) struct Worker {
     /// Its requests, which a thread writes, so that a receiver that does not read them delays
-    /// nobody. Dropped before the process, which ends with its input.
+    /// nobody. It is dropped before the process, which ends when its input ends.
     requests: Option<SyncSender<Arc<[u8]>>>,
     process: Process,
     pub address: SocketAddr,

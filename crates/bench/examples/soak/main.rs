@@ -22,7 +22,8 @@ use clap::{Parser, Subcommand};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use treecast_lab::{Lab, LabSettings};
-use treecast_node::EngineChoice;
+use treecast_node::{EngineChoice, GroupSettings};
+use treecast_terms::Keyed as _;
 
 use workers::Workers;
 
@@ -32,9 +33,9 @@ struct Options {
     /// The hosts of the lab, the root's included
     #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u32).range(2..=64))]
     hosts: u32,
-    /// How long faults happen
-    #[arg(long, default_value_t = 60.0)]
-    minutes: f64,
+    /// How long faults happen: at most a week
+    #[arg(long, default_value = "60", value_parser = minutes)]
+    minutes: Duration,
     /// The packet engine: user or ebpf
     #[arg(long, default_value = "user")]
     engine: EngineChoice,
@@ -50,9 +51,16 @@ struct Options {
 
 /// The processes on the hosts: this program again.
 #[derive(Debug, Subcommand)]
-#[command(hide = true)]
 enum Role {
+    #[command(hide = true)]
     Member { number: usize },
+}
+
+/// A number of minutes, also a part of one.
+fn minutes(text: &str) -> Result<Duration, String> {
+    let minutes = text.parse().ok().filter(|minutes| (0.0..=10_080.0).contains(minutes));
+    let minutes: f64 = minutes.ok_or("a number of minutes from 0 to 10080 is expected")?;
+    Ok(Duration::from_secs_f64(minutes * 60.0))
 }
 
 /// What happens to a host.
@@ -69,7 +77,8 @@ const FAULT_INTERVAL_MS: std::ops::Range<u64> = 300..2_000;
 /// How long a member is stopped or cut off, in milliseconds: some are declared lost meanwhile.
 const FAULT_MS: std::ops::Range<u64> = 20..2_500;
 
-/// How long the root is: without it for longer than 1.6 s there is no group.
+/// How long the root is stopped or cut off, in milliseconds: members give the group up when they
+/// have not heard the root for 1.6 s.
 const ROOT_FAULT_MS: std::ops::Range<u64> = 20..400;
 
 /// Between two lines.
@@ -87,6 +96,7 @@ fn main() -> anyhow::Result<()> {
 }
 
 fn soak(options: &Options) -> anyhow::Result<()> {
+    GroupSettings::new(Vec::new()).set_all(&options.set)?;
     let lab = Lab::start(&LabSettings::new(options.hosts)).context("a lab needs root")?;
     let arguments = ["--engine", &options.engine.to_string(), "--set", &options.set];
     let seed = options.seed.to_string();
@@ -94,7 +104,7 @@ fn soak(options: &Options) -> anyhow::Result<()> {
     let mut workers = Workers::start(&lab, &arguments)?;
     let mut random = Pcg64::seed_from_u64(options.seed);
     let since = Instant::now();
-    let until = since + Duration::from_secs_f64(options.minutes * 60.0);
+    let until = since + options.minutes;
     let mut line_at = since + LINE_INTERVAL;
     let mut faults = 0;
     while Instant::now() < until {

@@ -29,10 +29,11 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Runs as the root, number 0, or as another member.
 pub fn run(number: usize, engine: EngineChoice, set: &str, seed: u64) -> anyhow::Result<()> {
     tell(&format!("pid {}", std::process::id()))?;
-    let addresses = std::env::var("TREECAST_LAB_ADDRESSES").context("this is no host of a lab")?;
+    let addresses = std::env::var("TREECAST_LAB_ADDRESSES")
+        .context("not on a host of a lab: TREECAST_LAB_ADDRESSES is not set")?;
     let address = |host: &str| Ok(SocketAddr::new(host.parse()?, PORT));
     let members: Vec<SocketAddr> = addresses.split(',').map(address).collect::<anyhow::Result<_>>()?;
-    let bind = *members.get(number).context("there is no such member")?;
+    let bind = *members.get(number).with_context(|| format!("the lab has no host {number}"))?;
     let node = Node::open(&NodeSettings { bind, engine, status: false, ..NodeSettings::default() })?;
     let mut settings = GroupSettings { token: "soak".into(), admits: true, ..GroupSettings::new(members) };
     settings.set_all(set)?;

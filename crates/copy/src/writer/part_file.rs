@@ -22,8 +22,9 @@ const ALLOCATED_BYTES_MIN: u64 = 256 << 10;
 
 /// A file under another name; removed unless it is completed.
 ///
-/// What comes is authentic, and complete if no part is missing. What was here already is as old as
-/// the file that it was in, so that a file with chunks of another one is hashed.
+/// The receiver has authenticated all data before it is written here, so a file is complete when no
+/// part is missing. Only a file into which chunks of an existing file were copied is hashed: nothing
+/// else tells whether these have changed since they were compared.
 pub(super) struct PartFile {
     file: File,
     part: OsString,
@@ -126,7 +127,7 @@ impl PartFile {
     fn fill(&mut self, end: u64) -> io::Result<()> {
         let Some(hash) = &mut self.hash else {
             if self.position < end && !is_sparse(&self.entry) {
-                return Err(io::Error::other("a part of it has not come"));
+                return Err(io::Error::other("a part of it is missing in what was received"));
             }
             self.position = self.position.max(end);
             return Ok(());
@@ -152,7 +153,7 @@ impl PartFile {
         let written = self.position;
         self.fill(length)?;
         if self.position != length {
-            return Err(io::Error::other("more of it has come than it is long"));
+            return Err(io::Error::other("more of it was received than its length"));
         }
         if let Some(contents) = self.hash.take()
             && Some(contents.finish(length)) != hash

@@ -63,10 +63,10 @@ fn a_file_of_which_a_part_is_missing_does_not_get_its_name() {
     let data = |offset| Record::Data { entry: 0, offset, bytes: b"c" };
     let end = |length| Record::End { entry: 0, length, hash: None };
     let cases: [(&str, Vec<Record<'_>>); 4] = [
-        ("a part of it has not come", vec![data(2)]),
-        ("a part of it has not come", vec![data(0), data(2)]),
-        ("a part of it has not come", vec![data(0), end(3)]),
-        ("more of it has come than it is long", vec![data(0), data(1), data(2), end(2)]),
+        ("a part of it is missing in what was received", vec![data(2)]),
+        ("a part of it is missing in what was received", vec![data(0), data(2)]),
+        ("a part of it is missing in what was received", vec![data(0), end(3)]),
+        ("more of it was received than its length", vec![data(0), data(1), data(2), end(2)]),
     ];
     for (why, records) in cases {
         let records: Vec<_> = std::iter::once(Record::Entry(entry("file"))).chain(records).collect();
