@@ -23,8 +23,8 @@ const ALLOCATED_BYTES_MIN: u64 = 256 << 10;
 /// A file under another name; removed unless it is completed.
 ///
 /// The receiver has authenticated all data before it is written here, so a file is complete when no
-/// part is missing. Only a file into which chunks of an existing file were copied is hashed: nothing
-/// else tells whether these have changed since they were compared.
+/// part is missing. Only a file into which chunks of an existing file were copied is hashed:
+/// nothing else tells whether these have changed since they were compared.
 pub(super) struct PartFile {
     file: File,
     part: OsString,
