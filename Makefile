@@ -10,7 +10,7 @@ PURE_CRATES := -p treecast-terms -p treecast-fabric -p treecast-plan -p treecast
 	-p treecast-page -p treecast-report
 TREECAST := target/debug/treecast
 
-.PHONY: demo demonstration quick release mpi install docs packages wheel packages-set-up packages-test test checks beside set-up compiled computing format lint pure unit schedules python python-tests bench bench-peers bench-anchors bench-cp bench-mpi-apps instructions explore equality worlds soak neighbours bpf fuzz corpora clean
+.PHONY: demo demonstration quick release mpi install docs packages wheel packages-set-up packages-test test checks beside set-up compiled computing format lint pure unit schedules python python-tests bench bench-peers bench-anchors bench-cp bench-mpi-apps instructions explore pictures equality worlds soak neighbours bpf fuzz corpora clean
 
 demo:
 	cargo build --package treecast-cli
@@ -336,6 +336,10 @@ explore:
 		seed=$$(od -An -N4 -tu4 /dev/urandom | tr -d ' '); echo "PROPTEST_RNG_SEED=$$seed"; \
 		PROPTEST_RNG_SEED=$$seed cargo test --quiet --workspace --tests || exit 1; \
 	done
+
+# All pictures of docs/images beside what their commands write: those of long simulations too.
+pictures:
+	cargo test --release --package treecast-cli --test pictures -- --include-ignored
 
 # Both simulators over many random cases: make equality CASES=100000
 CASES ?= 10000
