@@ -47,8 +47,13 @@ pub enum CopyError {
     #[error("{} and {} have the same name at the destination", .0.display(), .1.display())]
     SameName(PathBuf, PathBuf),
     /// A pattern that is none.
-    #[error("--exclude: {0}")]
-    Pattern(#[from] globset::Error),
+    #[error("--exclude {text}: {why}")]
+    Pattern {
+        /// The pattern.
+        text: String,
+        /// What is wrong with it.
+        why: &'static str,
+    },
     /// More entries than have numbers.
     #[error("more than {} files", u32::MAX)]
     TooMany,

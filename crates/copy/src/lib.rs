@@ -13,6 +13,7 @@ mod coordinator;
 mod destination;
 mod entry;
 mod error;
+mod exclusion;
 mod file_hash;
 mod host;
 mod program;

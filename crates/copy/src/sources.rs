@@ -8,12 +8,12 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use globset::{Glob, GlobBuilder, GlobSet};
 use rustix::fs::OFlags;
 use walkdir::WalkDir;
 
 use crate::chunks::Lacking;
 use crate::entry::Attribute;
+use crate::exclusion::Exclusion;
 use crate::{CopyError, Entry, Kind};
 
 /// The files, directories and symbolic links to copy, sorted by name, each directory before its
@@ -115,7 +115,7 @@ impl Sources {
     /// [`CopyError::NoName`], [`CopyError::SameName`], [`CopyError::InputAndOthers`],
     /// [`CopyError::Pattern`].
     pub fn find(paths: &[PathBuf], settings: &SourceSettings) -> Result<Self, CopyError> {
-        let exclude = patterns(&settings.exclude)?;
+        let exclude = Exclusion::new(&settings.exclude)?;
         let mut found = Self {
             all: Vec::new(),
             left_out: Vec::new(),
@@ -187,7 +187,7 @@ impl Sources {
         &mut self,
         top: &Path,
         name: &OsStr,
-        exclude: &GlobSet,
+        exclude: &Exclusion,
         attributes: bool,
     ) -> Result<(), CopyError> {
         let below = |path: &Path| {
@@ -195,7 +195,7 @@ impl Sources {
             if rest.as_os_str().is_empty() { PathBuf::from(name) } else { Path::new(name).join(rest) }
         };
         let entries = WalkDir::new(top).follow_root_links(true).sort_by_file_name().into_iter();
-        for entry in entries.filter_entry(|entry| !exclude.is_match(below(entry.path()))) {
+        for entry in entries.filter_entry(|entry| !exclude.matches(&below(entry.path()))) {
             let (path, metadata) = match entry {
                 Ok(entry) if entry.depth() == 0 => (top.to_path_buf(), fs::metadata(top)),
                 Ok(entry) => (entry.path().to_path_buf(), entry.path().symlink_metadata()),
@@ -263,18 +263,6 @@ impl Sources {
 pub(crate) fn described(error: &io::Error) -> String {
     let text = error.to_string();
     text.split_once(" (os error").map_or(text.as_str(), |(text, _)| text).to_owned()
-}
-
-pub(crate) fn patterns(texts: &[String]) -> Result<GlobSet, CopyError> {
-    let mut set = GlobSet::builder();
-    for text in texts {
-        let text = text.trim_end_matches('/');
-        let pattern =
-            if text.contains('/') { text.trim_start_matches('/').into() } else { format!("**/{text}") };
-        let glob: Glob = GlobBuilder::new(&pattern).literal_separator(true).build()?;
-        set.add(glob);
-    }
-    Ok(set.build()?)
 }
 
 /// The most bytes of one extended attribute, and of the names of all (xattr(7)).

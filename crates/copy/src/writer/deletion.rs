@@ -5,13 +5,13 @@ use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use globset::GlobSet;
 use rustix::fs::FileType;
 use rustix::io::Errno;
 
 use super::directory::Directory;
 use super::parts::is_part;
 use super::place::Places;
+use crate::exclusion::Exclusion;
 
 /// How many deletions are listed where nothing is changed.
 const LISTED_MAX: usize = 1_000;
@@ -20,7 +20,7 @@ const LISTED_MAX: usize = 1_000;
 pub(super) struct Deletion<'a> {
     places: &'a Places,
     /// The patterns of entries that stay.
-    protected: GlobSet,
+    protected: Exclusion,
     is_dry: bool,
     /// How many files, links and directories were deleted, or would be.
     pub count: u64,
@@ -30,7 +30,7 @@ pub(super) struct Deletion<'a> {
 }
 
 impl<'a> Deletion<'a> {
-    pub const fn new(places: &'a Places, protected: GlobSet, is_dry: bool) -> Self {
+    pub const fn new(places: &'a Places, protected: Exclusion, is_dry: bool) -> Self {
         Self { places, protected, is_dry, count: 0, listed: Vec::new(), failures: Vec::new() }
     }
 
@@ -71,7 +71,7 @@ impl<'a> Deletion<'a> {
     /// is gone.
     fn remove(&mut self, directory: &Directory, name: &OsStr, path: &Path) -> bool {
         // Parts are of other copies, or are removed when they are old.
-        if is_part(name) || self.protected.is_match(path) {
+        if is_part(name) || self.protected.matches(path) {
             return false;
         }
         let removed = if directory.type_of(name) == Some(FileType::Directory) {

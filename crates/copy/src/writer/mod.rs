@@ -24,7 +24,8 @@ use self::part_file::PartFile;
 use self::place::{Place, Places};
 use crate::compression::decompress;
 use crate::control::{Existing, Writing};
-use crate::sources::{described, patterns};
+use crate::exclusion::Exclusion;
+use crate::sources::described;
 use crate::stream::{self, Question, Record};
 use crate::{Entry, Kind};
 
@@ -179,7 +180,7 @@ impl Writer {
 
     fn delete(&mut self) {
         // The sender has checked the patterns.
-        let protected = self.writing.deletes_all_but.as_ref().map(|texts| patterns(texts));
+        let protected = self.writing.deletes_all_but.as_ref().map(|texts| Exclusion::new(texts));
         let Some(Ok(protected)) = protected else { return };
         let mut deletion = Deletion::new(&self.places, protected, self.writing.is_dry);
         deletion.run(&self.listing.names);
