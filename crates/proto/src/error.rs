@@ -52,6 +52,15 @@ pub enum Refused {
     /// Only another member may do this.
     #[error("the root of group {0} cannot leave it: close or abort the group instead")]
     IsTheRoot(GroupId),
+    /// The group has something to do that no fast path does.
+    #[error("group {0} needs the slow path")]
+    NeedsSlowPath(GroupId),
+    /// No fast path runs the group.
+    #[error("group {0} is not handed off")]
+    NotHandedOff(GroupId),
+    /// What a fast path gives back is invalid: the group has lost packets, and is to be aborted.
+    #[error("the fast path returns an invalid state of group {0}")]
+    InvalidState(GroupId),
     /// All slots are in use.
     #[error("all {0} slots are in use: wait until members have accepted packets")]
     Full(u32),

@@ -5,7 +5,7 @@
 //! and acknowledges to the parent, by the rules of `flow/`. With data by multicast it accepts
 //! packets that come by multicast and forwards none: the network has brought them to the children;
 //! at the root it takes in acknowledgments while nothing is to be sent. For everything else the
-//! group is reclaimed ([`crate::Protocol::reclaim`]); the protocol is then in the state in which it
+//! group is reclaimed ([`crate::Input::Reclaimed`]); the protocol is then in the state in which it
 //! would be had it done the work itself.
 
 use std::net::SocketAddr;
@@ -94,7 +94,7 @@ pub struct HandOffPacket {
 }
 
 impl HandOff {
-    /// Memory for [`crate::Protocol::hand_off`] to write to: no group.
+    /// Memory for [`crate::Protocol::hand_off_state`] to write to: no group.
     pub fn new() -> Self {
         Self {
             group: GroupId(0),

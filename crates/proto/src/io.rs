@@ -9,7 +9,9 @@ use treecast_wire::{
 };
 use zerocopy::FromZeros;
 
-use crate::{CreateGroup, Event, GroupKey, Nanoseconds, OwnerId, Process, Stray, StreamChange};
+use crate::{
+    CreateGroup, Event, GroupKey, HandOff, HandOffPacket, Nanoseconds, OwnerId, Process, Stray, StreamChange,
+};
 
 /// Something that happens to a node, or that its user requests.
 #[derive(Debug, Clone)]
@@ -142,6 +144,23 @@ pub enum Input<'a> {
         /// The event.
         change: StreamChange,
     },
+    /// A fast path runs a group from now on: it has accepted the state that
+    /// [`crate::Protocol::hand_off_state`] has told since the last input. The group is to be
+    /// reclaimed before any input about it, and at [`Output::Reclaim`]. Getters meanwhile return
+    /// the state at the hand-off.
+    HandedOff {
+        /// The group.
+        group: GroupId,
+    },
+    /// A fast path does not run a group any more.
+    Reclaimed {
+        /// The group.
+        group: GroupId,
+        /// Its state.
+        state: &'a HandOff,
+        /// The packets that [`crate::Protocol::new_packets`] tells, in order.
+        packets: &'a [HandOffPacket],
+    },
     /// At the root: everything is queued; the group ends when all members have it.
     Close {
         /// The group.
@@ -197,6 +216,8 @@ impl Input<'_> {
             | Self::Contribute { group, .. }
             | Self::Flush { group }
             | Self::Stream { group, .. }
+            | Self::HandedOff { group }
+            | Self::Reclaimed { group, .. }
             | Self::Close { group }
             | Self::Leave { group }
             | Self::Evict { group, .. }

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use proptest::prelude::*;
 use treecast_proto::{
     Authentication, GroupId, GroupKey, HandOff, HandOffPacket, Input, Integrity, MemberId, Nanoseconds,
-    Offload, Output, PayloadChecksum, Piece, Protocol, Sequence, SessionId, Settings, Transport,
+    Offload, Output, PayloadChecksum, Piece, Protocol, Refused, Sequence, SessionId, Settings, Transport,
 };
 use treecast_wire::{
     Acknowledgment, Body, Control, ControlHeader, Handshake, Header, Keys, MacKey, Neighbour, Nonce, Role,
@@ -117,8 +117,19 @@ fn hand_off_with(children: u32) -> (Protocol, HandOff) {
         receive(&mut protocol, &keys, child, at, Body::Acknowledgment(acknowledgment), &[]);
     }
     let mut handed_off = HandOff::new();
-    assert!(protocol.hand_off(GROUP, &mut handed_off, |_| true), "nothing needs the slow path");
+    assert!(protocol.hand_off_state(GROUP, &mut handed_off), "nothing needs the slow path");
+    assert_eq!(protocol.handle(NOW, Input::HandedOff { group: GROUP }), Ok(()));
     (protocol, handed_off)
+}
+
+/// The group comes back in this state, with its new packets.
+fn reclaim(
+    protocol: &mut Protocol,
+    state: &HandOff,
+    packet: impl Fn(Sequence) -> HandOffPacket,
+) -> Result<(), Refused> {
+    let packets: Vec<_> = protocol.new_packets(GROUP, state).map(packet).collect();
+    protocol.handle(NOW, Input::Reclaimed { group: GROUP, state, packets: &packets })
 }
 
 /// The packet with this number, which is a whole message.
@@ -148,10 +159,27 @@ fn reclaiming_restores_the_state_of_the_fast_path() {
     handed_off.flow.next = START + 5;
     handed_off.flow.counters.accepted = 5;
     handed_off.children.iter_mut().for_each(|child| child.state.sent = START + 5);
-    assert!(protocol.reclaim(GROUP, &handed_off, packet));
+    assert_eq!(reclaim(&mut protocol, &handed_off, packet), Ok(()));
     assert_eq!(protocol.readable(GROUP), Some((START, START + 5)));
     assert_eq!(protocol.piece(GROUP, START + 4).map(|piece| piece.message), Some(4));
     assert_eq!(protocol.counters(GROUP).map(|counters| counters.accepted), Some(5));
+    run_to_the_end(protocol);
+}
+
+#[test]
+fn a_group_is_handed_off_once_and_reclaimed_once() {
+    let (mut protocol, handed_off) = hand_off();
+    let hand_off = |protocol: &mut Protocol| protocol.handle(NOW, Input::HandedOff { group: GROUP });
+    assert_eq!(hand_off(&mut protocol), Err(Refused::NeedsSlowPath(GROUP)));
+    assert!(!protocol.hand_off_state(GROUP, &mut HandOff::new()));
+    assert_eq!(reclaim(&mut protocol, &handed_off, packet), Ok(()));
+    assert_eq!(reclaim(&mut protocol, &handed_off, packet), Err(Refused::NotHandedOff(GROUP)));
+    assert_eq!(hand_off(&mut protocol), Err(Refused::NeedsSlowPath(GROUP)), "outputs are to be polled first");
+    drain(&mut protocol, NOW);
+    assert_eq!(hand_off(&mut protocol), Ok(()));
+    let packets = [packet(START)];
+    let too_many = Input::Reclaimed { group: GROUP, state: &handed_off, packets: &packets };
+    assert_eq!(protocol.handle(NOW, too_many), Err(Refused::InvalidState(GROUP)));
     run_to_the_end(protocol);
 }
 
@@ -166,12 +194,9 @@ fn a_freed_slot_is_not_read() {
         (child.state.sent, child.state.acked, child.state.stable) = (START + 5, START + 5, START + 3);
     }
     // A root's application may be writing there.
-    let mut read = Vec::new();
-    assert!(protocol.reclaim(GROUP, &handed_off, |number| {
-        read.push(number);
-        packet(number)
-    }));
+    let read: Vec<_> = protocol.new_packets(GROUP, &handed_off).collect();
     assert_eq!(read, [START + 3, START + 4]);
+    assert_eq!(reclaim(&mut protocol, &handed_off, packet), Ok(()));
     run_to_the_end(protocol);
 }
 
@@ -198,7 +223,7 @@ fn only_an_authentic_packet_reclaims_a_group() {
         assert_eq!(protocol.group_to_reclaim(&authentic[..length]), None, "{length} bytes");
     }
     let mut reclaimed = protocol;
-    assert!(reclaimed.reclaim(GROUP, &handed_off, packet));
+    assert_eq!(reclaim(&mut reclaimed, &handed_off, packet), Ok(()));
     assert_eq!(reclaimed.group_to_reclaim(&authentic), None, "the protocol has it already");
 }
 
@@ -231,7 +256,7 @@ proptest! {
             handed_off.children.truncate(children);
         }
         let before = protocol.readable(GROUP);
-        if !protocol.reclaim(GROUP, &handed_off, packet) {
+        if reclaim(&mut protocol, &handed_off, packet).is_err() {
             prop_assert_eq!(protocol.readable(GROUP), before);
         }
         run_to_the_end(protocol);
@@ -256,7 +281,8 @@ proptest! {
         };
         // Longer than a slot's payload.
         prop_assume!(length > u32::from(PAYLOAD_BYTES_MAX));
-        prop_assert_eq!(protocol.reclaim(GROUP, &handed_off, packets), wrong_at >= count);
+        let expected = if wrong_at >= count { Ok(()) } else { Err(Refused::InvalidState(GROUP)) };
+        prop_assert_eq!(reclaim(&mut protocol, &handed_off, packets), expected);
         run_to_the_end(protocol);
     }
 }
@@ -274,7 +300,7 @@ fn a_handed_off_group_is_due_when_the_node_was_suspended() {
         let now = NOW + Nanoseconds::from_ms(pause_ms);
         loop {
             match protocol.poll(now) {
-                Output::Reclaim(group) => assert!(protocol.reclaim(group, &handed_off, packet)),
+                Output::Reclaim(_) => assert_eq!(reclaim(&mut protocol, &handed_off, packet), Ok(())),
                 Output::Timeout(_) => break,
                 _ => {}
             }

@@ -2,6 +2,7 @@
 
 mod application;
 mod fast_path;
+mod inputs;
 mod kernel;
 mod streams;
 
@@ -12,7 +13,7 @@ use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use treecast_proto::{
     Carrier, CreateGroup, Event, GroupId, Input, Integrity, MemberId, Nanoseconds, Offload, Output, Protocol,
-    SessionId, Settings, Store, Trace, Transmit, TransmitPayload,
+    SessionId, Settings, Step, Store, Trace, Transmit, TransmitPayload,
 };
 
 use self::application::Application;
@@ -177,26 +178,6 @@ impl Host {
         }
     }
 
-    /// Records its inputs from now on, after those of earlier lives. They are those of the protocol
-    /// alone: no group is handed off.
-    pub fn record_inputs(&mut self, mut traces: Vec<Trace>) {
-        self.kernel.disable();
-        traces.push(Trace::new(address(self.number), settings()));
-        self.traces = Some(traces);
-    }
-
-    /// Gives the node an input, at the time of its own clock; `payload` is that of a packet to
-    /// queue.
-    fn ask(&mut self, now: Nanoseconds, input: Input<'static>, payload: &[u8]) -> Result<(), String> {
-        if let Some(group) = input.group() {
-            self.reclaim(now, group)?;
-        }
-        if let Some(trace) = self.traces.as_mut().and_then(|traces| traces.last_mut()) {
-            trace.request(now, &input, payload);
-        }
-        self.protocol.handle(now, input).map_err(|error| error.to_string())
-    }
-
     fn time(&self, now: Nanoseconds) -> Nanoseconds {
         now + self.clock
     }
@@ -316,14 +297,10 @@ impl Host {
         oracle: &mut Oracle,
     ) -> Result<(), String> {
         let now = self.time(now);
-        if let Some(trace) = self.traces.as_mut().and_then(|traces| traces.last_mut()) {
-            trace.datagram(now, address(from), bytes);
-        }
         if let Some(group) = self.protocol.group_to_reclaim(bytes) {
             self.reclaim(now, group)?;
         }
-        let input = Input::Datagram { from: address(from), bytes };
-        self.protocol.handle(now, input).map_err(|error| error.to_string())?;
+        self.take(now, Step::Datagram { from: address(from), bytes: bytes.clone() })?;
         while let Some(output) = self.protocol.poll_local() {
             match output {
                 Output::Store(store) => self.store(&store, bytes)?,
@@ -364,6 +341,7 @@ impl Host {
         }
         let now = self.time(now);
         loop {
+            self.record_poll(now);
             match self.protocol.poll(now) {
                 Output::Timeout(timeout) => {
                     self.hand_off(now)?;

@@ -10,9 +10,9 @@ use std::net::SocketAddr;
 use arbitrary::{Arbitrary, Unstructured};
 use treecast_proto::{
     AbortReason, Authentication, Carrier, Challenge, Contribution, CreateGroup, Element, Event, GroupId,
-    GroupKey, Input, Integrity, MemberId, Nanoseconds, Offload, Operation, Output, PayloadChecksum, Piece,
-    Process, Protocol, ReaderSet, Readers, Sequence, SessionId, Settings, Store, StreamChange,
-    TransmitPayload, Transport, Values,
+    GroupKey, HandOff, Input, Integrity, MemberId, Nanoseconds, Offload, Operation, Output, PayloadChecksum,
+    Piece, Process, Protocol, ReaderSet, Readers, Refused, Sequence, SessionId, Settings, Store,
+    StreamChange, TransmitPayload, Transport, Values,
 };
 use treecast_wire::{
     Acknowledgment, Body, Control, ControlHeader, Data, Distribution, Eviction, Handshake, Header, Keys,
@@ -20,6 +20,8 @@ use treecast_wire::{
 };
 
 mod forge;
+mod outputs;
+mod paths;
 mod script;
 
 use script::{Number, Setting, Step};
@@ -60,6 +62,8 @@ struct Trial {
     in_flight: VecDeque<(usize, usize, Vec<u8>)>,
     /// By child: the stream from its parent.
     streams: [Option<Stream>; NODES],
+    /// By node: the state in which its group was handed off, to a fast path that does nothing.
+    handed_off: [Option<HandOff>; NODES],
     /// The message that the root is queueing: its number, its queued bytes and its length.
     queued: (u32, u64, u64),
     /// The piece that each node has read last.
@@ -171,6 +175,7 @@ impl Trial {
             nodes: std::array::from_fn(|_| Protocol::new(settings())),
             in_flight: VecDeque::new(),
             streams: [const { None }; NODES],
+            handed_off: [const { None }; NODES],
             queued: (0, 0, 0),
             read: [None; NODES],
             ends: [None; NODES],
@@ -201,6 +206,7 @@ impl Trial {
         self.read[node] = None;
         self.ends[node] = None;
         self.streams[node] = None;
+        self.handed_off[node] = None;
         for child in 1..NODES {
             self.streams[child].take_if(|stream| stream.parent == node);
         }
@@ -216,6 +222,9 @@ impl Trial {
 
     /// A request, which may be refused.
     fn request(&mut self, node: usize, input: Input<'_>) -> bool {
+        if input.group().is_some() {
+            self.reclaim(node, 0);
+        }
         let is_done = self.nodes[node].handle(self.now, input).is_ok();
         self.drain(node);
         is_done
@@ -308,46 +317,6 @@ impl Trial {
         }
     }
 
-    /// A node opens its stream to its parent, with its first packet changed at a place, from a
-    /// host.
-    fn attach(&mut self, node: usize, from: usize, place: u8, change: u8) {
-        let Some(parent) = self.nodes[node].stream_parent(GROUP).and_then(number_of) else { return };
-        let challenge = Challenge([self.lives[node]; Challenge::BYTES]);
-        let Some(mut bytes) = self.nodes[node].attach_packet(GROUP, challenge) else { return };
-        let place = usize::from(place) % bytes.len();
-        bytes[place] ^= change;
-        if parent >= NODES {
-            return;
-        }
-        let input = Input::Attach { stream: 1, from: address(from).ip(), challenge, bytes: &bytes };
-        self.nodes[parent].handle(self.now, input).expect("no first packet is refused");
-        let child = loop {
-            match self.nodes[parent].poll_local() {
-                Some(Output::Event(Event::Attached { stream: 1, child })) => break child,
-                Some(Output::Stray(_)) => {}
-                other => panic!("no answer to a stream, but {other:?}"),
-            }
-        };
-        if child.is_some() {
-            assert_eq!((from, change), (node, 0), "a stream is taken that its child has not opened");
-            self.streams[node] = Some(Stream { parent, packets: VecDeque::new() });
-        }
-        self.drain(parent);
-    }
-
-    /// The oldest packet on the stream to a node arrives.
-    fn receive_record(&mut self, node: usize) {
-        let Some(stream) = &mut self.streams[node] else { return };
-        let parent = stream.parent;
-        let Some(bytes) = stream.packets.pop_front() else { return };
-        let (header, payload) = bytes.split_first_chunk().expect("a packet has a header");
-        let input = Input::Record { from: address(parent), header, payload };
-        self.nodes[node].handle(self.now, input).expect("no packet is refused");
-        if self.drain(node) {
-            self.streams[node] = None;
-        }
-    }
-
     fn disrupt(&mut self, what: u8, node: usize) {
         match what % 64 {
             0 => _ = self.request(node, Input::Close { group: GROUP }),
@@ -370,6 +339,8 @@ impl Trial {
                 self.request(node, Input::Evict { group: GROUP, member });
             }
             13..18 => self.contribute(node, what),
+            19..24 => self.hand_off(node),
+            24 => self.reclaim(node, what / 64),
             18 => {
                 let member = MemberId(u32::from(what / 64));
                 self.request(node, Input::Relieve { group: GROUP, member });
@@ -465,112 +436,12 @@ impl Trial {
             return;
         }
         self.record_window(to, bytes);
+        if self.nodes[to].group_to_reclaim(bytes).is_some() {
+            self.reclaim(to, 0);
+        }
         let input = Input::Datagram { from: address(from), bytes };
         self.nodes[to].handle(self.now, input).expect("no datagram is refused");
         self.drain(to);
-    }
-
-    /// Records the receive window of an acknowledgment, if it is valid.
-    fn record_window(&mut self, to: usize, bytes: &[u8]) {
-        let Some(SessionId([number, ..])) = self.nodes[to].session(GROUP) else { return };
-        let Ok(packet) = View::new(bytes).and_then(|view| view.check(&self.session_keys(number))) else {
-            return;
-        };
-        let (Body::Acknowledgment(acknowledgment) | Body::Nak(acknowledgment, _)) = packet.header.body else {
-            return;
-        };
-        let Some((_, next)) = self.nodes[to].readable(GROUP) else { return };
-        let said = packet.header.sequence;
-        let slots = self.slots[to];
-        // By multicast a child may be ahead of its parent.
-        let is_valid = said.distance_from(next) <= slots as i32
-            && next.distance_from(said) <= 2 * slots as i32
-            && acknowledgment.receive_window <= slots;
-        if is_valid {
-            let end = said + acknowledgment.receive_window;
-            self.ends[to] = Some(self.ends[to].map_or(end, |known| known.max(end)));
-        }
-    }
-
-    /// Carries out all outputs of a node; whether the packet that it has handled belongs to no
-    /// group.
-    fn drain(&mut self, node: usize) -> bool {
-        let mut is_stray = false;
-        for _ in 0..TRANSMITS_MAX {
-            match self.nodes[node].poll(self.now) {
-                Output::Store(Store { group, slot, .. }) => {
-                    assert_eq!(group, GROUP);
-                    assert!(slot < self.slots[node], "a payload is stored beyond the slots");
-                }
-                Output::Event(Event::Placed { slots, .. }) => {
-                    // In a new place the reader starts again.
-                    self.slots[node] = slots;
-                    self.read[node] = None;
-                }
-                Output::Stray(_) => is_stray = true,
-                Output::Event(_) => {}
-                Output::Reclaim(group) => panic!("{group} is not handed off"),
-                Output::Transmit(transmit) => {
-                    let mut bytes = transmit.header.to_vec();
-                    match transmit.payload {
-                        TransmitPayload::Slot { slot, length, .. } => {
-                            assert_eq!((transmit.group, slot < self.slots[node]), (GROUP, true));
-                            let payload = self.check_data(node, &transmit.header);
-                            assert_eq!(length as usize, payload.len());
-                            bytes.extend(payload);
-                        }
-                        TransmitPayload::Bytes(payload) => bytes.extend(payload),
-                    }
-                    let to = number_of(transmit.to).unwrap_or(9);
-                    if let Carrier::Stream(_) = transmit.carrier {
-                        // It is lost where the child has opened a stream to another node meanwhile.
-                        let stream = self.streams.get_mut(to).and_then(Option::as_mut);
-                        if let Some(stream) = stream.filter(|stream| stream.parent == node) {
-                            stream.packets.push_back(bytes);
-                        }
-                        continue;
-                    }
-                    let receivers = if transmit.to.ip().is_multicast() { 0..NODES } else { to..to + 1 };
-                    for to in receivers.filter(|to| *to != node) {
-                        if self.in_flight.len() < 1_000 {
-                            self.in_flight.push_back((node, to, bytes.clone()));
-                        }
-                    }
-                }
-                Output::Timeout(timeout) => {
-                    assert!(
-                        timeout.is_none_or(|at| at > self.now),
-                        "a node returns a timeout that has passed"
-                    );
-                    return is_stray;
-                }
-            }
-        }
-        panic!("a node never stops sending");
-    }
-
-    /// Checks that a packet that is sent is in its slot, and within a receive window.
-    fn check_data(&self, node: usize, header: &[u8]) -> Vec<u8> {
-        let packet = Sequence(u32::from_be_bytes(header[24..28].try_into().expect("four bytes")));
-        let piece = self.nodes[node].piece(GROUP, packet).expect("a packet that is sent is in its slot");
-        let end = self.ends[node].expect("a child has announced its receive window");
-        assert!(
-            packet.is_before(end),
-            "packet {packet} is sent beyond the receive window, which ends before {end}"
-        );
-        payload_of(piece.message, piece.length)
-    }
-
-    /// The invariants after every step.
-    fn check(&self) {
-        for (node, slots) in self.nodes.iter().zip(self.slots) {
-            let Some((from, end)) = node.readable(GROUP) else { continue };
-            let stable = node.stable(GROUP).expect("a node with packets has a place");
-            assert!((0..=slots as i32).contains(&end.distance_from(from)), "{from} to {end} is readable");
-            assert!(stable.distance_from(end) <= 1, "{stable} is stable, but {end} is not accepted");
-            assert!(from == end || node.piece(GROUP, from).is_some());
-            assert!(node.piece(GROUP, end + 1).is_none());
-        }
     }
 }
 

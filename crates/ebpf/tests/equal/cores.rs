@@ -25,6 +25,7 @@ use treecast_wire::{
 
 use super::frame::{self, Style};
 use super::lab::{Ingress, Lab, Verdict};
+use super::pair::reclaim;
 use super::session::Session;
 
 const GROUP: GroupId = GroupId(1);
@@ -101,9 +102,7 @@ impl SlowPath {
     /// sent.
     fn run(&mut self, act: impl FnOnce(&mut Self)) -> Vec<(SocketAddr, Vec<u8>)> {
         let Self { protocol, kernel, state } = self;
-        if kernel.reclaim(state) {
-            assert!(protocol.reclaim(GROUP, state, |packet| kernel.packet(packet)));
-        }
+        reclaim(protocol, NOW, kernel, state);
         let read = Sequence(kernel.memory().read().load(Ordering::Acquire));
         let consumed = protocol.handle(NOW, Input::Consumed { group: GROUP, upto: read });
         consumed.expect("the application reads what is there");
@@ -127,7 +126,9 @@ impl SlowPath {
         }
         let (_, next) = protocol.readable(GROUP).expect("the group is here");
         kernel.memory().written().store(next.0, Ordering::Release);
-        protocol.hand_off(GROUP, state, |state| kernel.hand_off(state));
+        if protocol.hand_off_state(GROUP, state) && kernel.hand_off(state) {
+            protocol.handle(NOW, Input::HandedOff { group: GROUP }).expect("nothing needs the slow path");
+        }
         sent
     }
 
@@ -342,13 +343,12 @@ fn hand_off_group(lab: &mut Lab, session: &Session) -> SlowPath {
         }
     }
     let mut state = HandOff::new();
-    let is_handed_off = protocol.hand_off(GROUP, &mut state, |state| {
-        let children: Vec<SocketAddr> = state.children.iter().map(|child| child.address).collect();
-        kernel.post_neighbours(Some(root), &children);
-        lab.learn_paths(address(OWN), GROUP, children.into_iter().chain([root])).expect("frames can be sent");
-        kernel.hand_off(state)
-    });
-    assert!(is_handed_off, "nothing needs the slow path, and all paths are learned");
+    assert!(protocol.hand_off_state(GROUP, &mut state), "nothing needs the slow path");
+    let children: Vec<SocketAddr> = state.children.iter().map(|child| child.address).collect();
+    kernel.post_neighbours(Some(root), &children);
+    lab.learn_paths(address(OWN), GROUP, children.into_iter().chain([root])).expect("frames can be sent");
+    assert!(kernel.hand_off(&state), "all paths are learned");
+    protocol.handle(NOW, Input::HandedOff { group: GROUP }).expect("nothing needs the slow path");
     SlowPath { protocol, kernel, state }
 }
 
@@ -434,8 +434,7 @@ fn concurrent_processors_neither_lose_nor_duplicate_packets() {
     for (to, bytes) in slow_path.run(|_| {}) {
         network.deliver(to, bytes);
     }
-    slow_path.kernel.reclaim(&mut slow_path.state);
-    assert!(slow_path.protocol.reclaim(GROUP, &slow_path.state, |packet| slow_path.kernel.packet(packet)));
+    assert!(reclaim(&mut slow_path.protocol, NOW, &mut slow_path.kernel, &mut slow_path.state));
     let end = START + PACKETS;
     assert_eq!(slow_path.protocol.readable(GROUP), Some((end, end)), "every packet is accepted and read");
     assert_eq!(slow_path.protocol.freed(GROUP), Some(end), "the whole subtree has every packet");

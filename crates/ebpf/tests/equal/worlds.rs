@@ -22,8 +22,9 @@ fn replay_worlds(offload: Offload) -> Option<Counts> {
     let worlds =
         std::env::var("TREECAST_WORLDS").map_or(30, |count| count.parse().expect("a number of worlds"));
     let mut counts = Counts::default();
-    let recorded = (0_u64..)
-        .map(|seed| (seed, World::random(seed).record().unwrap_or_else(|violation| panic!("{violation}"))));
+    let recorded = (0_u64..).map(|seed| {
+        (seed, World::random(seed).by_datagrams().record().unwrap_or_else(|violation| panic!("{violation}")))
+    });
     for (seed, traces) in recorded.filter(|(_, traces)| has_group_with(traces, offload)).take(worlds) {
         for trace in traces {
             let behaviour = Behaviour {

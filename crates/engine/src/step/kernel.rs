@@ -12,8 +12,8 @@ use treecast_ebpf::{
     ReceivedNak, Room, WakeNonce, WakeReason, WakeSocket, interfaces_for,
 };
 use treecast_proto::{
-    FlowState, GroupCounters, GroupId, HandOff, HandOffChild, Input, Nanoseconds, PlaceStatus, Protocol,
-    Sequence, StateSize,
+    FlowState, GroupCounters, GroupId, HandOff, HandOffChild, HandOffPacket, Input, Nanoseconds, PlaceStatus,
+    Protocol, Refused, Sequence, StateSize,
 };
 use treecast_shm::clock;
 
@@ -28,6 +28,8 @@ pub(crate) struct KernelPath {
     groups: BTreeMap<GroupId, KernelEntry>,
     /// The groups that user space runs, and that can be handed off.
     in_user_space: Vec<GroupId>,
+    /// Memory for the packets of a group that is reclaimed.
+    packets: Vec<HandOffPacket>,
     address: SocketAddr,
     /// The result of the last check of the hooks, and the time of the next one.
     troubles: Vec<HookTrouble>,
@@ -97,6 +99,7 @@ impl KernelPath {
             program,
             groups: BTreeMap::new(),
             in_user_space: Vec::new(),
+            packets: Vec::new(),
             address,
             troubles: Vec::new(),
             check_at: Nanoseconds::ZERO,
@@ -289,11 +292,15 @@ impl KernelPath {
 
     /// Reclaims a group, if the program runs it.
     pub fn reclaim(&mut self, group: GroupId, protocol: &mut Protocol) -> Option<Reclaimed> {
-        let KernelEntry { group: kernel_group, state, .. } = self.groups.get_mut(&group)?;
+        let Self { groups, packets, .. } = self;
+        let KernelEntry { group: kernel_group, state, .. } = groups.get_mut(&group)?;
         if !kernel_group.reclaim(state) {
             return None;
         }
-        let is_valid = protocol.reclaim(group, state, |packet| kernel_group.packet(packet));
+        packets.clear();
+        packets.extend(protocol.new_packets(group, state).map(|packet| kernel_group.packet(packet)));
+        let returned = protocol.handle(clock::now(), Input::Reclaimed { group, state, packets });
+        let is_valid = !matches!(returned, Err(Refused::InvalidState(_)));
         let FlowState { next, consumed, freed, .. } = state.flow;
         self.in_user_space.push(group);
         // The NAKs that the program has kept.
@@ -324,10 +331,12 @@ impl KernelPath {
         if !self.is_hooked() {
             return;
         }
+        let now = clock::now();
         let Self { groups, in_user_space, .. } = self;
         in_user_space.retain(|&id| {
             let Some(KernelEntry { group, state, .. }) = groups.get_mut(&id) else { return false };
-            !(may_be_taken(id) && protocol.hand_off(id, state, |state| group.hand_off(state)))
+            let is_taken = may_be_taken(id) && protocol.hand_off_state(id, state) && group.hand_off(state);
+            !(is_taken && protocol.handle(now, Input::HandedOff { group: id }).is_ok())
         });
     }
 

@@ -81,19 +81,24 @@ impl Flow {
         to.children.extend(children.map(|child| HandOffChild { address: child.address, state: child.state }));
     }
 
-    /// Takes the state back from a fast path; `packet` tells what it has put into slots. False if
-    /// that is invalid, which applications may cause that write to slots: an invalid piece is then
-    /// taken for an empty one, and with invalid numbers nothing has changed.
-    pub fn reclaim(&mut self, from: &HandOff, mut packet: impl FnMut(Sequence) -> HandOffPacket) -> bool {
-        if !self.may_become(from) {
+    /// The packets that a fast path has put into slots, and that are there yet: where others have
+    /// left, applications may be writing. None with invalid numbers.
+    pub fn new_packets(&self, from: &HandOff) -> impl Iterator<Item = Sequence> + use<> {
+        let first = self.state.next.max(from.flow.freed);
+        first.until(if self.may_become(from) { from.flow.next } else { first })
+    }
+
+    /// Takes the state back from a fast path, with the new packets. False if that is invalid, which
+    /// applications may cause that write to slots: an invalid piece is then taken for an empty one,
+    /// and with invalid numbers, or another number of packets, nothing has changed.
+    pub fn reclaim(&mut self, from: &HandOff, packets: &[HandOffPacket]) -> bool {
+        if !self.may_become(from) || self.new_packets(from).count() != packets.len() {
             return false;
         }
         let mut is_valid = true;
-        // Packets that have left their slots are not read: others may be writing there.
-        let first = self.state.next.max(from.flow.freed);
         let is_by_multicast = self.multicast.is_some();
-        for number in first.until(from.flow.next) {
-            let HandOffPacket { piece, ack_requested, sent_at } = packet(number);
+        for (number, packet) in self.new_packets(from).zip(packets) {
+            let &HandOffPacket { piece, ack_requested, sent_at } = packet;
             let piece = Some(piece).filter(|piece| self.is_valid(piece));
             is_valid &= piece.is_some();
             let slot = Slot::new(piece.unwrap_or(Piece::EMPTY), ack_requested, false);

@@ -2,52 +2,57 @@
 
 use treecast_wire::{GroupId, Sequence, View};
 
-use super::{Protocol, Turn, not_first_of_stream};
+use super::{Entry, Protocol, Turn, not_first_of_stream};
+use crate::Refused;
 use crate::hand_off::{HandOff, HandOffPacket};
+
+impl Entry {
+    /// A group that is ready may have something to send.
+    fn may_be_handed_off(&self) -> bool {
+        self.turn != Turn::Ready && !self.is_handed_off
+    }
+}
 
 /// Handing groups off to a fast path.
 impl Protocol {
-    /// Hands a group off, if nothing in it needs the slow path: copies its state, and passes it to
-    /// the fast path by `give`, which returns whether that accepts it. Returns whether the group is
-    /// handed off.
-    ///
-    /// The group is to be reclaimed before any input about it is handled, and at
-    /// [`Output::Reclaim`](crate::Output::Reclaim). Getters meanwhile return the state at the
-    /// hand-off.
-    pub fn hand_off(
-        &mut self,
-        group: GroupId,
-        to: &mut HandOff,
-        give: impl FnOnce(&HandOff) -> bool,
-    ) -> bool {
-        let Some(entry) = self.indices.get(&group).and_then(|&index| self.groups[index].as_mut()) else {
-            return false;
-        };
-        // A group that is ready may have something to send.
-        entry.is_handed_off = entry.turn != Turn::Ready && entry.group.hand_off(to) && give(to);
-        entry.is_handed_off
+    /// Copies the state of a group for a fast path, if nothing in it needs the slow path; false if
+    /// something does. [`Input::HandedOff`](crate::Input::HandedOff) tells that the fast path has
+    /// accepted it.
+    pub fn hand_off_state(&self, group: GroupId, to: &mut HandOff) -> bool {
+        let entry = self.indices.get(&group).and_then(|&index| self.groups[index].as_ref());
+        entry.is_some_and(|entry| entry.may_be_handed_off() && entry.group.hand_off(to))
     }
 
-    /// Reclaims a group from the fast path: takes its state, and reads the packets that are new in
-    /// slots by `packet`.
-    ///
-    /// Returns whether all that is valid: applications may have written to slots. A group for which
-    /// it is false has lost packets, and is to be aborted.
-    #[must_use]
-    pub fn reclaim(
+    /// The packets that are new in slots with this state of a fast path: those that
+    /// [`Input::Reclaimed`](crate::Input::Reclaimed) is to bring. None if the state is invalid.
+    pub fn new_packets(&self, group: GroupId, state: &HandOff) -> impl Iterator<Item = Sequence> + use<> {
+        let entry = self.indices.get(&group).and_then(|&index| self.groups[index].as_ref());
+        let packets = entry.filter(|entry| entry.is_handed_off).map(|entry| entry.group.new_packets(state));
+        packets.into_iter().flatten()
+    }
+
+    pub(super) fn set_handed_off(&mut self, group: GroupId) -> Result<(), Refused> {
+        let (_, entry) = self.entry_mut(group)?;
+        if !entry.may_be_handed_off() || !entry.group.may_be_handed_off() {
+            return Err(Refused::NeedsSlowPath(group));
+        }
+        entry.is_handed_off = true;
+        Ok(())
+    }
+
+    pub(super) fn reclaim(
         &mut self,
         group: GroupId,
-        from: &HandOff,
-        packet: impl FnMut(Sequence) -> HandOffPacket,
-    ) -> bool {
-        let Some(&index) = self.indices.get(&group) else { return true };
-        let Some(entry) = self.groups[index].as_mut().filter(|entry| entry.is_handed_off) else {
-            return true;
-        };
-        entry.is_handed_off = false;
-        let is_valid = entry.group.reclaim(from, packet);
+        state: &HandOff,
+        packets: &[HandOffPacket],
+    ) -> Result<(), Refused> {
+        let (index, entry) = self.entry_mut(group)?;
+        if !std::mem::replace(&mut entry.is_handed_off, false) {
+            return Err(Refused::NotHandedOff(group));
+        }
+        let is_valid = entry.group.reclaim(state, packets);
         self.make_ready(index);
-        is_valid
+        if is_valid { Ok(()) } else { Err(Refused::InvalidState(group)) }
     }
 
     /// The group that has to be reclaimed before a datagram is handled: an authentic packet of a

@@ -131,8 +131,14 @@ impl Protocol {
     /// [`Refused`] for an invalid request of this node's own user. A datagram is never refused, but
     /// counted.
     pub fn handle(&mut self, now: Nanoseconds, input: Input<'_>) -> Result<(), Refused> {
-        self.detect_suspend(now);
+        // The state of a group goes to a fast path, and comes back, as it is; whether this node was
+        // suspended is found out at the next input.
+        if !matches!(input, Input::HandedOff { .. } | Input::Reclaimed { .. }) {
+            self.detect_suspend(now);
+        }
         match input {
+            Input::HandedOff { group } => self.set_handed_off(group),
+            Input::Reclaimed { group, state, packets } => self.reclaim(group, state, packets),
             Input::SetOwner { group, owner } => self.set_owner(group, owner),
             Input::Hold { group } => self.hold(group),
             Input::Release { group } => self.release(group),

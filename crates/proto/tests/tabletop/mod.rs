@@ -12,8 +12,8 @@ use std::net::SocketAddr;
 
 use treecast_proto::{
     Authentication, CreateGroup, Event, GroupId, GroupKey, Input, Integrity, MemberId, Nanoseconds, Offload,
-    Output, Piece, Protocol, Refused, Sequence, SessionId, Settings, Store, Trace, Transmit, TransmitPayload,
-    Transport,
+    Output, Piece, Protocol, Refused, Sequence, SessionId, Settings, Step, Store, Trace, Transmit,
+    TransmitPayload, Transport,
 };
 use treecast_wire::{Header, Keys, View};
 
@@ -144,12 +144,12 @@ impl Node {
 
     /// Handles a request of the user; `payload` is that of a packet that is queued.
     fn request(&mut self, now: Nanoseconds, input: Input<'static>, payload: &[u8]) -> Result<(), String> {
-        self.trace.request(now, &input, payload);
+        self.trace.record(now, Step::Request { input: input.clone(), payload: payload.to_vec() });
         self.protocol.handle(now, input).map_err(|refused: Refused| refused.to_string())
     }
 
     fn datagram(&mut self, now: Nanoseconds, from: SocketAddr, bytes: &[u8]) -> Result<(), String> {
-        self.trace.datagram(now, from, bytes);
+        self.trace.record(now, Step::Datagram { from, bytes: bytes.to_vec() });
         self.protocol.handle(now, Input::Datagram { from, bytes }).map_err(|refused| refused.to_string())
     }
 }

@@ -32,6 +32,15 @@ pub struct FastPath {
     is_stuck: bool,
 }
 
+/// What the slow path reclaims.
+#[derive(Debug)]
+pub struct Returned {
+    pub state: HandOff,
+    pub packets: Vec<HandOffPacket>,
+    /// To be handled next, in order.
+    pub naks: Vec<(SocketAddr, Vec<u8>)>,
+}
+
 /// The fast path's verdict on a datagram.
 #[derive(Debug)]
 pub enum Verdict {
@@ -53,7 +62,8 @@ pub struct Handled {
 }
 
 impl FastPath {
-    /// Takes over a group that `protocol` has just handed off in this state.
+    /// Takes over a group that `protocol` has just handed off in this state
+    /// ([`Input::HandedOff`]).
     pub fn new(
         now: Nanoseconds,
         protocol: &Protocol,
@@ -65,9 +75,8 @@ impl FastPath {
         for other in others {
             own.handle(now, Input::Hold { group: other }).map_err(|refused| refused.to_string())?;
         }
-        if !own.reclaim(group, &state, |_| unreachable!("no packet is new")) {
-            return Err(format!("group {group} cannot be reclaimed as it was handed off"));
-        }
+        let input = Input::Reclaimed { group, state: &state, packets: &[] };
+        own.handle(now, input).map_err(|refused| refused.to_string())?;
         let (first, read) = (state.flow.next, state.flow.consumed);
         Ok(Self {
             group,
@@ -82,14 +91,14 @@ impl FastPath {
         })
     }
 
-    /// Returns the group to the slow path. Its NAKs are to be handled next, in order.
-    pub fn reclaim(self, protocol: &mut Protocol) -> Result<Vec<(SocketAddr, Vec<u8>)>, String> {
+    /// Gives the group back to the slow path, whose protocol says which packets are new there.
+    pub fn reclaim(self, protocol: &Protocol) -> Returned {
         let Self { group, state, packets, first, naks, .. } = self;
-        if protocol.reclaim(group, &state, |packet| packets[packet.distance_from(first) as usize]) {
-            Ok(naks)
-        } else {
-            Err(format!("the state of group {group} is taken for invalid: {state:?}"))
-        }
+        let packets = protocol
+            .new_packets(group, &state)
+            .map(|packet| packets[packet.distance_from(first) as usize])
+            .collect();
+        Returned { state, packets, naks }
     }
 
     /// A datagram arrives. `is_authentic` says whether it belongs to the group's session.
@@ -220,13 +229,8 @@ impl FastPath {
                 Output::Timeout(_) => break,
             }
         }
-        let (mut state, mut is_on_fast_path) = (HandOff::new(), false);
-        // Nobody takes the group: the copy of the protocol goes on with it.
-        self.protocol.hand_off(group, &mut state, |_| {
-            is_on_fast_path = true;
-            false
-        });
-        self.state = is_on_fast_path.then_some(state)?;
+        let mut state = HandOff::new();
+        self.state = self.protocol.hand_off_state(group, &mut state).then_some(state)?;
         self.room = self.protocol.room(group);
         Some(handled)
     }

@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
-use treecast_proto::{GroupId, HandOff, Input, Nanoseconds, Piece, Sequence};
+use treecast_proto::{GroupId, HandOff, Input, Nanoseconds, Piece, Sequence, Step};
 use treecast_wire::View;
 
-use super::fast_path::{FastPath, Handled, Verdict};
+use super::fast_path::{FastPath, Handled, Returned, Verdict};
 use super::{Action, Host, address};
 use crate::attacker::Packet;
 use crate::scenario::{Kernels, Scenario};
@@ -88,11 +88,6 @@ impl Kernel {
         self.woken.clear();
     }
 
-    /// The host does without it from now on.
-    pub const fn disable(&mut self) {
-        self.is_there = false;
-    }
-
     /// Whether a group is handed off.
     pub fn runs(&self, group: GroupId) -> bool {
         self.groups.contains_key(&group)
@@ -137,7 +132,9 @@ impl Host {
                 continue;
             }
             let mut state = HandOff::new();
-            if self.protocol.hand_off(group, &mut state, |_| true) {
+            if self.protocol.hand_off_state(group, &mut state) {
+                let input = Input::HandedOff { group };
+                self.take(now, Step::Request { input, payload: Vec::new() })?;
                 self.kernel.counts.hand_offs += 1;
                 self.kernel.groups.insert(group, FastPath::new(now, &self.protocol, group, state)?);
                 self.set_kernel_timer(group);
@@ -152,10 +149,10 @@ impl Host {
         let Some(fast_path) = self.kernel.groups.remove(&group) else { return Ok(()) };
         self.kernel.timers.remove(&group);
         let upto = fast_path.readable().0;
-        let naks = fast_path.reclaim(&mut self.protocol)?;
+        let Returned { state, packets, naks } = fast_path.reclaim(&self.protocol);
+        self.take(now, Step::Reclaimed { group, state: Box::new(state), packets })?;
         for (from, bytes) in naks {
-            let input = Input::Datagram { from, bytes: &bytes };
-            self.protocol.handle(now, input).map_err(|error| error.to_string())?;
+            self.take(now, Step::Datagram { from, bytes })?;
         }
         let Some(application) = self.groups.get(&group.0) else { return Ok(()) };
         // The kernel may not have been able to wake it.
@@ -163,7 +160,7 @@ impl Host {
         if application.is_root {
             return Ok(());
         }
-        self.protocol.handle(now, Input::Consumed { group, upto }).map_err(|error| error.to_string())
+        self.ask(now, Input::Consumed { group, upto }, &[])
     }
 
     /// The kernel has woken the node because of a group.

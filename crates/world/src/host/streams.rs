@@ -1,7 +1,7 @@
 //! The streams between a host's node, its parents and its children: what comes on them, and which
 //! are to be open.
 
-use treecast_proto::{Challenge, Event, GroupId, Input, MemberId, Nanoseconds, Output, StreamChange};
+use treecast_proto::{Challenge, Event, GroupId, Input, MemberId, Nanoseconds, Output, Step, StreamChange};
 
 use super::{Host, address, host_at};
 use crate::oracle::Oracle;
@@ -20,8 +20,8 @@ impl Host {
     ) -> Result<(), String> {
         let now = self.time(now);
         let (header, payload) = bytes.split_first_chunk().ok_or("a record without a header")?;
-        let input = Input::Record { from: address(parent), header, payload };
-        self.protocol.handle(now, input).map_err(|error| error.to_string())?;
+        let (header, payload) = (Box::new(*header), payload.to_vec());
+        self.take(now, Step::Record { from: address(parent), header, payload })?;
         while let Some(output) = self.protocol.poll_local() {
             match output {
                 Output::Store(store) => self.store(&store, bytes)?,
@@ -43,8 +43,8 @@ impl Host {
         challenge: Challenge,
         bytes: &[u8],
     ) -> Result<bool, String> {
-        let input = Input::Attach { stream: 0, from: address(child).ip(), challenge, bytes };
-        self.protocol.handle(self.time(now), input).map_err(|error| error.to_string())?;
+        let (now, bytes) = (self.time(now), bytes.to_vec());
+        self.take(now, Step::Attach { stream: 0, from: address(child).ip(), challenge, bytes })?;
         loop {
             match self.protocol.poll_local() {
                 Some(Output::Event(Event::Attached { child, .. })) => return Ok(child.is_some()),

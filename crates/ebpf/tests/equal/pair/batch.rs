@@ -181,7 +181,7 @@ impl Pair<'_> {
     fn state(&self, group: GroupId) -> Option<HandOff> {
         let posted = self.groups.get(&group).filter(|posted| posted.kernel.is_handed_off())?;
         let mut state = posted.state.clone();
-        self.reference.clone().hand_off(group, &mut state, |_| true).then_some(state)
+        self.reference.hand_off_state(group, &mut state).then_some(state)
     }
 
     /// Whether every packet is the next one from the parent, or by multicast from the root, and all

@@ -9,7 +9,7 @@ use treecast_proto::{GroupId, HandOff, Nanoseconds, Output};
 use treecast_wire::{HEADER_BYTES, View};
 
 use super::super::frame::{self, Style};
-use super::{Pair, Posted, Sent, describe, payload_of, udp_frames};
+use super::{Pair, Posted, Sent, describe, payload_of, reclaim, udp_frames};
 
 /// What wake datagrams carry.
 pub(super) const WAKE_NONCE: WakeNonce = WakeNonce(0x5152_5354_5556_5758);
@@ -83,9 +83,8 @@ impl Pair<'_> {
     /// Compares the states of both nodes.
     pub(super) fn compare(&mut self, now: Nanoseconds) -> Result<(), String> {
         let mut copy = self.subject.clone();
-        for (&group, Posted { kernel, state, .. }) in &mut self.groups {
-            if kernel.reclaim(state) {
-                assert!(copy.reclaim(group, state, |packet| kernel.packet(packet)));
+        for Posted { kernel, state, .. } in self.groups.values_mut() {
+            if reclaim(&mut copy, now, kernel, state) {
                 assert!(kernel.hand_off(state), "a group that was handed off can be handed off again");
             }
         }
@@ -95,7 +94,7 @@ impl Pair<'_> {
                 describe(&transmit.header)
             ));
         }
-        let mut reference = self.reference.clone();
+        let reference = &self.reference;
         equal("strays", reference.strays(), copy.strays())?;
         equal("the groups", &reference.groups().collect::<Vec<_>>(), &copy.groups().collect::<Vec<_>>())?;
         let groups: Vec<GroupId> = reference.groups().collect();
@@ -120,8 +119,8 @@ impl Pair<'_> {
                 }
             }
             let (mut expected, mut found) = (HandOff::new(), HandOff::new());
-            let may_be_handed_off = reference.hand_off(group, &mut expected, |_| true);
-            let is_equal = copy.hand_off(group, &mut found, |_| true);
+            let may_be_handed_off = reference.hand_off_state(group, &mut expected);
+            let is_equal = copy.hand_off_state(group, &mut found);
             equal("whether it can be handed off", &may_be_handed_off, &is_equal)?;
             if may_be_handed_off {
                 equal("the state", &expected, &found)?;

@@ -160,7 +160,12 @@ impl<'a> Pair<'a> {
     pub fn step(&mut self, now: Nanoseconds, step: &Step) -> Result<(), String> {
         self.advance(now, matches!(step, Step::Request { input: Input::Timeout, .. }))?;
         match step {
+            // All outputs are polled after each input.
+            Step::Polled(_) => Ok(()),
             Step::Datagram { from, bytes } => self.receive(now, *from, &[bytes]),
+            Step::Record { .. } | Step::Attach { .. } | Step::Reclaimed { .. } => {
+                Err(format!("not of a node by datagrams without a fast path: {step:?}"))
+            }
             Step::Request { input: Input::Queue { group, piece }, payload } => {
                 self.queue(now, *group, piece, payload)
             }
@@ -399,10 +404,7 @@ impl<'a> Pair<'a> {
     /// program has kept, before anything that has arrived after them.
     fn reclaim(&mut self, now: Nanoseconds, group: GroupId) {
         let Some(Posted { kernel, state, is_root, .. }) = self.groups.get_mut(&group) else { return };
-        if kernel.reclaim(state) {
-            let is_valid = self.subject.reclaim(group, state, |packet| kernel.packet(packet));
-            assert!(is_valid, "{state:?}");
-        }
+        reclaim(&mut self.subject, now, kernel, state);
         let read = Sequence(kernel.memory().read().load(Ordering::Acquire));
         if !*is_root && self.subject.readable(group).is_some_and(|(from, _)| from != read) {
             let _ = self.subject.handle(now, Input::Consumed { group, upto: read });
@@ -517,12 +519,12 @@ impl<'a> Pair<'a> {
                 return Err(format!("{what} differs in its payload"));
             }
         }
-        self.hand_off()?;
+        self.hand_off(now)?;
         self.compare(now)
     }
 
     /// Hands off every group that needs no slow path.
-    fn hand_off(&mut self) -> Result<(), String> {
+    fn hand_off(&mut self, now: Nanoseconds) -> Result<(), String> {
         let gone: Vec<GroupId> =
             self.groups.keys().copied().filter(|&group| !self.subject.has(group)).collect();
         for group in gone {
@@ -531,28 +533,41 @@ impl<'a> Pair<'a> {
         }
         let Self { lab, address, subject, groups, .. } = self;
         for (&group, Posted { kernel, state, .. }) in groups {
-            if kernel.is_handed_off() {
+            if kernel.is_handed_off() || !subject.hand_off_state(group, state) {
                 continue;
             }
-            let mut refused = None;
-            subject.hand_off(group, state, |state| {
-                let children: Vec<SocketAddr> = state.children.iter().map(|child| child.address).collect();
-                let parent = state.parent.map(|(_, parent)| parent);
-                kernel.post_neighbours(parent, &children);
-                let is_handed_off = kernel.hand_off(state)
-                    || lab.learn_paths(*address, group, children.iter().copied().chain(parent)).is_ok()
-                        && kernel.hand_off(state);
-                if !is_handed_off && children.len() <= CHILDREN_MAX {
-                    refused = Some(format!("group {group} cannot be handed off: {state:?}"));
-                }
-                is_handed_off
-            });
-            if let Some(refused) = refused {
-                return Err(refused);
+            let children: Vec<SocketAddr> = state.children.iter().map(|child| child.address).collect();
+            let parent = state.parent.map(|(_, parent)| parent);
+            kernel.post_neighbours(parent, &children);
+            let is_handed_off = kernel.hand_off(state)
+                || lab.learn_paths(*address, group, children.iter().copied().chain(parent)).is_ok()
+                    && kernel.hand_off(state);
+            if is_handed_off {
+                subject.handle(now, Input::HandedOff { group }).map_err(text)?;
+            } else if children.len() <= CHILDREN_MAX {
+                return Err(format!("group {group} cannot be handed off: {state:?}"));
             }
         }
         Ok(())
     }
+}
+
+/// Gives a group back to the protocol, if the program runs it; returns whether it did.
+pub fn reclaim(
+    protocol: &mut Protocol,
+    now: Nanoseconds,
+    kernel: &mut KernelGroup,
+    state: &mut HandOff,
+) -> bool {
+    let was_handed_off = kernel.reclaim(state);
+    if was_handed_off {
+        let group = state.group;
+        let packets: Vec<_> =
+            protocol.new_packets(group, state).map(|packet| kernel.packet(packet)).collect();
+        let input = Input::Reclaimed { group, state, packets: &packets };
+        assert_eq!(protocol.handle(now, input), Ok(()), "{state:?}");
+    }
+    was_handed_off
 }
 
 /// The datagram by which an application sends a packet, which is in its slot, to the program.
@@ -609,7 +624,7 @@ fn describe(bytes: &[u8]) -> String {
 pub fn brief(step: &Step) -> String {
     match step {
         Step::Datagram { from, bytes } => format!("from {from} {}", describe(bytes)),
-        Step::Request { input, .. } => format!("{input:?}"),
+        step => format!("{step:?}"),
     }
 }
 
