@@ -110,7 +110,7 @@ MUSL := $(MACHINE)-unknown-linux-musl
 HOST_MUSL := $(shell uname -m)-unknown-linux-musl
 PACKAGES ?= out/packages
 PACKAGING := target/packaging
-ZIGBUILD = PATH="$(CURDIR)/$(PACKAGING)/bin:$$PATH" cargo zigbuild --profile dist
+ZIG = PATH="$(CURDIR)/$(PACKAGING)/bin:$$PATH" cargo-zigbuild
 IN_PACKAGES = BUILT=target/$(GNU)/dist STATIC=target/$(MUSL)/dist/treecast RECEIVER=$(CURDIR)/target/$(MUSL)/dist/treecast-receiver RUNS=target/$(HOST_MUSL)/dist/treecast \
 	MACHINE=$(MACHINE) GLIBC=$(GLIBC)
 packages: packages-build
@@ -121,10 +121,12 @@ wheel: packages-build
 
 .PHONY: packages-build
 packages-build: export TREECAST_COMMIT ?= $(shell git rev-parse --short=10 HEAD 2>/dev/null)
+# The library is built without its rlib, with which rustc would not optimize it as a whole.
 packages-build: packages-set-up $(PACKAGING)/ready
 	rustup target add $(GNU) $(sort $(MUSL) $(HOST_MUSL))
-	$(ZIGBUILD) --package treecast-cli --package treecast-capi --target $(GNU).$(GLIBC)
-	$(ZIGBUILD) --package treecast-cli $(addprefix --target ,$(sort $(MUSL) $(HOST_MUSL)))
+	$(ZIG) zigbuild --profile dist --package treecast-cli --target $(GNU).$(GLIBC)
+	$(ZIG) rustc --profile dist --package treecast-capi --crate-type cdylib,staticlib --target $(GNU).$(GLIBC)
+	$(ZIG) zigbuild --profile dist --package treecast-cli $(addprefix --target ,$(sort $(MUSL) $(HOST_MUSL)))
 # The tools of this machine do not strip what is for another one.
 ifneq ($(MACHINE),$(shell uname -m))
 packages wheel packages-build: export CARGO_PROFILE_DIST_STRIP = symbols
