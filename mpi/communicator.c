@@ -78,7 +78,7 @@ static void close_as_root(const struct communicator *communicator, struct root_g
 {
     int kind;
 
-    for (kind = 0; kind < 2 && groups->root == communicator->rank; kind++) {
+    for (kind = 0; kind < KINDS && groups->root == communicator->rank; kind++) {
         if (groups->by_length[kind])
             tc_group_close(groups->by_length[kind], CLOSE_TIMEOUT_MS);
         groups->by_length[kind] = NULL;
@@ -89,7 +89,7 @@ static void close_as_member(const struct communicator *communicator, struct root
 {
     int kind;
 
-    for (kind = 0; kind < 2; kind++) {
+    for (kind = 0; kind < KINDS; kind++) {
         if (groups->by_length[kind])
             wait_for_close(communicator, groups->by_length[kind]);
         tc_group_free(groups->by_length[kind]);
@@ -320,7 +320,7 @@ struct root_groups *find_made(struct communicator *communicator, int root)
     for (i = 0; i < communicator->roots_max; i++) {
         struct root_groups *groups = &communicator->roots[i];
 
-        if (groups->used_at && groups->root == root && groups->is_made[0] && groups->is_made[1]) {
+        if (groups->used_at && groups->root == root) {
             groups->used_at = ++communicator->broadcasts;
             return groups;
         }
@@ -332,22 +332,10 @@ struct root_groups *find_made(struct communicator *communicator, int root)
     return NULL;
 }
 
-/* Both groups are made, so that a rank which passes a different byte count than the root has the
- * group of its broadcast if the root has. */
-static int make_both_groups(struct communicator *communicator, int root)
-{
-    struct root_groups *groups;
-    int kind, error = find_root(communicator, root, false, &groups);
-
-    for (kind = 0; kind < 2 && groups && error == MPI_SUCCESS && communicator->outcome == TAKEN; kind++)
-        if (!groups->is_made[kind])
-            error = make_group(communicator, groups, kind);
-    return error;
-}
-
 int make_wanted_groups(MPI_Comm comm)
 {
     struct communicator *communicator;
+    struct root_groups *groups;
     int root, is_there, error;
     bool was_set_up;
 
@@ -363,7 +351,7 @@ int make_wanted_groups(MPI_Comm comm)
     for (root = 0; root < communicator->size; root++) {
         /* Until it was set up, the bounds of lengths were not known. */
         if (communicator->is_wanted[root] && was_set_up && error == MPI_SUCCESS && communicator->outcome == TAKEN)
-            error = make_both_groups(communicator, root);
+            error = find_root(communicator, root, &groups);
         communicator->is_wanted[root] = false;
     }
     return error;

@@ -14,23 +14,23 @@
 #include "report.h"
 #include "settings.h"
 
-/* The groups of a communicator for the broadcasts of one root: one with a tree for short
- * messages, and one with a tree for long messages.
+/* The kinds of groups: with a tree for short messages, and with one for long messages. */
+enum kind { SHORT, LONG, KINDS };
+
+#define BOTH_KINDS (1u << SHORT | 1u << LONG)
+
+/* The groups of a communicator for the broadcasts of one root, by kind.
  *
  * The byte count of a broadcast decides which of them it uses. If a rank passes a different byte
  * count than the root, which is an error of the program, the rank may wait for the wrong group.
- * It must get the error and not wait for ever. So the root alone decides which group is made
- * first. Before the root makes the second one, it sends an empty message by the first, and the
- * members make the second one when they receive that message. A member that waits for long
- * checks the other group for messages. */
+ * It must get the error and not wait for ever: a member that waits for long checks the other
+ * group for messages. */
 struct root_groups {
     int root;
     /* The number of the communicator's last broadcast of this root. */
     uint64_t used_at;
-    /* Index 0: for short messages, 1: for long ones. NULL: not made. */
-    tc_group *by_length[2];
-    /* Which of them have been made, the same at all ranks. */
-    bool is_made[2];
+    /* NULL: not made, or it has ended. */
+    tc_group *by_length[KINDS];
     /* The error code of each further broadcast; MPI_SUCCESS: none. */
     int error;
     /* The nonblocking broadcasts under way (request.c): those that have not ended, in order;
@@ -85,7 +85,7 @@ int set_up_communicator(struct communicator *communicator, MPI_Comm comm);
  * for each of its broadcasts. */
 bool is_worth_groups(struct communicator *communicator, int root);
 
-/* The groups of a root for a nonblocking broadcast, which makes none: NULL unless both are made.
+/* The groups of a root for a nonblocking broadcast, which makes none: NULL if there are none.
  * Then the next call of make_wanted_groups() makes them. All ranks get the same result. */
 struct root_groups *find_made(struct communicator *communicator, int root);
 
@@ -100,17 +100,22 @@ void close_groups(struct communicator *communicator);
  * this call. */
 void close_root(struct communicator *communicator, struct root_groups *groups);
 
-/* Whether broadcasts of this number of bytes use the group for long messages. */
-bool is_long(uint64_t bytes);
+/* The kind of group for broadcasts of this number of bytes. */
+enum kind kind_of(uint64_t bytes);
 
 /* The groups of a root; NULL, if too many other roots have groups. The first time, all ranks
- * have to be in this call, and the group for messages as the root's is made. Where that cannot
- * be made, the communicator's `outcome` tells. Returns an MPI error code. */
-int find_root(struct communicator *communicator, int root, bool is_for_long, struct root_groups **found);
+ * have to be in this call, and both groups are made. Where they cannot be made, the
+ * communicator's `outcome` tells. Returns an MPI error code. */
+int find_root(struct communicator *communicator, int root, struct root_groups **found);
 
-/* Makes a group of a root, of the kind that the root says. All ranks have to be in this call.
- * Returns an MPI error code. */
-int make_group(struct communicator *communicator, struct root_groups *groups, bool is_for_long);
+/* Makes the groups of a root that has none, of the kinds in this set of bits. All ranks have to be
+ * in this call. Where they cannot be made, the communicator's `outcome` tells. Returns an MPI error
+ * code. */
+int make_groups(struct communicator *communicator, struct root_groups *groups, unsigned kinds);
+
+/* Frees the groups of a root which cannot send the rest of a message: the members, which wait for
+ * it, learn that the groups have ended. */
+void abort_groups(struct root_groups *groups);
 
 /* Lets the MPI library move messages for which another rank may be waiting. */
 void make_progress(const struct communicator *communicator);

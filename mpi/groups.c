@@ -28,11 +28,11 @@ enum { UNUSED_BROADCASTS_PER_ROOT = 8 };
 /* The number of broadcasts by the MPI before another root than that of the trial gets groups. */
 enum { BROADCASTS_WITHOUT_GROUPS = 16 };
 
-/* How long a root that makes a group waits for the nodes of all ranks. A firewall may drop their
+/* How long a root that makes groups waits for the nodes of all ranks. A firewall may drop their
  * datagrams. */
 enum { READY_TIMEOUT_MS = 3000 };
 
-/* A rank's result of making a group. The minimum of all ranks counts. */
+/* A rank's result of making groups. The minimum of all ranks counts. */
 enum { UNREACHABLE = -1, REFUSED = 0, MADE = 1 };
 
 bool is_worth_groups(struct communicator *communicator, int root)
@@ -64,79 +64,79 @@ static struct root_groups *find_place(struct communicator *communicator)
     return oldest;
 }
 
-/* What the root tells the members of a group that is to be made. */
-struct proposal {
-    uint32_t number;
-    uint32_t is_for_long;
-};
-
-static tc_result enter_group(const struct communicator *communicator, int root, const struct proposal *proposal, tc_group **group)
+static tc_result enter_group(const struct communicator *communicator, int root, int kind, uint32_t number, tc_group **group)
 {
     char text[sizeof settings()->group + 256];
-    unsigned long long message_bytes = proposal->is_for_long ? LONG_MESSAGE_BYTES : SHORT_MESSAGE_BYTES;
+    unsigned long long message_bytes = kind == LONG ? LONG_MESSAGE_BYTES : SHORT_MESSAGE_BYTES;
 
-    snprintf(text, sizeof text, "message_bytes=%llu %sgroup=%u root=%d member=%d token=%s", message_bytes, settings()->group,
-             proposal->number, root, communicator->rank, communicator->token);
+    snprintf(text, sizeof text, "message_bytes=%llu %sgroup=%u root=%d member=%d token=%s", message_bytes, settings()->group, number, root,
+             communicator->rank, communicator->token);
     return tc_group_new(opened_node(), communicator->members, text, group);
 }
 
-/* Enters a group; the root waits until it is ready. */
-static int try_group(struct communicator *communicator, int root, const struct proposal *proposal, tc_group **group)
+/* Enters the groups of these kinds; the root waits until they are ready. */
+static int try_groups(struct communicator *communicator, struct root_groups *groups, unsigned kinds, const uint32_t numbers[KINDS])
 {
-    int result = MADE;
+    bool is_root = groups->root == communicator->rank;
+    int kind, result = MADE;
 
-    *group = NULL;
-    if (enter_group(communicator, root, proposal, group) != TC_OK)
-        result = REFUSED;
-    else if (root == communicator->rank && tc_group_wait_until_ready(*group, READY_TIMEOUT_MS) != TC_OK)
-        result = UNREACHABLE;
+    for (kind = 0; kind < KINDS; kind++)
+        if (kinds & 1u << kind && enter_group(communicator, groups->root, kind, numbers[kind], &groups->by_length[kind]) != TC_OK)
+            result = REFUSED;
+    for (kind = 0; kind < KINDS && is_root && result == MADE; kind++)
+        if (kinds & 1u << kind && tc_group_wait_until_ready(groups->by_length[kind], READY_TIMEOUT_MS) != TC_OK)
+            result = UNREACHABLE;
     if (result != MADE)
         snprintf(communicator->report.why, sizeof communicator->report.why, "%s", tc_error_message());
     return result;
 }
 
-/* The ranks try numbers that the root draws, until no other group of their nodes has that
- * number. */
-int make_group(struct communicator *communicator, struct root_groups *groups, bool is_for_long)
+/* The ranks try numbers that the root draws, until no other groups of their nodes have them. */
+int make_groups(struct communicator *communicator, struct root_groups *groups, unsigned kinds)
 {
     int tries, own, all = REFUSED, error = MPI_SUCCESS;
-    struct proposal proposal = {0};
-    tc_group *group = NULL;
+    uint32_t numbers[KINDS];
 
     for (tries = 0; all == REFUSED && tries < NUMBER_TRIES; tries++) {
-        proposal.is_for_long = is_for_long;
-        while (getrandom(&proposal.number, sizeof proposal.number, 0) != sizeof proposal.number)
+        while (getrandom(numbers, sizeof numbers, 0) != sizeof numbers)
             continue;
-        error = mpi.Bcast(&proposal, sizeof proposal, MPI_BYTE, groups->root, communicator->private);
+        error = mpi.Bcast(numbers, sizeof numbers, MPI_BYTE, groups->root, communicator->private);
         if (error != MPI_SUCCESS)
             return error;
-        own = try_group(communicator, groups->root, &proposal, &group);
+        own = try_groups(communicator, groups, kinds, numbers);
         error = mpi.Allreduce(&own, &all, 1, MPI_INT, MPI_MIN, communicator->private);
-        if (all == MADE) {
-            groups->by_length[proposal.is_for_long != 0] = group;
-            groups->is_made[proposal.is_for_long != 0] = true;
-            *communicator->report.why = '\0';
-        } else {
-            tc_group_free(group);
-        }
+        if (all != MADE)
+            abort_groups(groups);
         if (error != MPI_SUCCESS)
             return error;
     }
-    if (all != MADE) {
-        communicator->outcome = NO_GROUP;
-        if (!*communicator->report.why)
-            snprintf(communicator->report.why, sizeof communicator->report.why, "another rank cannot make the group");
+    if (all == MADE) {
+        *communicator->report.why = '\0';
+        communicator->report.groups += (uint64_t)__builtin_popcount(kinds);
+        return MPI_SUCCESS;
     }
-    communicator->report.groups += all == MADE;
+    communicator->outcome = NO_GROUP;
+    if (!*communicator->report.why)
+        snprintf(communicator->report.why, sizeof communicator->report.why, "another rank cannot make the groups");
     return MPI_SUCCESS;
 }
 
-bool is_long(uint64_t bytes)
+void abort_groups(struct root_groups *groups)
 {
-    return bytes > LONG_BYTES;
+    int kind;
+
+    for (kind = 0; kind < KINDS; kind++) {
+        tc_group_free(groups->by_length[kind]);
+        groups->by_length[kind] = NULL;
+    }
 }
 
-int find_root(struct communicator *communicator, int root, bool is_for_long, struct root_groups **found)
+enum kind kind_of(uint64_t bytes)
+{
+    return bytes > LONG_BYTES ? LONG : SHORT;
+}
+
+int find_root(struct communicator *communicator, int root, struct root_groups **found)
 {
     struct root_groups *groups;
     int i;
@@ -154,5 +154,5 @@ int find_root(struct communicator *communicator, int root, bool is_for_long, str
     if (!groups)
         return MPI_SUCCESS;
     *groups = (struct root_groups){.root = root, .used_at = communicator->broadcasts, .error = MPI_SUCCESS};
-    return make_group(communicator, groups, is_for_long);
+    return make_groups(communicator, groups, BOTH_KINDS);
 }

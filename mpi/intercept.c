@@ -88,7 +88,7 @@ static int carry_out(struct call *call)
         (call->buffer.bytes < communicator->bytes_min || call->buffer.bytes > communicator->bytes_max))
         call->outcome = OTHER_BYTES;
     else if (error == MPI_SUCCESS && communicator->outcome == TAKEN)
-        error = find_root(communicator, call->root, is_long(call->buffer.bytes), &groups);
+        error = find_root(communicator, call->root, &groups);
     if (error == MPI_SUCCESS && groups && communicator->outcome == TAKEN) {
         complete_requests(communicator, groups);
         error = call->root == communicator->rank ? send_buffer(communicator, groups, &call->buffer)

@@ -103,7 +103,7 @@ struct state {
 
 static int compare_states(struct communicator *communicator, uint64_t bytes, struct state *state)
 {
-    struct state own = {.is_long = is_long(bytes), .is_short = !is_long(bytes), .has_places = has_places(communicator)};
+    struct state own = {.is_long = kind_of(bytes) == LONG, .is_short = kind_of(bytes) == SHORT, .has_places = has_places(communicator)};
     int i;
 
     for (i = 0; i < PERSISTENT_MAX && own.has_places; i++) {
@@ -115,13 +115,13 @@ static int compare_states(struct communicator *communicator, uint64_t bytes, str
 }
 
 /* How well a free place suits a request: 3, it has the group; 2, it has none; 1, it has another. */
-static int suits(const struct persistent *persistent, int root, int is_for_long)
+static int suits(const struct persistent *persistent, int root, enum kind kind)
 {
     const struct root_groups *groups = &persistent->groups;
 
-    if (!groups->by_length[0] && !groups->by_length[1])
+    if (!groups->by_length[SHORT] && !groups->by_length[LONG])
         return 2;
-    return groups->root == root && groups->by_length[is_for_long] ? 3 : 1;
+    return groups->root == root && groups->by_length[kind] ? 3 : 1;
 }
 
 /* Finds a place for a request and makes its group. `found` stays NULL if all places are taken, the
@@ -138,18 +138,18 @@ static int find_free_place(struct communicator *communicator, int root, uint64_t
     for (i = 0; i < PERSISTENT_MAX; i++) {
         struct persistent *other = &communicator->persistents->places[i];
 
-        if (state.is_free[i] && suits(other, root, state.is_long) > suited) {
+        if (state.is_free[i] && suits(other, root, kind_of(bytes)) > suited) {
             place = other;
-            suited = suits(place, root, state.is_long);
+            suited = suits(place, root, kind_of(bytes));
         }
     }
     if (suited == 1)
         close_root(communicator, &place->groups);
     if (suited == 1 || suited == 2) {
         place->groups = (struct root_groups){.root = root, .error = MPI_SUCCESS};
-        error = make_group(communicator, &place->groups, state.is_long);
+        error = make_groups(communicator, &place->groups, 1u << kind_of(bytes));
     }
-    if (place && place->groups.by_length[state.is_long])
+    if (place && place->groups.by_length[kind_of(bytes)])
         *found = place;
     return error;
 }

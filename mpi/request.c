@@ -59,7 +59,7 @@ static bool go_on(struct request *request, int wait_ms, bool *has_moved)
         return true;
     }
     /* An earlier broadcast of this root could not be sent. */
-    if (!stream->groups->by_length[stream->is_for_long]) {
+    if (!stream->groups->by_length[stream->kind]) {
         request->error = stream->groups->error;
         return true;
     }
@@ -67,9 +67,6 @@ static bool go_on(struct request *request, int wait_ms, bool *has_moved)
         *has_moved = true;
         wait_ms = 0;
     }
-    /* Both groups are made, so that the root announces none. */
-    if (step == TOLD)
-        request->error = MPI_ERR_INTERN;
     return step != WAITS;
 }
 

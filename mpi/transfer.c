@@ -53,16 +53,16 @@ static size_t of_message(const struct stream *stream)
 struct stream begin_stream(struct communicator *communicator, struct root_groups *groups, uint64_t all, char *bytes)
 {
     struct stream stream = {
-        .communicator = communicator, .groups = groups, .is_for_long = is_long(all), .rest = all, .next = bytes, .room = all};
+        .communicator = communicator, .groups = groups, .kind = kind_of(all), .rest = all, .next = bytes, .room = all};
 
-    stream.group = groups->by_length[stream.is_for_long];
+    stream.group = groups->by_length[stream.kind];
     begin_message(&stream);
     return stream;
 }
 
 static tc_group *other_group(const struct stream *stream)
 {
-    return stream->groups->by_length[!stream->is_for_long];
+    return stream->groups->by_length[stream->kind == SHORT ? LONG : SHORT];
 }
 
 /* Ends with the last error of Treecast, which is this thread's. */
@@ -99,16 +99,6 @@ int error_of(const struct stream *stream)
     mpi.Add_error_string(groups->error, text);
     snprintf(stream->communicator->report.why, sizeof stream->communicator->report.why, "%s", stream->failure);
     return groups->error;
-}
-
-void abort_groups(struct root_groups *groups)
-{
-    int kind;
-
-    for (kind = 0; kind < 2; kind++) {
-        tc_group_free(groups->by_length[kind]);
-        groups->by_length[kind] = NULL;
-    }
 }
 
 /* Sends whole packets. Less than a packet stays, unless it is the end of the broadcast. */
@@ -193,8 +183,6 @@ enum step receive_some(struct stream *stream, int wait_ms)
         return drop_some(stream, wait_ms);
     switch (tc_group_receive_part(stream->group, stream->next, of_message(stream), wait_ms, &message_bytes, &received)) {
     case TC_OK:
-        if (!message_bytes)
-            return TOLD;
         if (message_bytes != stream->message_bytes)
             return drop_message(stream, stream->group, message_bytes, received);
         stream->other_ms = 0;
@@ -244,61 +232,6 @@ static bool has_ended_wrong(const struct stream *stream)
     return stream->error != MPI_SUCCESS || *stream->failure;
 }
 
-/* The root has announced, by an empty message, that it makes its other group and sends this
- * broadcast by it. ENDED if that fails, or MOVED. */
-static enum step make_told_group(struct stream *stream, bool is_for_long)
-{
-    stream->error = make_group(stream->communicator, stream->groups, is_for_long);
-    if (stream->error != MPI_SUCCESS || stream->communicator->outcome != TAKEN)
-        return ENDED;
-    /* This rank's byte count belongs to the first group: it differs from the root's. */
-    if (is_for_long != stream->is_for_long)
-        return drop_message(stream, other_group(stream), UINT64_MAX, 0);
-    stream->group = stream->groups->by_length[is_for_long];
-    return MOVED;
-}
-
-/* At a member, in the other group: the root's announcement. */
-static enum step hear_announcement(struct stream *stream, int wait_ms)
-{
-    uint64_t message_bytes;
-    size_t received;
-
-    switch (tc_group_receive_part(other_group(stream), NULL, 0, wait_ms, &message_bytes, &received)) {
-    case TC_OK:
-        return TOLD;
-    case TC_TIMED_OUT:
-        return WAITS;
-    case TC_BUFFER_TOO_SMALL:
-        /* The root sends its broadcast by the other group. */
-        return drop_message(stream, other_group(stream), UINT64_MAX, 0);
-    default:
-        return fail(stream);
-    }
-}
-
-/* At the root: announces, by an empty message in the other group, that it makes the group of
- * this broadcast. If a member is lost, nothing is announced, since that member could not take
- * part. */
-static enum step announce(struct stream *stream, int wait_ms)
-{
-    tc_result result = tc_group_check(other_group(stream));
-    size_t sent;
-
-    if (result == TC_OK)
-        result = tc_group_send_part(other_group(stream), NULL, 0, 0, wait_ms, &sent);
-    if (result == TC_TIMED_OUT)
-        return WAITS;
-    return result == TC_OK ? TOLD : fail(stream);
-}
-
-/* Makes the group of this broadcast if there is none. */
-static void await_group(struct stream *stream, enum step (*some)(struct stream *stream, int wait_ms))
-{
-    if (!stream->group && wait_for(stream, some) == TOLD)
-        make_told_group(stream, stream->is_for_long);
-}
-
 static void send_packed(struct stream *stream, const struct buffer *buffer)
 {
     struct packing packing;
@@ -327,11 +260,9 @@ static void receive_next(struct stream *stream)
     size_t before = stream->room;
     enum step step;
 
-    do {
+    do
         step = wait_for(stream, receive_some);
-        if (step == TOLD)
-            step = make_told_group(stream, !stream->is_for_long);
-    } while (step == MOVED && stream->room == before);
+    while (step == MOVED && stream->room == before);
 }
 
 static void receive_packed(struct stream *stream, const struct buffer *buffer)
@@ -345,7 +276,7 @@ static void receive_packed(struct stream *stream, const struct buffer *buffer)
         stream->error = error;
         return;
     }
-    while (!has_ended_wrong(stream) && stream->communicator->outcome == TAKEN && stream->rest) {
+    while (!has_ended_wrong(stream) && stream->rest) {
         size_t room = packing.capacity - packing.filled;
 
         stream->next = packing.bytes + packing.filled;
@@ -362,11 +293,8 @@ int send_buffer(struct communicator *communicator, struct root_groups *groups, c
 {
     struct stream stream = begin_stream(communicator, groups, buffer->bytes, buffer->address);
 
-    if (!stream.group && !other_group(&stream))
+    if (!stream.group)
         return groups->error;
-    await_group(&stream, announce);
-    if (has_ended_wrong(&stream) || communicator->outcome != TAKEN)
-        return error_of(&stream);
     if (is_dense(buffer->type))
         finish(&stream, send_some);
     else
@@ -378,14 +306,11 @@ int receive_buffer(struct communicator *communicator, struct root_groups *groups
 {
     struct stream stream = begin_stream(communicator, groups, buffer->bytes, buffer->address);
 
-    await_group(&stream, hear_announcement);
-    if (stream.dropped_group)
-        finish(&stream, receive_some);
-    if (has_ended_wrong(&stream) || communicator->outcome != TAKEN)
-        return error_of(&stream);
+    if (!stream.group)
+        return groups->error;
     if (!is_dense(buffer->type))
         receive_packed(&stream, buffer);
-    while (!has_ended_wrong(&stream) && communicator->outcome == TAKEN && stream.rest)
+    while (!has_ended_wrong(&stream) && stream.rest)
         receive_next(&stream);
     return error_of(&stream);
 }

@@ -16,9 +16,9 @@ enum { WAIT_MIN_MS = 1, WAIT_MAX_MS = 8 };
 struct stream {
     struct communicator *communicator;
     struct root_groups *groups;
-    /* The group that carries this broadcast, and whether it is the one for long messages. */
+    /* The group that carries this broadcast, and its kind. */
     tc_group *group;
-    bool is_for_long;
+    enum kind kind;
     /* Bytes still to be transferred, of the broadcast and of its current message; the length of
      * the current message. */
     uint64_t rest, message_rest, message_bytes;
@@ -37,9 +37,8 @@ struct stream {
     char failure[240];
 };
 
-/* What a step of a broadcast has done: transferred bytes, nothing yet, or it has ended. TOLD: the
- * root has announced that it makes its other group. */
-enum step { MOVED, WAITS, ENDED, TOLD };
+/* What a step of a broadcast has done: transferred bytes, nothing yet, or it has ended. */
+enum step { MOVED, WAITS, ENDED };
 
 /* Sends or receives the next bytes, into or from `next`, and waits for at most `wait_ms`. They
  * call no function of the MPI. */
@@ -52,13 +51,9 @@ struct stream begin_stream(struct communicator *communicator, struct root_groups
 /* The MPI error code of a broadcast that has ended. */
 int error_of(const struct stream *stream);
 
-/* Frees the groups of a root which cannot send the rest of a message: the members, which wait for
- * it, learn that the groups have ended. */
-void abort_groups(struct root_groups *groups);
-
 /* Sends the buffer from the root, or receives it. Returns an MPI error code: MPI_ERR_TRUNCATE,
  * if the root has sent another number of bytes, and the groups' error, if members were lost or a
- * group has ended. Where a group had to be made and cannot, the communicator's `outcome` tells. */
+ * group has ended. */
 int send_buffer(struct communicator *communicator, struct root_groups *groups, const struct buffer *buffer);
 int receive_buffer(struct communicator *communicator, struct root_groups *groups, const struct buffer *buffer);
 
