@@ -46,7 +46,15 @@ fn the_figures_of_icpp98_are_what_their_command_writes() {
 fn the_figures_of_gm_are_what_their_command_writes() {
     check_figures(
         "gm",
-        &["multisend", "gm-multicast", "flow-latency", "flow-manager", "ours-long", "ours-scale"],
+        &[
+            "multisend",
+            "gm-multicast",
+            "flow-latency",
+            "flow-manager",
+            "ours-long",
+            "ours-scale",
+            "ours-unicast-latency",
+        ],
     );
 }
 

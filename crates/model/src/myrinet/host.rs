@@ -147,8 +147,10 @@ impl Simulation<'_> {
             GmEvent::Sent { content } => {
                 self.nodes[node].send_tokens_used -= 1;
                 self.post_next(node);
-                if let Content::Data { group, message } = content {
-                    self.sent(node, group, message);
+                match content {
+                    Content::Data { group, message } => self.sent(node, group, message),
+                    Content::Unicast => self.pause_before_unicast(),
+                    _ => {}
                 }
             }
             GmEvent::Received { from, content, .. } => match content {
@@ -169,6 +171,7 @@ impl Simulation<'_> {
                 Content::CreditReturn { group, message } => self.credit_returned(group, message),
                 Content::Barrier { round } => self.barrier_received(node, from, round),
                 Content::CreditGrant { group, message } => self.send_own(node, group, message),
+                Content::Unicast => self.unicast_delivered(node),
             },
         }
     }

@@ -110,6 +110,21 @@ pub const MEASURES: &[Measure] = &[
         label: "link concurrency (messages at a time)",
         about: "the most copies of messages in transit at a time, from the first byte on a link to the last one off it",
     },
+    Measure {
+        name: "unicast_us",
+        label: "mean time of a unicast (us)",
+        about: "from the call of a unicast until the process of its receiver has it, on average over all",
+    },
+    Measure {
+        name: "unicast_max_us",
+        label: "longest time of a unicast (us)",
+        about: "the longest time from the call of a unicast until the process of its receiver has it",
+    },
+    Measure {
+        name: "unicast_mb_per_s",
+        label: "bandwidth of unicasts (MB/s)",
+        about: "bytes of delivered unicasts over the time until the last of them was delivered",
+    },
     ROOT_USER_US,
     ROOT_USER_SHARE,
     Measure {
@@ -132,7 +147,8 @@ fn busy(server: &crate::kernel::Server, now: Picoseconds) -> Picoseconds {
 }
 
 impl Simulation<'_> {
-    /// The current values of [`MEASURES`], except lambda; the manager's only if there is one.
+    /// The current values of [`MEASURES`], except those of the root's time at user level, those of
+    /// unicasts, and lambda; the manager's only if there is one.
     pub fn measured(&self) -> Vec<(&'static str, f64)> {
         let now = self.events.now();
         let nodes = &self.nodes;

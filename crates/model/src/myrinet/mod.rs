@@ -33,6 +33,8 @@
 //!   on. In step k of the barrier a process sends to the one 2^k places behind it. A process that
 //!   computes heeds no events, and one that is in a barrier or an earlier broadcast no messages of
 //!   a later one.
+//! - Unicasts go from one process to another beside the multicasts of a root. They need tokens,
+//!   buffers and the time of every part as all messages do, and end with the last multicast.
 //! - Several groups at once have the same members, but each has its own root.
 //! - FM/MC's manager is the process of the member with the lowest id; each receiver returns a
 //!   credit when its process has the message. LFC divides the receive buffers of a NIC evenly among
@@ -62,12 +64,13 @@ mod stream;
 mod tests;
 mod transits;
 mod tree;
+mod unicasts;
 mod user;
 
 pub use measure::MEASURES;
 pub use parameters::Parameters;
 pub use policies::{
-    Barrier, EagerCopies, FirstBroadcast, Flow, Forwarding, Layer, Membership, Operation, Replicas,
+    Barrier, EagerCopies, FirstBroadcast, Flow, Forwarding, Layer, Membership, Operation, Replicas, Unicasts,
 };
 
 use treecast_fabric::{Fabric, FabricSpec};
@@ -126,6 +129,7 @@ pub fn run(parameters: &Parameters, task: &Task) -> Result<Outcome, ModelError> 
     let is_path = scheme.name() == "serial" && task.group.size() > 2;
     let user = simulation.root_user(is_path);
     measured.extend(simulation.user_measures(user, completed));
+    measured.extend(simulation.unicast_measures());
     measured.extend(lambda.map(|lambda| ("lambda", lambda)));
     Ok(Outcome { status, latency: simulation.completed, measured, deadlock })
 }
@@ -164,6 +168,14 @@ fn prepare<'a>(
                 parameters.packet
             )));
         }
+    }
+    let children = trees[0].children[trees[0].root].len();
+    if parameters.unicasts == Unicasts::Members && children < 2 {
+        return Err(ModelError::Unsupported(
+            "unicasts=members go between the first two children of the root, and here it has one: choose another \
+             scheme, or unicasts=others"
+                .into(),
+        ));
     }
     let mut simulation = Simulation::new(parameters, task, trees, forwarder, rendezvous);
     simulation.makes_group = is_first;
@@ -212,6 +224,9 @@ fn check(parameters: &Parameters, task: &Task) -> Result<(), ModelError> {
     if broadcasts > 1 && parameters.first_broadcast == FirstBroadcast::Yes {
         return unsupported("first_broadcast=yes is a single broadcast: set broadcasts=1".into());
     }
+    if parameters.unicasts != Unicasts::None {
+        check_unicasts(parameters, task)?;
+    }
     if task.offload == Offload::Switch {
         return unsupported("offload switch is not for Myrinet: its switches replicate nothing".into());
     }
@@ -235,6 +250,26 @@ fn check(parameters: &Parameters, task: &Task) -> Result<(), ModelError> {
     Ok(())
 }
 
+/// Checks what unicasts need.
+fn check_unicasts(parameters: &Parameters, task: &Task) -> Result<(), ModelError> {
+    let unsupported = |text: String| Err(ModelError::Unsupported(text));
+    let Parameters { operation, groups, flow, .. } = *parameters;
+    if operation != Operation::Multicast || groups > 1 || flow != Flow::None {
+        return unsupported(
+            "unicasts go beside the multicasts of one root, without credits: set operation=multicast, groups=1, \
+             flow=none"
+                .into(),
+        );
+    }
+    let members = task.group.size();
+    if parameters.unicasts == Unicasts::Others && members < 4 {
+        return unsupported(format!(
+            "unicasts=others leave two members for multicasts, and there are {members} in all: take 4 or more"
+        ));
+    }
+    Ok(())
+}
+
 /// The lambda of a message, as the study defines it: the number of destinations that a sender can
 /// send to before its first receiver can start to send. That is the time from the root's call until
 /// a process has the message, over the time that one more destination takes the root, from three
@@ -251,6 +286,7 @@ fn measured_lambda(parameters: &Parameters, task: &Task) -> Result<Lambda, Model
             messages: 1,
             broadcasts: 1,
             barrier: Barrier::None,
+            unicasts: Unicasts::None,
             skew: Picoseconds::ZERO,
             loss: 0.0,
             ..parameters.clone()

@@ -3,7 +3,7 @@
 use treecast_terms::{Bytes, Key, Keyed, Picoseconds, parameter, positive_parameter};
 
 use super::policies::{
-    Barrier, EagerCopies, FirstBroadcast, Flow, Forwarding, Layer, Membership, Operation, Replicas,
+    Barrier, EagerCopies, FirstBroadcast, Flow, Forwarding, Layer, Membership, Operation, Replicas, Unicasts,
 };
 use crate::keys::{bytes_key, choice_key, count_key, positive_rate_key, share_key, span_key, timeout_key};
 
@@ -45,6 +45,15 @@ pub struct Parameters {
     pub broadcasts: u32,
     /// What separates broadcasts in a row.
     pub barrier: Barrier,
+    /// Between which processes unicasts go beside the multicasts, until these are complete.
+    pub unicasts: Unicasts,
+    /// The length of a unicast.
+    pub unicast: Bytes,
+    /// The maximum number of unicasts that the sender has in flight, from its call until it knows
+    /// of the acknowledgment.
+    pub unicasts_in_flight: u32,
+    /// The mean pause before each unicast, drawn uniformly from 0 to twice this time.
+    pub unicast_pause: Picoseconds,
     /// Average process skew: a third of the largest.
     pub skew: Picoseconds,
     /// Probability that a packet is lost, at most nine tenths; it counts in millionths.
@@ -145,6 +154,10 @@ impl Default for Parameters {
             messages: 1,
             broadcasts: 1,
             barrier: Barrier::default(),
+            unicasts: Unicasts::default(),
+            unicast: Bytes(4),
+            unicasts_in_flight: 1,
+            unicast_pause: Picoseconds::ZERO,
             skew: Picoseconds::ZERO,
             loss: 0.0,
             host_post: us("0.8"),
@@ -217,6 +230,17 @@ const KEYS: &[Key<Parameters>] = &[
     count_key!("broadcasts", broadcasts, 1, 1_000_000, "times in a row that the operation is repeated"),
     choice_key!("barrier", barrier, "what separates broadcasts in a row",
         ["none" => Barrier::None, "dissemination" => Barrier::Dissemination]),
+    choice_key!("unicasts", unicasts, "between which processes unicasts go beside multicasts",
+        ["none" => Unicasts::None, "members" => Unicasts::Members, "others" => Unicasts::Others]),
+    bytes_key!("unicast_bytes", unicast, 0, "length of a unicast beside multicasts"),
+    count_key!(
+        "unicasts_in_flight",
+        unicasts_in_flight,
+        1,
+        1_000_000,
+        "unicasts that their sender has in flight"
+    ),
+    span_key!("unicast_pause_us", unicast_pause, "mean pause before each unicast"),
     span_key!("skew_us", skew, "average process skew, a third of the largest"),
     share_key!("loss", loss, "probability that a packet is lost"),
     span_key!("host_post_us", host_post, "CPU time to post a send"),
@@ -313,6 +337,7 @@ mod tests {
                 "receive",
                 "broadcast",
                 "dissemination",
+                "members",
             ]
             .into_iter()
             .find(|text| copy.set_key(key.name, text).is_ok())

@@ -99,6 +99,18 @@ pub enum FirstBroadcast {
     Yes,
 }
 
+/// Between which processes unicasts go beside the multicasts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Unicasts {
+    /// There are none.
+    #[default]
+    None,
+    /// From the first to the second child of the root: multicasts go through both.
+    Members,
+    /// From the last but one destination to the last, which multicasts leave out.
+    Others,
+}
+
 /// Which copies the eager protocol makes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum EagerCopies {

@@ -109,9 +109,9 @@ impl Simulation<'_> {
     /// If a message begins with this packet, takes a receive token for it. Control messages are
     /// small and have their own tokens.
     fn find_token(&mut self, stream: usize, number: u64, node: usize) -> bool {
-        let queued_message = self.streams[stream].queued_message(number);
-        let Content::Data { group, message } = queued_message.content else { return true };
-        if queued_message.first != number {
+        let queued_message = *self.streams[stream].queued_message(number);
+        let needs_token = matches!(queued_message.content, Content::Data { .. } | Content::Unicast);
+        if queued_message.first != number || !needs_token {
             return true;
         }
         let used = &mut self.nodes[node].receive_tokens_used;
@@ -122,9 +122,11 @@ impl Simulation<'_> {
         let used = *used;
         let peak = &mut self.nodes[node].peak.receive_tokens;
         *peak = used.max(*peak);
-        // The process needs its buffer; and so does the NIC, for retransmissions.
-        let repeats = self.forwards(stream, node).is_some() && self.parameters.flow != Flow::Lfc;
-        self.holds.insert((node, group, message), 1 + u32::from(repeats));
+        if let Content::Data { group, message } = queued_message.content {
+            // The process needs its buffer; and so does the NIC, for retransmissions.
+            let repeats = self.forwards(stream, node).is_some() && self.parameters.flow != Flow::Lfc;
+            self.holds.insert((node, group, message), 1 + u32::from(repeats));
+        }
         true
     }
 

@@ -16,6 +16,7 @@ use super::rounds::Row;
 use super::stream::Stream;
 use super::transits::Transits;
 use super::tree::{Tree, members};
+use super::unicasts::UnicastStream;
 use crate::kernel::{EventQueue, Network, Server};
 use crate::task::Task;
 
@@ -31,6 +32,7 @@ pub(super) const EVENT: Bytes = Bytes(16);
 
 const LOSS_STREAM: u128 = 0x6c6f_7373;
 const SKEW_STREAM: u128 = 0x736b_6577;
+const PAUSE_STREAM: u128 = 0x70_6175_7365;
 
 /// An event. It is named after the stage that has completed.
 #[derive(Debug)]
@@ -53,6 +55,7 @@ pub(super) enum Event {
     Noticed { node: usize, notice: GmEvent },
     Handled { node: usize, notice: GmEvent },
     GroupMade(usize),
+    UnicastDue,
     TimedOut(usize),
 }
 
@@ -98,6 +101,7 @@ pub(super) struct Simulation<'a> {
     pub unserved: BTreeMap<(usize, u32, u32), VecDeque<usize>>,
     pub credits: Option<BufferCredits>,
     pub manager: Option<Manager>,
+    pub unicasts: Option<UnicastStream>,
     /// The number of messages that the leaves of each group have not received.
     pub missing: Vec<u64>,
     /// The number of completions that the operation waits for.
@@ -150,6 +154,11 @@ impl<'a> Simulation<'a> {
             unserved: BTreeMap::new(),
             credits: None,
             manager: None,
+            unicasts: UnicastStream::new(
+                parameters,
+                &trees[0],
+                Pcg64::new(u128::from(task.seed), PAUSE_STREAM),
+            ),
             missing: Vec::new(),
             awaited: 0,
             row: Row::default(),
@@ -172,6 +181,7 @@ impl<'a> Simulation<'a> {
         for node in 0..simulation.nodes.len() {
             simulation.start_round(node);
         }
+        simulation.start_unicasts();
         simulation
     }
 
@@ -253,6 +263,7 @@ impl<'a> Simulation<'a> {
             Event::Noticed { node, notice } => self.noticed(node, notice),
             Event::Handled { node, notice } => self.handled(node, notice),
             Event::GroupMade(node) => self.returned(node),
+            Event::UnicastDue => self.unicast_due(),
             Event::TimedOut(stream) => self.timed_out(stream),
         }
     }

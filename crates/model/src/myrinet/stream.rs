@@ -23,6 +23,8 @@ pub(super) enum Content {
     CreditReturn { group: u32, message: u32 },
     /// A step of the barrier before a broadcast.
     Barrier { round: u32 },
+    /// A unicast beside the multicasts.
+    Unicast,
 }
 
 /// A message in a stream.

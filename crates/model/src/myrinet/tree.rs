@@ -6,6 +6,7 @@ use treecast_plan::{Group, MemberId, PlanOptions, Planner, Scheme, WormKind};
 
 use super::parameters::Parameters;
 use super::policies::Membership;
+use super::unicasts::outsiders;
 use crate::task::{ModelError, Task};
 
 /// The tree of one group over the nodes of a task: the node of the root of the task first, then
@@ -28,7 +29,7 @@ pub(super) fn members(task: &Task) -> Vec<MemberId> {
 
 /// The trees of the requested number of groups. The first group is the task's. The root of each
 /// further group is the next member, and its destinations are all other members, in cyclic order
-/// from there on. The named members are the last ones of the task.
+/// from there on. The named members are the last ones of the task. Outsiders have no children.
 pub(super) fn trees(
     parameters: &Parameters,
     task: &Task,
@@ -36,7 +37,7 @@ pub(super) fn trees(
     packets: u32,
 ) -> Result<Vec<Tree>, ModelError> {
     let members = members(task);
-    let count = members.len();
+    let count = members.len() - outsiders(parameters);
     if parameters.groups as usize > count {
         return Err(ModelError::Unsupported(format!(
             "each of {} groups has a root of its own, and there are {count} members: set groups to at most {count}",
@@ -70,6 +71,8 @@ pub(super) fn trees(
             names[positions[&worm.from]] += names[to] + u32::from(to + named >= count);
         }
         let leaves = children.iter().filter(|children| children.is_empty()).count() as u32;
+        children.resize(members.len(), Vec::new());
+        names.resize(members.len(), 0);
         Ok(Tree { root, children, names, leaves })
     };
     (0..parameters.groups).map(tree).collect()

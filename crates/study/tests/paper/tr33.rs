@@ -132,6 +132,29 @@ fn the_means_of_figures_in_a_row_are_those_of_five_thousand() {
     }
 }
 
+/// Experiments: "unicasts are not slower where the multicast is in the NIC". The model assumes it.
+/// Ours: unicasts wait for multicasts through their hosts, and for those of NICs less.
+#[test]
+fn unicasts_wait_only_for_multicasts_through_their_hosts() {
+    let gm = study("gm");
+    for (figure, name, is_time) in
+        [("ours-unicast-latency", "unicast_us", true), ("ours-unicast-bandwidth", "unicast_mb_per_s", false)]
+    {
+        for panel in ["multicasts of 4 B", "multicasts of 4 KB"] {
+            let value = |series| measured(&gm, [figure, panel, series], 64.0, name);
+            let [unchanged, changed] = ["host-based, elsewhere", "NIC-based, elsewhere"].map(value);
+            let [hosts, nics] = ["host-based, through both", "NIC-based, through both"].map(value);
+            assert!((changed / unchanged - 1.0).abs() < 0.005, "{panel}: {unchanged} {changed}");
+            let slower = |a: f64, b: f64| if is_time { a > 1.02 * b } else { b > 1.02 * a };
+            assert!(slower(nics, unchanged) && slower(hosts, nics), "{panel}: {unchanged} {nics} {hosts}");
+        }
+    }
+    // A message alone takes the same time.
+    let alone = measured(&gm, ["one-way", "", "as the testbed"], 64.0, "delivered_us");
+    let curve = ["ours-unicast-latency", "multicasts of 4 B", "NIC-based, elsewhere"];
+    assert!((measured(&gm, curve, 64.0, "unicast_us") - alone).abs() < 1e-9);
+}
+
 /// MPI: "eager messages, up to 16,287 bytes, use the multicast, and longer ones go by rendezvous as
 /// before".
 #[test]
