@@ -12,6 +12,8 @@ from treecast import Fabric, Group, Study
 
 # The CPU time of all threads is compared with this, so other load on the machine does not count.
 SECONDS_MAX = 5.0
+# A model checks before each event.
+MODEL_SECONDS_MAX = 1.0
 FABRIC = Fabric("fat-tree:k=8")
 LONG_LOAD = {"degree": 4, "load": 0.005, "offload": "nic", "cycles": 10**12}
 
@@ -81,6 +83,50 @@ def test_ctrl_c_ends_a_figure_whose_rows_are_kept(tmp_path):
     journal = tmp_path / "journal"
     assert interrupted(lambda: study.run("packet-length-load", threads=1, resume=journal)) < SECONDS_MAX
     assert journal.exists()
+
+
+MODEL_STUDY = {
+    "study.toml": """
+name = "long"
+title = "A long run of a model"
+source = "ours"
+summary = "A million multicasts in a row."
+
+[defaults]
+testbed = "gm"
+fabric = "star:16"
+destinations = 15
+message = 64
+""",
+    "testbed-gm.toml": """
+model = "myrinet"
+
+[set]
+broadcasts = 1000000
+""",
+    "row.toml": """
+title = "A row"
+question = "How long does a row of multicasts take?"
+
+[x]
+vary = "message"
+label = "message (bytes)"
+values = [64]
+
+[[series]]
+name = "host-based"
+description = "by the hosts"
+scheme = "binomial"
+offload = "host"
+""",
+}
+
+
+def test_ctrl_c_ends_a_run_of_a_model(tmp_path):
+    for name, text in MODEL_STUDY.items():
+        (tmp_path / name).write_text(text)
+    study = Study(tmp_path)
+    assert interrupted(lambda: study.run("row", threads=1)) < MODEL_SECONDS_MAX
 
 
 def test_an_interrupted_call_can_be_repeated():

@@ -80,7 +80,8 @@ macro_rules! models {
             /// Carries out a task.
             ///
             /// # Errors
-            /// [`ModelError`] if the plan cannot be made, or the model does not support the task.
+            /// [`ModelError`] if the plan cannot be made, the model does not support the task, or
+            /// the run was told to stop.
             pub fn run(&self, task: &Task) -> Result<Outcome, ModelError> {
                 match self {
                     $(Self::$variant(parameters) => crate::$module::run(parameters, task),)+
@@ -148,7 +149,47 @@ impl Model {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicBool;
+
+    use treecast_fabric::{Fabric, FabricSpec};
+    use treecast_plan::{Group, MemberId, Placement};
+    use treecast_terms::{Bytes, Offload};
+
     use super::*;
+
+    /// A run of each model that would take long: its fabric and routing, the length of its message,
+    /// and what is repeated.
+    const LONG_RUNS: [(&str, [&str; 2], u64, Option<&str>); 4] = [
+        ("myrinet", ["star:16", "auto"], 64, Some("broadcasts")),
+        ("smp", ["star:16", "auto"], 64, Some("iterations")),
+        ("sci", ["torus:k=4,n=2,uni", "dimension-order:channels=none"], 1 << 25, None),
+        ("ethernet", ["star:16", "auto"], 1 << 30, None),
+    ];
+
+    #[test]
+    fn a_run_that_is_told_to_stop_ends() {
+        for (name, [fabric, routing], message, repeated) in LONG_RUNS {
+            let mut model = Model::named(name).unwrap();
+            if let Some(key) = repeated {
+                model.set(key, "1000000").unwrap();
+            }
+            let topology = fabric.parse::<FabricSpec>().unwrap().topology().unwrap();
+            let fabric = Fabric::new(topology, routing.parse().unwrap()).unwrap();
+            let group = Group::new(Placement::one_per_host(16), MemberId(0), (1..16).map(MemberId).collect());
+            let stop = AtomicBool::new(true);
+            let task = Task {
+                fabric: &fabric,
+                group: &group.unwrap(),
+                scheme: &"binomial".parse().unwrap(),
+                order: None,
+                offload: Offload::Host,
+                message: Bytes(message),
+                seed: 1,
+                stop: Some(&stop),
+            };
+            assert_eq!(model.run(&task), Err(ModelError::Interrupted), "{name}");
+        }
+    }
 
     #[test]
     fn a_scaled_whole_number_stays_whole_unless_its_key_takes_fractions() {

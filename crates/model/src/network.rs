@@ -184,7 +184,7 @@ impl Network {
         let Some(costs) = self.ways.get(way) else {
             return Err(ModelError::Unsupported(format!("the network has no way '{way}'")));
         };
-        let task = Task { fabric, group, scheme, order, offload: way.offload, message, seed: 0 };
+        let task = Task { fabric, group, scheme, order, offload: way.offload, message, seed: 0, stop: None };
         let outcome = ethernet::run(costs, &task)?;
         let measured = |name: &str| {
             let found = outcome.measured.iter().find(|(known, _)| *known == name);

@@ -1,5 +1,7 @@
 //! The input and the output of a model.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use thiserror::Error;
 use treecast_fabric::{Fabric, FabricError};
 use treecast_plan::{Group, Order, PlanError, Scheme};
@@ -23,6 +25,16 @@ pub struct Task<'a> {
     pub message: Bytes,
     /// The seed of random choices.
     pub seed: u64,
+    /// Another thread sets it to end the run early.
+    pub stop: Option<&'a AtomicBool>,
+}
+
+impl Task<'_> {
+    /// Checks that the run was not told to stop.
+    pub(crate) fn check_stop(&self) -> Result<(), ModelError> {
+        let is_stopped = self.stop.is_some_and(|stop| stop.load(Ordering::Relaxed));
+        if is_stopped { Err(ModelError::Interrupted) } else { Ok(()) }
+    }
 }
 
 /// The outcome of a task.
@@ -96,4 +108,7 @@ pub enum ModelError {
     /// A task that the model does not support. The text says what it supports.
     #[error("{0}")]
     Unsupported(String),
+    /// The run was told to stop.
+    #[error("the run was interrupted")]
+    Interrupted,
 }

@@ -173,8 +173,11 @@ impl<'a> RunSpec<'a> {
         let label = self.series().label_on(fabric);
         let (status, quantities) = match (hardware, self.kind()) {
             (Hardware::Testbed(testbed), _) => self
-                .modelled(&testbed.model, fabric, placement, seed, root)
-                .map_err(|error| self.error(&error))?,
+                .modelled(&testbed.model, fabric, placement, seed, root, stop)
+                .map_err(|error| match error {
+                    ModelError::Interrupted => StudyError::Interrupted,
+                    error => self.error(&error),
+                })?,
             (Hardware::Cycles(parameters), kind) => {
                 let ran = match kind {
                     Kind::Load { offered_load } => self.load(parameters, fabric, seed, offered_load, stop),
@@ -209,11 +212,21 @@ impl<'a> RunSpec<'a> {
         placement: Placement,
         seed: u64,
         root: MemberId,
+        stop: &AtomicBool,
     ) -> Result<(Status, Quantities), ModelError> {
         let SeriesSpec { scheme, order, offload, .. } = self.series();
         let group = self.group(placement, seed, root)?;
         let message = Bytes(self.setup().message.0);
-        let task = Task { fabric, group: &group, scheme, order: *order, offload: *offload, message, seed };
+        let task = Task {
+            fabric,
+            group: &group,
+            scheme,
+            order: *order,
+            offload: *offload,
+            message,
+            seed,
+            stop: Some(stop),
+        };
         let outcome = model.run(&task)?;
         let quantities = Quantities::Modelled(Modelled {
             root,

@@ -258,8 +258,16 @@ mod tests {
         let group = Group::new(Placement::one_per_host(hosts), MemberId(0), others).unwrap();
         let scheme = scheme.parse().unwrap();
         let message = Bytes(bytes);
-        let task =
-            Task { fabric: &fabric, group: &group, scheme: &scheme, order: None, offload, message, seed: 0 };
+        let task = Task {
+            fabric: &fabric,
+            group: &group,
+            scheme: &scheme,
+            order: None,
+            offload,
+            message,
+            seed: 0,
+            stop: None,
+        };
         let outcome = ethernet::run(costs, &task).unwrap();
         let measured = |name| outcome.measured.iter().find(|(known, _)| *known == name).unwrap().1;
         Times {

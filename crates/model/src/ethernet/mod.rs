@@ -85,6 +85,7 @@ pub fn run(parameters: &Parameters, task: &Task) -> Result<Outcome, ModelError> 
     let multicast = if task.offload == Offload::Switch { multicast_route(task)? } else { Vec::new() };
     let mut simulation = Simulation::new(parameters, task, &plan, pieces, multicast);
     simulation.run();
+    task.check_stop()?;
     Ok(simulation.outcome())
 }
 

@@ -45,7 +45,7 @@ pub(super) struct Simulation<'a> {
     multicast: Vec<Channel>,
     network: Network<'a>,
     processors: Processors,
-    events: EventQueue<Event>,
+    events: EventQueue<'a, Event>,
     /// The member on each host, if there is one.
     members: Vec<Option<MemberId>>,
     /// The number of units that each member has stored.
@@ -88,7 +88,7 @@ impl<'a> Simulation<'a> {
             multicast,
             network: Network::new(task.fabric, parameters.link_mb_per_s, parameters.hop),
             processors: Processors::new(members, parameters),
-            events: EventQueue::default(),
+            events: EventQueue::stopped_by(task.stop),
             members: on_hosts,
             stored: vec![0; members as usize],
             delivered: vec![None; members as usize],

@@ -46,6 +46,7 @@ impl Setup {
             offload: self.offload,
             message: Bytes(self.message),
             seed: 1,
+            stop: None,
         })
     }
 

@@ -2,6 +2,7 @@
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
+use std::sync::atomic::{AtomicBool, Ordering as MemoryOrdering};
 
 use treecast_terms::Picoseconds;
 
@@ -22,10 +23,11 @@ pub const LAST: Picoseconds = Picoseconds(1 << 61);
 /// assert_eq!(events.now(), Picoseconds(10));
 /// ```
 #[derive(Debug)]
-pub struct EventQueue<E> {
+pub struct EventQueue<'a, E> {
     now: Picoseconds,
     scheduled: u64,
     events: BinaryHeap<Reverse<Entry<E>>>,
+    stop: Option<&'a AtomicBool>,
 }
 
 #[derive(Debug)]
@@ -61,13 +63,18 @@ impl<E> Ord for Entry<E> {
     }
 }
 
-impl<E> Default for EventQueue<E> {
+impl<E> Default for EventQueue<'_, E> {
     fn default() -> Self {
-        Self { now: Picoseconds::ZERO, scheduled: 0, events: BinaryHeap::new() }
+        Self::stopped_by(None)
     }
 }
 
-impl<E> EventQueue<E> {
+impl<'a, E> EventQueue<'a, E> {
+    /// An empty queue that has no next event once `stop` is set.
+    pub fn stopped_by(stop: Option<&'a AtomicBool>) -> Self {
+        Self { now: Picoseconds::ZERO, scheduled: 0, events: BinaryHeap::new(), stop }
+    }
+
     /// The time of the event taken last.
     pub fn now(&self) -> Picoseconds {
         self.now
@@ -85,8 +92,12 @@ impl<E> EventQueue<E> {
         self.schedule(self.now + span, event);
     }
 
-    /// Takes the next event and advances the clock to its time.
+    /// Takes the next event and advances the clock to its time. `None` if there is none, or if the
+    /// queue is stopped.
     pub fn advance(&mut self) -> Option<E> {
+        if self.stop.is_some_and(|stop| stop.load(MemoryOrdering::Relaxed)) {
+            return None;
+        }
         let Reverse(Entry { time, event, .. }) = self.events.pop()?;
         self.now = time;
         Some(event)
@@ -107,5 +118,16 @@ mod tests {
         let order: Vec<u32> = std::iter::from_fn(|| events.advance()).collect();
         assert_eq!(order, [9, 0, 1, 2, 3, 4]);
         assert_eq!(events.now(), Picoseconds(7));
+    }
+
+    #[test]
+    fn a_queue_that_is_stopped_has_no_next_event() {
+        let stop = AtomicBool::new(false);
+        let mut events = EventQueue::stopped_by(Some(&stop));
+        events.schedule(Picoseconds(1), 'a');
+        events.schedule(Picoseconds(2), 'b');
+        assert_eq!(events.advance(), Some('a'));
+        stop.store(true, MemoryOrdering::Relaxed);
+        assert_eq!((events.advance(), events.now()), (None, Picoseconds(1)));
     }
 }

@@ -96,7 +96,7 @@ use simulation::Simulation;
 /// let group = Group::new(Placement::one_per_host(16), MemberId(0), (1..16).map(MemberId).collect())?;
 /// let scheme = "binomial".parse()?;
 /// let task = Task { fabric: &fabric, group: &group, scheme: &scheme, order: None, offload: Offload::Nic,
-///     message: Bytes(64), seed: 1 };
+///     message: Bytes(64), seed: 1, stop: None };
 /// let outcome = myrinet::run(&myrinet::Parameters::default(), &task)?;
 /// assert_eq!(outcome.status, Status::Complete);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -118,6 +118,7 @@ pub fn run(parameters: &Parameters, task: &Task) -> Result<Outcome, ModelError> 
     };
     let mut simulation = prepare(parameters, task, &scheme)?;
     simulation.run();
+    task.check_stop()?;
     let deadlock = if simulation.completed.is_some() { Vec::new() } else { simulation.deadlock() };
     let status = match (simulation.completed, deadlock.is_empty()) {
         (Some(_), _) => Status::Complete,

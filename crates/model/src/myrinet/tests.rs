@@ -38,7 +38,7 @@ impl Case {
 
     fn task(&self, offload: Offload, bytes: u64) -> Task<'_> {
         let Self { fabric, group, scheme, .. } = self;
-        Task { fabric, group, scheme, order: None, offload, message: Bytes(bytes), seed: 1 }
+        Task { fabric, group, scheme, order: None, offload, message: Bytes(bytes), seed: 1, stop: None }
     }
 
     fn run(&self, offload: Offload, bytes: u64) -> Outcome {

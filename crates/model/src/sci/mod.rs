@@ -116,8 +116,9 @@ pub fn run(parameters: &Parameters, task: &Task) -> Result<Outcome, ModelError> 
         return Err(ModelError::Unsupported(reason));
     }
     let is_path = matches!(task.scheme.name(), "s-torus" | "serial") && plan.worms().len() > 1;
-    let mut simulation = Simulation::new(task.fabric, grid, &plan, parameters, task.message, is_path);
+    let mut simulation = Simulation::new(task, grid, &plan, parameters, is_path);
     simulation.run();
+    task.check_stop()?;
     let analysis = plan.analyse(task.fabric, 1)?;
     Ok(simulation.outcome(&analysis))
 }

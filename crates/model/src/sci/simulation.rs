@@ -1,6 +1,6 @@
 //! The state of a multicast over ringlets, and its event loop.
 
-use treecast_fabric::{Fabric, Grid, LinkId, RouteFinder};
+use treecast_fabric::{Grid, LinkId, RouteFinder};
 use treecast_plan::{Analysis, MemberId, Plan, Sends};
 use treecast_sim::Status;
 use treecast_terms::{Bytes, Picoseconds};
@@ -11,7 +11,7 @@ use super::parameters::Parameters;
 use super::path::{Leg, Ringlets};
 use super::process::Process;
 use crate::kernel::{EventQueue, LAST, Server};
-use crate::task::Outcome;
+use crate::task::{Outcome, Task};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
@@ -89,7 +89,7 @@ pub(super) struct Simulation<'a> {
     pub notice: Option<Notice>,
     ringlets: Ringlets<'a>,
     finder: RouteFinder<'a>,
-    pub events: EventQueue<Event>,
+    pub events: EventQueue<'a, Event>,
     links: Links,
     pub sends: Sends,
     pub processes: Vec<Process>,
@@ -115,13 +115,13 @@ pub(super) struct Simulation<'a> {
 
 impl<'a> Simulation<'a> {
     pub fn new(
-        fabric: &'a Fabric,
+        task: &Task<'a>,
         grid: &Grid,
         plan: &'a Plan,
         parameters: &'a Parameters,
-        length: Bytes,
         has_notice: bool,
     ) -> Self {
+        let Task { fabric, message: length, stop, .. } = *task;
         let topology = fabric.topology();
         let hosts = topology.host_count() as usize;
         let sends = plan.sends();
@@ -143,7 +143,7 @@ impl<'a> Simulation<'a> {
             notice,
             ringlets: Ringlets::new(fabric, grid),
             finder: RouteFinder::new(topology, fabric.routing()),
-            events: EventQueue::default(),
+            events: EventQueue::stopped_by(stop),
             links: Links::new(topology.link_count()),
             processes,
             sends,

@@ -30,6 +30,7 @@ fn try_run(
         offload: Offload::Host,
         message: Bytes(message),
         seed: 1,
+        stop: None,
     };
     run(parameters, &task)
 }

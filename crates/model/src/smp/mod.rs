@@ -131,11 +131,13 @@ pub fn run(parameters: &Parameters, task: &Task) -> Result<Outcome, ModelError> 
     let plan = plan(task.fabric, task.group, task.scheme, &options)?;
     if is_message {
         let simulation = message(parameters, task, task.group, task.message);
+        task.check_stop()?;
         let latency = simulation.message_time();
         return Ok(outcome(&simulation, latency));
     }
     let mut simulation = broadcasts(parameters, task, &plan)?;
     simulation.run();
+    task.check_stop()?;
     let measured = u64::from(parameters.iterations);
     let net = simulation.figures.spans.0.saturating_sub(simulation.figures.messages.0);
     let latency =
@@ -159,7 +161,7 @@ fn broadcasts<'a>(
     }
     let (planned, sends) = if is_planned { (Some(plan), Some(plan.sends())) } else { (None, None) };
     let job = Job::Broadcasts { plan: planned, sends };
-    let mut simulation = Simulation::new(parameters, task.fabric, task.group, job, task.message, task.seed);
+    let mut simulation = Simulation::new(parameters, task, task.group, job, task.message);
     if !is_planned {
         simulation.route_multicast(task.fabric)?;
     }
@@ -188,7 +190,7 @@ fn message<'a>(
     length: Bytes,
 ) -> Simulation<'a> {
     let job = Job::Message { to: group.destinations()[0] };
-    let mut simulation = Simulation::new(parameters, task.fabric, group, job, length, task.seed);
+    let mut simulation = Simulation::new(parameters, task, group, job, length);
     simulation.run();
     simulation
 }

@@ -15,7 +15,7 @@ use super::parameters::Parameters;
 use super::policy::{Attachment, Policy};
 use super::script::{PacketId, Piece, Step};
 use crate::kernel::{EventQueue, LAST, Network};
-use crate::task::ModelError;
+use crate::task::{ModelError, Task};
 
 /// The stream of a seed that loses and delays datagrams.
 const LOSS_STREAM: u128 = 0x736d_7069;
@@ -125,7 +125,7 @@ pub(super) struct Simulation<'a> {
     /// The parent of each member in the plan, if there is one.
     pub parents: Vec<Option<MemberId>>,
     pub policy: Policy,
-    pub events: EventQueue<Event>,
+    pub events: EventQueue<'a, Event>,
     pub network: Network<'a>,
     pub finder: RouteFinder<'a>,
     pub routes: Routes,
@@ -143,12 +143,12 @@ pub(super) struct Simulation<'a> {
 impl<'a> Simulation<'a> {
     pub fn new(
         parameters: &'a Parameters,
-        fabric: &'a treecast_fabric::Fabric,
+        task: &Task<'a>,
         group: &'a Group,
         job: Job<'a>,
         message: Bytes,
-        seed: u64,
     ) -> Self {
+        let Task { fabric, seed, stop, .. } = *task;
         let placement = group.placement();
         let topology = fabric.topology();
         let packets = message.0.div_ceil(parameters.mtu.0) as u32;
@@ -183,7 +183,7 @@ impl<'a> Simulation<'a> {
             turns: Vec::new(),
             parents: Vec::new(),
             policy: parameters.policy(placement.processes()),
-            events: EventQueue::default(),
+            events: EventQueue::stopped_by(stop),
             network: Network::new(fabric, parameters.link_mb_per_s, parameters.hop),
             finder: RouteFinder::new(topology, fabric.routing()),
             routes: Routes::default(),

@@ -66,6 +66,7 @@ impl Setup {
             offload: Offload::Host,
             message: Bytes(self.message),
             seed: self.seed,
+            stop: None,
         };
         use_task(&self.parameters(), &task)
     }
