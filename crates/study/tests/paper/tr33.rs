@@ -155,6 +155,27 @@ fn unicasts_wait_only_for_multicasts_through_their_hosts() {
     assert!((measured(&gm, curve, 64.0, "unicast_us") - alone).abs() < 1e-9);
 }
 
+/// MPI: "eager messages use the multicast, and each receiver copies them to their final place". The
+/// model meets it: `MPI_Bcast` gains at every length, most at the longest eager message, where hosts
+/// that forward copy at every hop, and the more so the more nodes there are.
+#[test]
+fn mpi_broadcasts_gain_at_every_eager_length() {
+    let gm = study("gm");
+    let factors = |bytes| {
+        ["4 nodes", "8 nodes", "16 nodes"].map(|panel| {
+            let time = |series| latency(&gm, ["mpi-bcast-factor", panel, series], bytes);
+            time("host-based") / time("NIC-based")
+        })
+    };
+    let longest = factors(16_287.0);
+    assert!(longest.is_sorted(), "{longest:?}");
+    for bytes in [4.0, 1024.0] {
+        let shorter = factors(bytes);
+        let is_met = |(short, long): (&f64, &f64)| *short > 1.0 && short < long;
+        assert!(shorter.iter().zip(&longest).all(is_met), "{bytes}: {shorter:?} {longest:?}");
+    }
+}
+
 /// MPI: "eager messages, up to 16,287 bytes, use the multicast, and longer ones go by rendezvous as
 /// before".
 #[test]
