@@ -156,8 +156,8 @@ fn unicasts_wait_only_for_multicasts_through_their_hosts() {
 }
 
 /// MPI: "eager messages use the multicast, and each receiver copies them to their final place". The
-/// model meets it: `MPI_Bcast` gains at every length, most at the longest eager message, where hosts
-/// that forward copy at every hop, and the more so the more nodes there are.
+/// model meets it: `MPI_Bcast` gains at every length, and most at the longest eager message, which
+/// forwarding hosts copy at every hop; and the more so the more nodes there are.
 #[test]
 fn mpi_broadcasts_gain_at_every_eager_length() {
     let gm = study("gm");
