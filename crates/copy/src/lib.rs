@@ -18,6 +18,7 @@ mod file_hash;
 mod host;
 mod program;
 mod progress;
+mod queue;
 mod receiver;
 mod report;
 mod sender;

@@ -9,6 +9,7 @@ use rustix::fs::{Advice, SeekFrom, fadvise, seek};
 use crate::chunks::{COMPARED_BYTES_MIN, Chunks, Compared, Lacking, Placed, hash_of};
 use crate::compression::Compressor;
 use crate::file_hash::ContentHash;
+use crate::queue::{Filler, Message, Stopped};
 use crate::sources::{Source, changed, described};
 use crate::stopper::Stopper;
 use crate::stream::{DATA_BYTES_MAX, Hash, MESSAGE_BYTES_MAX, Question, Record, append};
@@ -24,32 +25,42 @@ const RECORD_BYTES_MIN: usize = 64;
 const CHUNKS_MAX: usize = 2_000;
 
 /// The stream of all sources, in messages.
-pub(crate) struct Sender<'a> {
-    /// Takes a message with the number of bytes of files in it, and returns an empty one; none if
-    /// the receiving side has stopped.
-    take: &'a mut dyn FnMut(Vec<u8>, u64) -> Option<Vec<u8>>,
-    message: Vec<u8>,
+pub(crate) struct Sender {
+    queue: Filler,
+    message: Message,
     compressor: Option<Compressor>,
     /// Where data is read to.
     read: Vec<u8>,
-    /// The bytes of files in the message.
-    file_bytes: u64,
     pub files: Vec<CopiedFile>,
     /// Files that could not be read, and why.
     pub left_out: Vec<(std::path::PathBuf, String)>,
 }
 
-/// The receiving side has stopped.
-pub(crate) struct Stopped;
+/// Why a file is not sent to its end.
+#[derive(Debug)]
+enum FileError {
+    Stopped,
+    /// It cannot be read as it was found.
+    Unreadable(io::Error),
+}
 
-impl<'a> Sender<'a> {
-    pub fn new(
-        take: &'a mut dyn FnMut(Vec<u8>, u64) -> Option<Vec<u8>>,
-        compressor: Option<Compressor>,
-    ) -> Self {
-        let message = Vec::with_capacity(MESSAGE_BYTES_MAX);
+impl From<Stopped> for FileError {
+    fn from(_: Stopped) -> Self {
+        Self::Stopped
+    }
+}
+
+impl From<io::Error> for FileError {
+    fn from(why: io::Error) -> Self {
+        Self::Unreadable(why)
+    }
+}
+
+impl Sender {
+    pub fn new(queue: Filler, compressor: Option<Compressor>) -> Self {
+        let message = Message { bytes: Vec::with_capacity(MESSAGE_BYTES_MAX), file_bytes: 0 };
         let read = vec![0; DATA_BYTES_MAX];
-        Self { take, message, compressor, read, file_bytes: 0, files: Vec::new(), left_out: Vec::new() }
+        Self { queue, message, compressor, read, files: Vec::new(), left_out: Vec::new() }
     }
 
     /// Lists all sources, with the hashes of files if these are compared, and asks which of them
@@ -98,7 +109,7 @@ impl<'a> Sender<'a> {
             for some in chunks.all.chunks(CHUNKS_MAX) {
                 let (of, chunks) = (source.entry.clone(), some.to_vec());
                 self.add(&Record::Chunks { entry: number as u32, of, chunks })?;
-                if self.message.len() > MESSAGE_BYTES_MAX / 2 {
+                if self.message.bytes.len() > MESSAGE_BYTES_MAX / 2 {
                     self.flush()?;
                 }
             }
@@ -155,28 +166,35 @@ impl<'a> Sender<'a> {
     /// Sends a file until its end, which is not where its length says for files of /proc and /sys.
     fn send_file(&mut self, number: u32, source: &Source, is_sparse: bool) -> Result<(), Stopped> {
         self.add(&Record::Entry(source.entry.clone()))?;
+        let sent = self.send_contents(number, source, is_sparse);
+        self.end_file(number, source, sent, false)
+    }
+
+    /// Sends what is in a file. Returns its length, with the hash of its contents.
+    fn send_contents(
+        &mut self,
+        number: u32,
+        source: &Source,
+        is_sparse: bool,
+    ) -> Result<(u64, Hash), FileError> {
+        let file = source.open()?;
+        let _ = fadvise(&file, 0, None, Advice::Sequential);
         let mut hash = ContentHash::default();
-        let read = source.open().and_then(|file| {
-            let _ = fadvise(&file, 0, None, Advice::Sequential);
-            let mut position = 0;
-            'file: while let Some(data) = next_data(&file, position, is_sparse)? {
-                position = data.start;
-                while position < data.end {
-                    match self.read_data(number, source, &file, position, data.end)? {
-                        Ok(0) => break 'file,
-                        Ok(read) => {
-                            hash.add(position, &self.read[..read]);
-                            position += read as u64;
-                        }
-                        Err(Stopped) => return Ok(Err(Stopped)),
-                    }
+        let mut position = 0;
+        'file: while let Some(data) = next_data(&file, position, is_sparse)? {
+            position = data.start;
+            while position < data.end {
+                let read = self.read_data(number, source, &file, position, data.end)?;
+                if read == 0 {
+                    break 'file;
                 }
+                hash.add(position, &self.read[..read]);
+                position += read as u64;
             }
-            source.check_unchanged(&file)?;
-            Ok(Ok(if is_sparse { source.entry.length() } else { position }))
-        });
-        let read = read.map(|length| length.map(|length| (length, hash.finish(length))));
-        self.end_file(number, source, read, false)
+        }
+        source.check_unchanged(&file)?;
+        let length = if is_sparse { source.entry.length() } else { position };
+        Ok((length, hash.finish(length)))
     }
 
     /// Sends the chunks of a file that hosts lack. What is read has to be what was hashed before.
@@ -188,29 +206,34 @@ impl<'a> Sender<'a> {
         lacking: impl Iterator<Item = Placed>,
     ) -> Result<(), Stopped> {
         self.add(&Record::Entry(source.entry.clone()))?;
-        let read = source.open().and_then(|file| {
-            for Placed { range, hash } in lacking {
-                let mut hasher = blake3::Hasher::new();
-                let mut position = range.start;
-                while position < range.end {
-                    match self.read_data(number, source, &file, position, range.end)? {
-                        Ok(0) => return Err(changed()),
-                        Ok(read) => {
-                            hasher.update(&self.read[..read]);
-                            position += read as u64;
-                        }
-                        Err(Stopped) => return Ok(Err(Stopped)),
-                    }
+        let sent = self.send_lacking(number, source, lacking);
+        self.end_file(number, source, sent.map(|()| (chunks.length, chunks.hash)), true)
+    }
+
+    fn send_lacking(
+        &mut self,
+        number: u32,
+        source: &Source,
+        lacking: impl Iterator<Item = Placed>,
+    ) -> Result<(), FileError> {
+        let file = source.open()?;
+        for Placed { range, hash } in lacking {
+            let mut hasher = blake3::Hasher::new();
+            let mut position = range.start;
+            while position < range.end {
+                let read = self.read_data(number, source, &file, position, range.end)?;
+                if read == 0 {
+                    return Err(changed().into());
                 }
-                if *hasher.finalize().as_bytes() != hash {
-                    return Err(changed());
-                }
+                hasher.update(&self.read[..read]);
+                position += read as u64;
             }
-            source.check_unchanged(&file)?;
-            Ok(Ok(()))
-        });
-        let &Chunks { length, hash, .. } = chunks;
-        self.end_file(number, source, read.map(|sent| sent.map(|()| (length, hash))), true)
+            if *hasher.finalize().as_bytes() != hash {
+                return Err(changed().into());
+            }
+        }
+        source.check_unchanged(&file)?;
+        Ok(())
     }
 
     /// Adds the record that ends a file: its length, with the hash of its contents if that is to be
@@ -219,16 +242,16 @@ impl<'a> Sender<'a> {
         &mut self,
         number: u32,
         source: &Source,
-        read: io::Result<Result<(u64, Hash), Stopped>>,
+        sent: Result<(u64, Hash), FileError>,
         is_compared: bool,
     ) -> Result<(), Stopped> {
-        let record = match read {
-            Ok(sent) => {
-                let (length, hash) = sent?;
+        let record = match sent {
+            Ok((length, hash)) => {
                 self.files.push(CopiedFile { source: source.path.clone(), length, hash });
                 Record::End { entry: number, length, hash: is_compared.then_some(hash) }
             }
-            Err(error) => {
+            Err(FileError::Stopped) => return Err(Stopped),
+            Err(FileError::Unreadable(error)) => {
                 let why = format!("could not be copied: {}", described(&error));
                 self.left_out.push((source.path.clone(), why));
                 Record::Unreadable { entry: number }
@@ -246,37 +269,35 @@ impl<'a> Sender<'a> {
         file: &File,
         offset: u64,
         end: u64,
-    ) -> io::Result<Result<usize, Stopped>> {
-        let mut room = DATA_BYTES_MAX.saturating_sub(self.message.len());
+    ) -> Result<usize, FileError> {
+        let mut room = DATA_BYTES_MAX.saturating_sub(self.message.bytes.len());
         if room < DATA_BYTES_MIN {
-            if self.flush().is_err() {
-                return Ok(Err(Stopped));
-            }
+            self.flush()?;
             room = DATA_BYTES_MAX;
         }
         let room = room.min(usize::try_from(end - offset).unwrap_or(room));
         let length = source.read_at(file, &mut self.read[..room], offset)?;
         if length > 0 {
-            append(&mut self.message, &Record::Data { entry, offset, bytes: &self.read[..length] });
-            self.file_bytes += length as u64;
+            append(&mut self.message.bytes, &Record::Data { entry, offset, bytes: &self.read[..length] });
+            self.message.file_bytes += length as u64;
         }
-        Ok(Ok(length))
+        Ok(length)
     }
 
     fn add(&mut self, record: &Record<'_>) -> Result<(), Stopped> {
-        if self.message.len() + RECORD_BYTES_MIN > MESSAGE_BYTES_MAX {
+        if self.message.bytes.len() + RECORD_BYTES_MIN > MESSAGE_BYTES_MAX {
             self.flush()?;
         }
-        append(&mut self.message, record);
+        append(&mut self.message.bytes, record);
         Ok(())
     }
 
     fn flush(&mut self) -> Result<(), Stopped> {
         let mut message = std::mem::take(&mut self.message);
         if let Some(compressor) = &mut self.compressor {
-            compressor.compress(&mut message);
+            compressor.compress(&mut message.bytes);
         }
-        self.message = (self.take)(message, std::mem::take(&mut self.file_bytes)).ok_or(Stopped)?;
+        self.message.bytes = self.queue.put(message)?;
         Ok(())
     }
 }
@@ -303,6 +324,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
+    use crate::queue::queue_of;
     use crate::{SourceSettings, Sources};
 
     const LENGTH: u64 = 3_000_000;
@@ -313,8 +335,19 @@ mod tests {
         bytes
     }
 
+    /// Lets a sender act, and calls `before` before each message is taken, with its number. The
+    /// sender is ahead by one message at most.
+    fn with_sender<T: Send>(before: impl Fn(usize), act: impl FnOnce(Sender) -> T + Send) -> T {
+        let (filler, drain) = queue_of(0);
+        std::thread::scope(|scope| {
+            let acting = scope.spawn(move || act(Sender::new(filler, None)));
+            (0..).inspect(|&number| before(number)).take_while(|_| drain.take().is_some()).for_each(drop);
+            acting.join().unwrap()
+        })
+    }
+
     /// Sends one file to a host that lacks all of it, or what chunks of it a host lacks.
-    /// `meanwhile` runs before the second message is read. Returns why the file was left out, if it
+    /// `meanwhile` runs before the third message is read. Returns why the file was left out, if it
     /// was.
     fn left_out(has_chunks: bool, meanwhile: impl Fn(&Path)) -> Option<String> {
         let directory = tempfile::tempdir().unwrap();
@@ -323,25 +356,22 @@ mod tests {
         let sources = Sources::find(std::slice::from_ref(&path), &SourceSettings::default()).unwrap();
         let mut compared = Compared::default();
         if has_chunks {
-            let mut take = |_, _| Some(Vec::new());
-            compared = Sender::new(&mut take, None)
-                .ask(&sources.all, &Lacking::default(), &Stopper::default())
-                .ok()
-                .unwrap();
+            compared = with_sender(
+                |_| {},
+                |mut sender| sender.ask(&sources.all, &Lacking::default(), &Stopper::default()).unwrap(),
+            );
             compared.lacking.grow(compared.chunk_count());
             compared.lacking.insert_range(..);
         }
-        let mut count = 0;
-        let mut take = |_: Vec<u8>, _| {
-            count += 1;
-            if count == 1 {
+        let before = |number| {
+            if number == 1 {
                 meanwhile(&path);
             }
-            Some(Vec::new())
         };
-        let mut sender = Sender::new(&mut take, None);
-        assert!(sender.send(&sources.all, &Lacking::default(), &compared).is_ok());
-        let Sender { files, left_out, .. } = sender;
+        let (files, left_out) = with_sender(before, |mut sender| {
+            sender.send(&sources.all, &Lacking::default(), &compared).unwrap();
+            (sender.files, sender.left_out)
+        });
         assert_eq!(files.len() + left_out.len(), 1);
         left_out.into_iter().next().map(|(_, why)| why)
     }
@@ -366,9 +396,11 @@ mod tests {
     fn a_file_without_a_length_is_read_to_its_end() {
         let sources = Sources::find(&["/proc/self/status".into()], &SourceSettings::default()).unwrap();
         assert_eq!(sources.bytes, 0);
-        let mut take = |_, _| Some(Vec::new());
-        let mut sender = Sender::new(&mut take, None);
-        assert!(sender.send(&sources.all, &Lacking::default(), &Compared::default()).is_ok());
-        assert!(sender.files[0].length > 0, "{:?}", sender.left_out);
+        let send = |mut sender: Sender| {
+            sender.send(&sources.all, &Lacking::default(), &Compared::default()).unwrap();
+            (sender.files, sender.left_out)
+        };
+        let (files, left_out) = with_sender(|_| {}, send);
+        assert!(files[0].length > 0, "{left_out:?}");
     }
 }

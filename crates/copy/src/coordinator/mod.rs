@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender as ChannelSender, SyncSender, channel, sync_channel};
+use std::sync::mpsc::{Receiver, Sender as ChannelSender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -20,6 +20,7 @@ use crate::compression::Compressor;
 use crate::control::{Existing, Request, Writing, node_settings};
 use crate::host::{Host, Listener, News, Ranges};
 use crate::program::Program;
+use crate::queue::{Drain, Message, queue};
 use crate::receiver::local_address;
 use crate::sender::Sender;
 use crate::sources::Source;
@@ -37,9 +38,6 @@ const SLOTS: u32 = 256;
 
 /// The length for which the tree is made where it is not known before: that of a long message.
 const INPUT_BYTES_EXPECTED: u64 = 64 << 20;
-
-/// Messages that were read, and wait to be sent.
-const QUEUED_MESSAGES: usize = 8;
 
 /// How often progress is told.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
@@ -396,19 +394,14 @@ impl Copy {
         total: u64,
         compressor: Option<Compressor>,
         tell: &mut dyn FnMut(&Progress<'_>),
-        read: impl FnOnce(&mut Sender<'_>) -> T + Send,
+        read: impl FnOnce(&mut Sender) -> T + Send,
     ) -> Result<(T, u64), CopyError> {
-        let (messages, queue) = sync_channel::<(Vec<u8>, u64)>(QUEUED_MESSAGES);
-        let (empty, emptied) = sync_channel::<Vec<u8>>(QUEUED_MESSAGES + 2);
+        let (filler, drain) = queue();
         thread::scope(|scope| {
-            let reader = scope.spawn(move || {
-                let mut take = |message, bytes| {
-                    messages.send((message, bytes)).ok()?;
-                    Some(emptied.try_recv().unwrap_or_default())
-                };
-                read(&mut Sender::new(&mut take, compressor))
-            });
-            let sent = self.send_messages(group, queue, &empty, total, tell);
+            let reader = scope.spawn(move || read(&mut Sender::new(filler, compressor)));
+            let sent = self.send_messages(group, &drain, total, tell);
+            // The reader ends, if it has not.
+            drop(drain);
             let read = reader.join().unwrap_or_default();
             Ok((read, sent?))
         })
@@ -417,20 +410,18 @@ impl Copy {
     fn send_messages(
         &mut self,
         group: &Group,
-        queue: Receiver<(Vec<u8>, u64)>,
-        empty: &SyncSender<Vec<u8>>,
+        queue: &Drain,
         total: u64,
         tell: &mut dyn FnMut(&Progress<'_>),
     ) -> Result<u64, CopyError> {
         let mut sent = 0;
         let mut told = Instant::now();
-        for (mut message, bytes) in queue {
-            self.announce(&message);
-            group.send(&message)?;
-            sent += bytes;
-            self.stream_bytes += message.len() as u64;
-            message.clear();
-            let _ = empty.try_send(message);
+        while let Some(Message { bytes, file_bytes }) = queue.take() {
+            self.announce(&bytes);
+            group.send(&bytes)?;
+            sent += file_bytes;
+            self.stream_bytes += bytes.len() as u64;
+            queue.give_back(bytes);
             if told.elapsed() >= PROGRESS_INTERVAL {
                 told = Instant::now();
                 self.look_around(group, Duration::ZERO, sent, total, tell);
