@@ -35,7 +35,7 @@ mpi: release
 # For packagers: make install PREFIX=/usr LIBDIR=/usr/lib/x86_64-linux-gnu DESTDIR=package. It
 # builds nothing, so that it can run with other rights than the compiler; BUILT is the directory of
 # the build outputs. What it installs is stripped; with DEBUGDIR the debug information goes there,
-# and debuggers find it in /usr/lib/debug.
+# and debuggers find it in /usr/lib/debug: make release CARGO_PROFILE_RELEASE_DEBUG=1 makes some.
 BUILT ?= target/release
 PREFIX ?= /usr/local
 BINDIR ?= $(PREFIX)/bin
