@@ -13,8 +13,8 @@ TREECAST := target/debug/treecast
 .PHONY: demo demonstration quick release mpi install docs packages wheel packages-set-up packages-test test checks beside set-up compiled computing format lint pure unit schedules python python-tests bench bench-peers bench-anchors bench-cp bench-mpi-apps instructions explore pictures equality worlds soak neighbours bpf fuzz corpora clean
 
 demo:
-	cargo build --package treecast-cli
-	@$(MAKE) --no-print-directory demonstration
+	cargo build --profile demo --package treecast-cli
+	@$(MAKE) --no-print-directory demonstration TREECAST=target/demo/treecast
 
 demonstration:
 	dist/demonstrate $(TREECAST)
