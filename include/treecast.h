@@ -49,6 +49,11 @@ typedef enum {
    A system call has failed.
    */
   TC_SYSTEM_ERROR = 7,
+  /*
+   The root refuses this member, or the daemon this user: because of another token, a policy or
+   a limit.
+   */
+  TC_REFUSED = 8,
 } tc_result;
 
 /*

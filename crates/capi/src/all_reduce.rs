@@ -5,8 +5,10 @@ use std::slice;
 
 use treecast_node::{Group, Number, Operation};
 
-use super::tc_result::TC_OK;
-use super::{Failure, handle, result_of, tc_group, tc_result, timeout, wrong};
+use crate::arguments::{handle, timeout};
+use crate::result::tc_result::{self, TC_OK};
+use crate::result::{Failure, result_of, wrong};
+use crate::tc_group;
 
 /// The type of the values of an all-reduce.
 #[repr(C)]

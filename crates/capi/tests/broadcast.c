@@ -40,6 +40,7 @@ static int join(void *number) {
     size_t length;
     int64_t wanted = *(int64_t *)number;
     expect(tc_node_new("127.0.0.1:0", NULL, &node), TC_OK, "tc_node_new");
+    expect(tc_group_join(node, root_address, "another token", wanted, TIMEOUT_MS, &group), TC_REFUSED, "another token");
     expect(tc_group_join(node, root_address, "secret", wanted, TIMEOUT_MS, &group), TC_OK, "tc_group_join");
     expect(tc_group_member(group, &member), TC_OK, "tc_group_member");
     assert((int64_t)member == (wanted < 0 ? 1 : wanted));
