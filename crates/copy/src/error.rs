@@ -47,7 +47,7 @@ pub enum CopyError {
     #[error("{} and {} have the same name at the destination", .0.display(), .1.display())]
     SameName(PathBuf, PathBuf),
     /// A pattern that is none.
-    #[error("--exclude {text}: {why}")]
+    #[error("--exclude '{text}': {why}")]
     Pattern {
         /// The pattern.
         text: String,

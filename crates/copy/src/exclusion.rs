@@ -25,9 +25,14 @@ impl Exclusion {
     pub fn new(texts: &[String]) -> Result<Self, CopyError> {
         let pattern = |text: &String| {
             let path = text.trim_end_matches('/');
+            let of_text = |why| CopyError::Pattern { text: text.clone(), why };
+            // It would match everything.
+            if path.is_empty() {
+                return Err(of_text("it names nothing"));
+            }
             let is_path = path.contains('/');
             let of_path = if is_path { path.trim_start_matches('/').into() } else { format!("**/{path}") };
-            Pattern::new(&of_path).map_err(|why| CopyError::Pattern { text: text.clone(), why: why.msg })
+            Pattern::new(&of_path).map_err(|why| of_text(why.msg))
         };
         texts.iter().map(pattern).collect::<Result<_, _>>().map(Self)
     }
@@ -63,9 +68,9 @@ mod tests {
 
     #[test]
     fn what_is_no_pattern_is_an_error_with_its_text() {
-        for text in ["[", "a/b**", "***"] {
+        for text in ["[", "a/b**", "***", "", "/"] {
             let error = Exclusion::new(&["*.o".to_owned(), text.to_owned()]).unwrap_err();
-            assert!(error.to_string().starts_with(&format!("--exclude {text}: ")), "{error}");
+            assert!(error.to_string().starts_with(&format!("--exclude '{text}': ")), "{error}");
         }
     }
 }

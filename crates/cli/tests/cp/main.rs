@@ -439,7 +439,7 @@ fn the_source_is_checked_before_any_host_is_asked() {
         (&["/dev/null", "a:"], "neither a file nor a directory"),
         (&["-r", "data", "./data", "a:"], "have the same name"),
         (&["-r", "..", "a:"], "has no name"),
-        (&["--exclude", "[", "-r", "data", "a:"], "--exclude [: invalid range pattern"),
+        (&["--exclude", "[", "-r", "data", "a:"], "--exclude '[': invalid range pattern"),
         (&["data/long", "a"], "'a' is no destination"),
         (&["--set", "token=x", "data/long", "a:"], "that is the copy's own"),
         (
