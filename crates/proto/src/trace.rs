@@ -14,7 +14,7 @@ pub struct Trace {
     /// The node's settings.
     pub settings: Settings,
     /// The inputs and polls with their times. All local outputs were polled after each input
-    /// ([`Protocol::poll_local`]); all others too, if the trace has no [`Step::Polled`].
+    /// ([`Protocol::poll_local`]), and others where a step says so.
     pub steps: Vec<(Nanoseconds, Step)>,
 }
 
@@ -103,8 +103,8 @@ impl Trace {
         }
     }
 
-    /// A node that takes all steps, in the state that the recorded one came to. Refused inputs and
-    /// outputs change nothing outside of it.
+    /// Replays all steps with a new node, which reaches the state of the recorded one. Its outputs
+    /// are dropped.
     pub fn replay(&self) -> Protocol {
         let mut node = Protocol::new(self.settings.clone());
         for (now, step) in &self.steps {

@@ -444,7 +444,9 @@ impl Tabletop {
     fn drain(&mut self, name: char) -> Result<(), String> {
         let now = self.now;
         loop {
-            let timeout = match self.node(name)?.protocol.poll(now) {
+            let node = self.node(name)?;
+            node.trace.record_poll(now);
+            let timeout = match node.protocol.poll(now) {
                 Output::Timeout(timeout) => timeout,
                 output => {
                     self.carry_out(name, output, &[])?;

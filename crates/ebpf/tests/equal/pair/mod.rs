@@ -160,7 +160,7 @@ impl<'a> Pair<'a> {
     pub fn step(&mut self, now: Nanoseconds, step: &Step) -> Result<(), String> {
         self.advance(now, matches!(step, Step::Request { input: Input::Timeout, .. }))?;
         match step {
-            // All outputs are polled after each input.
+            // Here all outputs are polled after each input.
             Step::Polled(_) => Ok(()),
             Step::Datagram { from, bytes } => self.receive(now, *from, &[bytes]),
             Step::Record { .. } | Step::Attach { .. } | Step::Reclaimed { .. } => {
