@@ -132,7 +132,8 @@ const QUEUED_REQUESTS: usize = 256;
 /// A receiver that has opened its node.
 pub(crate) struct Worker {
     /// Its requests, which a thread writes, so that a receiver that does not read them delays
-    /// nobody. It is dropped before the process, which ends when its input ends.
+    /// nobody. This field stands before `process`, so that the queue is dropped first: the receiver
+    /// ends at the end of its input.
     requests: Option<SyncSender<Arc<[u8]>>>,
     process: Process,
     pub address: SocketAddr,
