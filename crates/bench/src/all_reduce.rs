@@ -3,10 +3,10 @@
 use std::io;
 
 use treecast_node::{Group, NodeError};
+use treecast_terms::Operation;
 
 use crate::clock::{now_ns, thread_cpu_ns};
 use crate::control::{Measured, RunRequest, TIMEOUT};
-use crate::operation::Operation;
 
 /// The number of calls before the first measurement: after them all members call at about the same
 /// time.

@@ -3,8 +3,8 @@
 use treecast_study::figure::{Best, Curve, Figure, Panel, Point, Scale};
 
 use treecast_node::{Integrity, Transport};
+use treecast_terms::Operation;
 
-use crate::operation::Operation;
 use crate::report::{Report, Row};
 
 /// The latency of the last delivery over the message size, with one curve per configuration. A

@@ -9,9 +9,9 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use treecast_node::{CongestionControl, EngineChoice};
+use treecast_terms::Operation;
 
 use crate::mode::{Mode, by_name};
-use crate::operation::Operation;
 
 /// The bound on every call of a group.
 pub(crate) const TIMEOUT: Duration = Duration::from_mins(1);

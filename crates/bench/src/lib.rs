@@ -31,7 +31,7 @@ pub use error::{BenchError, WorkerId};
 pub use hosts::{Hosts, RemoteHosts, WorkerCommand};
 pub use limits::Limits;
 pub use mode::Mode;
-pub use operation::Operation;
+pub use operation::default_sizes;
 pub use peer::Peer;
 pub use report::{FORMAT, KilledMember, LateProcess, NodesOpened, Report, Row};
 pub use tune::Tune;

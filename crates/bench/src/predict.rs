@@ -4,9 +4,8 @@ use treecast_fabric::{Fabric, FabricSpec};
 use treecast_model::{ModelError, Network, Way};
 use treecast_node::Offload;
 use treecast_plan::{Group, MemberId, Placement, Scheme, TreeScheme};
-use treecast_terms::Bytes;
+use treecast_terms::{Bytes, Operation};
 
-use crate::operation::Operation;
 use crate::report::{Report, Row};
 
 impl Report {

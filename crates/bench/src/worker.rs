@@ -13,6 +13,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use treecast_fabric::{Fabric, RoutingPolicy, read};
 use treecast_node::{EngineChoice, Group, GroupId, GroupSettings, Node, NodeError, NodeSettings};
+use treecast_terms::Operation;
 
 use crate::all_reduce;
 use crate::barrier::Barrier;
@@ -22,7 +23,6 @@ use crate::control::{
     write_response,
 };
 use crate::limits;
-use crate::operation::Operation;
 
 /// Executes requests from standard input, until it is closed.
 ///

@@ -15,7 +15,7 @@ use treecast_plan::{
     member_named, plan,
 };
 use treecast_sim::{Parameters, Simulator, packet_count};
-use treecast_terms::{Flits, SpecError};
+use treecast_terms::{Flits, Operation, SpecError};
 
 /// The bound of every placement on the number of members.
 const PROCESSES_MAX: u64 = Placement::MEMBERS_MAX as u64;
@@ -32,6 +32,11 @@ pub fn whole_number<T: TryFrom<u64>>(low: u64, high: u64) -> impl Fn(&str) -> Re
 /// Parses a number; its user checks the bounds.
 pub fn number(text: &str) -> Result<f64, &'static str> {
     text.parse().map_err(|_| "a number")
+}
+
+/// Parses the name of an operation.
+pub fn operation(name: &str) -> Result<Operation, &'static str> {
+    name.parse()
 }
 
 /// The word that stands for the hosts of a Slurm job, and the variable that names them.

@@ -2,6 +2,7 @@
 //!
 //! - [`MemberId`] and [`GroupId`]: the numbers of members and groups.
 //! - [`Offload`]: which part of a host forwards.
+//! - [`Operation`]: what all members of a group do together.
 //! - [`Cycles`], [`Flits`], [`Picoseconds`], [`Nanoseconds`], [`Bytes`]: time and size as integers.
 //! - [`parse_size`], [`parse_time`], [`parse_rate`]: quantities with their units, such as `16K`,
 //!   `400us`, `200mbit`.
@@ -19,6 +20,7 @@ mod ids;
 #[cfg(feature = "std")]
 mod key;
 mod offload;
+mod operation;
 mod quantity;
 #[cfg(feature = "std")]
 mod spec;
@@ -28,6 +30,7 @@ pub use ids::{GroupId, MemberId};
 #[cfg(feature = "std")]
 pub use key::{Key, Keyed, PARAMETER_MAX, Value, parameter, positive_parameter};
 pub use offload::{Offload, UnknownOffload};
+pub use operation::Operation;
 pub use quantity::{InvalidQuantity, format_count, format_size, parse_rate, parse_size, parse_time};
 #[cfg(feature = "std")]
 pub use spec::{NameAndOptions, SpecError, nearest, nearest_hint, reworded};

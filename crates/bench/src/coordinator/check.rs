@@ -2,11 +2,12 @@
 
 use treecast_lab::LabSettings;
 use treecast_node::{Scheme, TreeScheme};
+use treecast_terms::Operation;
 
 use super::{Bench, Workload};
 use crate::error::BenchError;
 use crate::hosts::Hosts;
-use crate::operation::Operation;
+use crate::operation::check_size;
 use crate::peer::Peer;
 
 impl Bench {
@@ -36,7 +37,7 @@ impl Bench {
         let cases = (self.modes.len() * self.sizes.len() * self.delays().len()) as u64;
         within("configurations times sizes, and times delays,", cases, 1, 500)?;
         for &bytes in &self.sizes {
-            self.operation.check_size(bytes)?;
+            check_size(self.operation, bytes)?;
         }
         if let Some(member) = self.kill {
             for &bytes in &self.sizes {

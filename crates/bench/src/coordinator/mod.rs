@@ -12,6 +12,7 @@ use std::time::Duration;
 use treecast_fabric::Fabric;
 use treecast_lab::LabSettings;
 use treecast_node::{CongestionControl, EngineChoice, draw_token};
+use treecast_terms::Operation;
 
 use crate::clock::now_ns;
 use crate::control::{Delay, GroupFabric, GroupRequest, Meeting, Pace, RunRequest};
@@ -19,7 +20,6 @@ use crate::error::BenchError;
 use crate::hosts::{Hosts, WorkerCommand};
 use crate::limits::LimitSamples;
 use crate::mode::Mode;
-use crate::operation::Operation;
 use crate::peer::Peer;
 use crate::peer_program::{PeerProgram, PeerRun};
 use crate::report::{KilledMember, LateProcess, NodesOpened, Report, Row};

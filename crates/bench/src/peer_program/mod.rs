@@ -8,10 +8,10 @@ use std::process::{Command, Output, Stdio};
 use serde::Deserialize;
 use tempfile::TempDir;
 use treecast_lab::Lab;
+use treecast_terms::Operation;
 
 use crate::control::Measured;
 use crate::error::BenchError;
-use crate::operation::Operation;
 use crate::peer::Peer;
 
 /// The program that measures a peer, compiled.

@@ -10,13 +10,12 @@ use std::time::Duration;
 use treecast_model::ethernet::Parameters;
 use treecast_model::{Network, Way};
 use treecast_node::{Authentication, EngineChoice, Integrity, Offload, Scheme, Transport, TreeScheme};
-use treecast_terms::{Bytes, Picoseconds};
+use treecast_terms::{Bytes, Operation, Picoseconds};
 
 use crate::coordinator::{Bench, Workload};
 use crate::error::BenchError;
 use crate::hosts::{Hosts, RemoteHosts, WorkerCommand};
 use crate::mode::Mode;
-use crate::operation::Operation;
 use crate::report::{Report, Row};
 use costs::{Measurement, Times};
 

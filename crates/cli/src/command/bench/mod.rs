@@ -12,14 +12,14 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::{ArgGroup, Args, ValueEnum};
-use treecast_bench::{Bench, Hosts, Late, Operation, Peer, RemoteHosts, Skew, WorkerCommand, Workload};
+use treecast_bench::{Bench, Hosts, Late, Peer, RemoteHosts, Skew, WorkerCommand, Workload, default_sizes};
 use treecast_fabric::RoutingPolicy;
 use treecast_lab::{LabSettings, Losses, Multicast, Probability, Racks, Rate};
 use treecast_node::{Authentication, CongestionControl, EngineChoice, Integrity, Offload, Scheme, Transport};
 use treecast_remote::RemoteShell;
 use treecast_study::chart::{self, Ink};
 use treecast_study::page;
-use treecast_terms::{parse_size, parse_time};
+use treecast_terms::{Operation, parse_size, parse_time};
 
 use modes::modes;
 use table::{comparison, table};
@@ -165,7 +165,7 @@ pub struct Arguments {
     tcp_congestion: Option<CongestionControl>,
 
     /// What all members do: broadcast, all-reduce (sums of 8-byte floats), or barrier
-    #[arg(long, value_name = "OPERATION", default_value = "broadcast", value_parser = operation)]
+    #[arg(long, value_name = "OPERATION", default_value = "broadcast", value_parser = crate::arguments::operation)]
     operation: Operation,
 
     /// Message sizes in bytes, such as 64,1K,16M [default: 1,64,1K,16K]
@@ -304,10 +304,6 @@ pub(super) fn size(text: &str) -> Result<usize, &'static str> {
 /// Parses a rate in bytes per second.
 fn pace(text: &str) -> Result<u64, &'static str> {
     parse_size(text).ok().filter(|&bytes| bytes > 0).ok_or("a number of bytes from 1, such as 65536 or 16M")
-}
-
-fn operation(name: &str) -> Result<Operation, &'static str> {
-    name.parse()
 }
 
 fn switch(name: &str) -> Result<bool, &'static str> {
@@ -449,7 +445,7 @@ fn bench(arguments: &Arguments, log: &LogArguments) -> anyhow::Result<Bench> {
     let given = arguments.fabric.as_deref().map(|text| fabric(text, RoutingPolicy::Auto)).transpose()?;
     let operation = arguments.operation;
     let sizes = match &arguments.sizes[..] {
-        [] => operation.default_sizes().to_vec(),
+        [] => default_sizes(operation).to_vec(),
         given => given.to_vec(),
     };
     let cases = modes(arguments).len() * sizes.len();

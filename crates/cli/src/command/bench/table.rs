@@ -1,9 +1,9 @@
 //! A report as tables for people.
 
 use comfy_table::{CellAlignment, Table};
-use treecast_bench::{KilledMember, LateProcess, Limits, Operation, Peer, Report, Row};
+use treecast_bench::{KilledMember, LateProcess, Limits, Peer, Report, Row};
 use treecast_node::{Integrity, Transport};
-use treecast_terms::format_count;
+use treecast_terms::{Operation, format_count};
 
 use crate::output::plain;
 
