@@ -186,7 +186,7 @@ impl Plan {
 
     /// The plan in the language of Graphviz.
     fn dot(&self) -> PyResult<String> {
-        render::dot(&self.plan, &self.fabric.get().fabric).map_err(refused)
+        render::dot(&self.plan, &self.fabric.get().fabric, None).map_err(refused)
     }
 
     /// A picture of the plan in SVG: time runs downwards, one row per step, and each member has a

@@ -168,6 +168,15 @@ pub struct PlanArguments {
     pub seed: u64,
 }
 
+/// What the members of a plan do.
+#[derive(Debug, Args)]
+pub struct OperationArgument {
+    /// What all members do: broadcast, or all-reduce or barrier, in which contributions first go up
+    /// the tree
+    #[arg(long, value_name = "OPERATION", default_value = "broadcast", value_parser = operation)]
+    pub operation: Operation,
+}
+
 /// A plan with its fabric, and the arguments that they come from.
 pub struct Planned {
     /// The file of the plan, if it was read from one.

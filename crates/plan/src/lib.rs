@@ -32,6 +32,7 @@ mod numbering;
 pub mod order;
 mod plan;
 mod planner;
+mod reduction;
 pub mod render;
 mod routes;
 mod scheme;
@@ -45,6 +46,7 @@ pub use limits::PACKETS_MAX;
 pub use named::{destinations_named, destinations_on, member_named};
 pub use plan::{Plan, Sends, Worm, WormKind};
 pub use planner::{PlanOptions, Planner, plan};
+pub use reduction::{Contribution, Reduction};
 pub use scheme::{FlatScheme, Form, Local, PathPolicy, Relay, Scheme, Share, TorusScheme, TreeScheme};
 
 pub use treecast_terms::MemberId;

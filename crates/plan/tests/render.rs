@@ -44,13 +44,27 @@ fn leaders_print_members_and_hosts() {
     let star = fabric("star:4");
     let plan = planned(&star, 4, "all", "leader:over=binomial");
     insta::assert_snapshot!(render::tree(&plan, &star, 200).unwrap());
-    insta::assert_snapshot!(render::dot(&plan, &star).unwrap());
+    insta::assert_snapshot!(render::dot(&plan, &star, None).unwrap());
+}
+
+#[test]
+fn contributions_print_as_a_tree_a_table_and_arrows() {
+    let star = fabric("star:3");
+    let plan = planned(&star, 2, "all", "leader:over=binomial");
+    let reduction = plan.reduction(&star).unwrap();
+    insta::assert_snapshot!(render::reduction_tree(&plan, &reduction, &star, 9));
+    insta::assert_snapshot!(render::reduction_table(&plan, &reduction, &star, 9));
+    insta::assert_snapshot!(render::dot(&plan, &star, Some(&reduction)).unwrap());
+    for text in [render::reduction_tree, render::reduction_table] {
+        let cut = text(&plan, &reduction, &star, 4);
+        assert!(cut.ends_with("\n... 1 more contribution not shown\n"), "{cut}");
+    }
 }
 
 #[test]
 fn a_path_is_a_hyper_edge_in_dot() {
     let icpp98 = fabric("icpp98");
-    insta::assert_snapshot!(render::dot(&planned(&icpp98, 1, "1-8", "path"), &icpp98).unwrap());
+    insta::assert_snapshot!(render::dot(&planned(&icpp98, 1, "1-8", "path"), &icpp98, None).unwrap());
 }
 
 #[test]
@@ -102,7 +116,7 @@ fn names_are_escaped() {
     let read = roxmltree::Document::parse(&svg).unwrap();
     assert!(read.descendants().any(|node| node.text() == Some("a<b>&\"c\"")));
     assert!(svg.contains("a&lt;b&gt;&amp;&quot;c&quot;") && svg.contains("d\\e\u{fffd}"));
-    let dot = render::dot(&plan, &fabric).unwrap();
+    let dot = render::dot(&plan, &fabric, None).unwrap();
     assert!(dot.contains(r#"label="a<b>&\"c\"""#) && dot.contains(r#"label="d\\e"#));
 }
 
@@ -113,7 +127,7 @@ fn a_plan_of_another_fabric_is_refused() {
     let refused = [
         render::tree(&plan, &other, 9).unwrap_err(),
         render::table(&plan, &other, 9).unwrap_err(),
-        render::dot(&plan, &other).unwrap_err(),
+        render::dot(&plan, &other, None).unwrap_err(),
     ];
     for error in refused {
         assert_eq!(error.to_string(), "the group is placed on 8 hosts, the fabric has 9");

@@ -84,6 +84,39 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(600) })]
 
     #[test]
+    fn every_member_contributes_once_after_its_children(case in cases()) {
+        let fabric = case.fabric();
+        let Some(plan) = case.plan(&fabric) else { return Ok(()) };
+        let reduction = plan.reduction(&fabric).unwrap();
+        let mut received: BTreeMap<MemberId, Vec<u32>> = BTreeMap::new();
+        let mut parents = BTreeMap::new();
+        for contribution in reduction.contributions() {
+            let (from, to) = (contribution.from(), contribution.to());
+            prop_assert_eq!(parents.insert(from, to), None);
+            prop_assert!(!parents.contains_key(&to), "{case:?}: {to} has contributed before {from}");
+            let combined = received.remove(&from).unwrap_or_default();
+            prop_assert_eq!(combined.len(), contribution.combined as usize);
+            prop_assert!(combined.iter().all(|&step| step < contribution.step));
+            let steps = received.entry(to).or_default();
+            prop_assert!(!steps.contains(&contribution.step), "{to} receives twice in a step");
+            steps.push(contribution.step);
+            let host_of = |member| plan.placement().host_of(member);
+            prop_assert_eq!(contribution.worm.kind == WormKind::Local, host_of(from) == host_of(to));
+            if !contribution.worm.route.is_empty() {
+                check_route(&fabric, &plan, &contribution.worm)?;
+            }
+        }
+        let senders = plan.worms().iter().flat_map(|worm| worm.to.iter().map(|&to| (to, worm.from)));
+        prop_assert_eq!(parents, senders.collect());
+        prop_assert_eq!(received.len(), 1);
+        prop_assert_eq!(received[&plan.root()].len(), reduction.combined_at_root() as usize);
+        // A receiver serves its senders as they come: that is no slower than the order of the plan.
+        if plan.worms().iter().all(|worm| worm.to.len() == 1) {
+            prop_assert!(u64::from(reduction.steps()) <= plan.analyse(&fabric, 1).unwrap().steps);
+        }
+    }
+
+    #[test]
     fn a_plan_delivers_once_over_connected_routes(case in cases()) {
         let fabric = case.fabric();
         let group = case.group(&fabric);

@@ -3,9 +3,10 @@
 use anyhow::bail;
 use clap::{Args, ValueEnum};
 use treecast_plan::PACKETS_MAX;
-use treecast_plan::render::{self, PlanDocument, WORMS_SHOWN};
+use treecast_plan::render::{self, PlanDocument, ReductionDocument, WORMS_SHOWN};
+use treecast_terms::Operation;
 
-use crate::arguments::{FabricArguments, PlanArguments, whole_number};
+use crate::arguments::{FabricArguments, OperationArgument, PlanArguments, whole_number};
 use crate::output::{OutArguments, emit};
 
 #[derive(Debug, Args)]
@@ -18,6 +19,7 @@ use crate::output::{OutArguments, emit};
   treecast plan --fabric torus:k=4,n=2,uni --scheme u-torus --dests 3,5,9 --format json
   treecast plan --fabric icpp98 --scheme k-binomial --packets 8 --format svg --out plan.svg
   treecast plan --fabric star:4 --processes 4 --scheme leader:over=binomial
+  treecast plan --fabric star:16 --scheme binomial --operation barrier
   treecast plan --fabric /etc/slurm/topology.conf --scheme hierarchical --root login --dests 'n[1-16]'
 
 docs/plans.md describes all schemes, orders and figures of the analysis.
@@ -29,6 +31,9 @@ pub struct Arguments {
 
     #[command(flatten)]
     plan: PlanArguments,
+
+    #[command(flatten)]
+    operation: OperationArgument,
 
     /// Packets per message, which the number of steps and k-binomial trees depend on [default: 1,
     /// or the number in the plan file]
@@ -73,17 +78,43 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     let plan = &planned.plan;
     let fabric = &planned.fabric;
     let analysis = || plan.analyse(fabric, planned.packets);
+    let operation = arguments.operation.operation;
+    if operation != Operation::Broadcast && planned.packets > 1 {
+        bail!(
+            "operation {operation} sends one packet to each member, and not {}: give --packets 1",
+            planned.packets
+        );
+    }
+    let reduction = match operation {
+        Operation::Broadcast => None,
+        Operation::AllReduce | Operation::Barrier => Some(plan.reduction(fabric)?),
+    };
     let text = match arguments.format {
-        Format::Tree => {
-            let tree = render::tree(plan, fabric, limit)?;
-            format!("{tree}\n{}", render::figures(&analysis()?))
+        Format::Tree | Format::Table => {
+            let analysis = analysis()?;
+            let is_tree = arguments.format == Format::Tree;
+            let render = if is_tree { render::tree } else { render::table };
+            let down = render(plan, fabric, limit)?;
+            let down = format!("{down}\n{}", render::figures(&analysis));
+            match &reduction {
+                None => down,
+                Some(reduction) => {
+                    let render = if is_tree { render::reduction_tree } else { render::reduction_table };
+                    let up = render(plan, reduction, fabric, limit);
+                    let figures = render::reduction_figures(reduction, &analysis);
+                    format!("{operation}, the way up:\n{up}\n{figures}\nthe way down:\n{down}")
+                }
+            }
         }
-        Format::Table => {
-            let table = render::table(plan, fabric, limit)?;
-            format!("{table}\n{}", render::figures(&analysis()?))
+        Format::Json => {
+            let reduction = reduction.map(|reduction| ReductionDocument::new(operation, &reduction, fabric));
+            let document = PlanDocument::new(plan, fabric, &planned.context())?;
+            PlanDocument { reduction, ..document }.to_json()
         }
-        Format::Json => PlanDocument::new(plan, fabric, &planned.context())?.to_json(),
-        Format::Dot => render::dot(plan, fabric)?,
+        Format::Dot => render::dot(plan, fabric, reduction.as_ref())?,
+        Format::Svg if reduction.is_some() => {
+            bail!("a picture shows only the way down: use --format dot, or leave out --operation")
+        }
         Format::Svg => render::svg(plan, fabric, &analysis()?)?,
     };
     emit(arguments.out.file.as_deref(), &text)?;

@@ -5,14 +5,16 @@ use treecast_fabric::Fabric;
 use super::member_name;
 use crate::error::PlanError;
 use crate::plan::{Plan, WormKind};
+use crate::reduction::Reduction;
 
 /// A plan in the DOT language: one box per member, one arrow per worm with its step. A path or tree
 /// worm, and any other with several receivers, goes through a small point from which an arrow leads
-/// to each receiver. Colours and line styles distinguish the kinds as in [`super::svg`].
+/// to each receiver. Colours and line styles distinguish the kinds as in [`super::svg`]. The
+/// contributions of a reduction are grey arrows up, with `up` before their step.
 ///
 /// # Errors
 /// [`PlanError::PlacementMismatch`] if the plan belongs to another fabric.
-pub fn dot(plan: &Plan, fabric: &Fabric) -> Result<String, PlanError> {
+pub fn dot(plan: &Plan, fabric: &Fabric, reduction: Option<&Reduction>) -> Result<String, PlanError> {
     plan.placement().check_fabric(fabric)?;
     let title = quoted(&format!("{} ({})", plan.scheme(), plan.label()));
     let name = |member| quoted(&member_name(plan, fabric, member));
@@ -33,6 +35,12 @@ pub fn dot(plan: &Plan, fabric: &Fabric) -> Result<String, PlanError> {
             lines.push(format!("  m{from} -> w{position} [label=\"{step}\", arrowhead=none, {style}];"));
             lines.extend(worm.to.iter().map(|to| format!("  w{position} -> m{to} [{style}];")));
         }
+    }
+    for contribution in reduction.into_iter().flat_map(Reduction::contributions) {
+        let (from, to, step) = (contribution.from(), contribution.to(), contribution.step);
+        // The way down alone places the members.
+        let style = "color=\"#999999\", constraint=false";
+        lines.push(format!("  m{from} -> m{to} [label=\"up {step}\", {style}];"));
     }
     lines.push("}\n".into());
     Ok(lines.join("\n"))

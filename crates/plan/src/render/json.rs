@@ -12,9 +12,10 @@ use crate::group::{Arrangement, Order, Placement};
 use crate::label::Label;
 use crate::limits::PACKETS_MAX;
 use crate::plan::{Plan, Worm, WormKind};
+use crate::reduction::{Contribution, Reduction};
 use crate::routes::Routes;
 use crate::scheme::Scheme;
-use treecast_terms::MemberId;
+use treecast_terms::{MemberId, Operation};
 
 /// The format that is written and read.
 pub const FORMAT: &str = "treecast-plan/1";
@@ -47,6 +48,62 @@ pub struct PlanDocument {
     /// The static analysis of the plan. It may be omitted: a reader recomputes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub analysis: Option<Analysis>,
+    /// The way up of an all-reduce or a barrier, whose way down the worms are. It may be omitted: a
+    /// reader ignores it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reduction: Option<ReductionDocument>,
+}
+
+/// The way up of an all-reduce or a barrier.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ReductionDocument {
+    /// `all-reduce` or `barrier`.
+    pub operation: String,
+    /// Steps until the root has the result, in the one-port model.
+    pub steps: u32,
+    /// The most contributions that one member combines.
+    pub max_fan_in: u32,
+    /// All contributions in causal order: those that a member combines precede its own.
+    pub contributions: Vec<ContributionDocument>,
+}
+
+/// The contribution of one member to its parent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ContributionDocument {
+    /// The member.
+    pub from: MemberId,
+    /// Its parent.
+    pub to: MemberId,
+    /// The step in which it travels.
+    pub step: u32,
+    /// How many contributions of children the member combines with its own values.
+    pub combines: u32,
+    /// `unicast`, or `local` on the same host.
+    pub kind: WormKind,
+    /// The names of the links it crosses, as those of a worm.
+    pub route: Vec<String>,
+}
+
+impl ReductionDocument {
+    /// The document of the way up of a plan.
+    pub fn new(operation: Operation, reduction: &Reduction, fabric: &Fabric) -> Self {
+        let contribution = |contribution: &Contribution| ContributionDocument {
+            from: contribution.from(),
+            to: contribution.to(),
+            step: contribution.step,
+            combines: contribution.combined,
+            kind: contribution.worm.kind,
+            route: route_names(fabric, &contribution.worm),
+        };
+        Self {
+            operation: operation.to_string(),
+            steps: reduction.steps(),
+            max_fan_in: reduction.max_fan_in(),
+            contributions: reduction.contributions().iter().map(contribution).collect(),
+        }
+    }
 }
 
 /// Which member runs on which host: with `block` member m is on host m / processes, with `cyclic`
@@ -134,13 +191,12 @@ impl PlanDocument {
     /// # Errors
     /// As [`Plan::analyse`].
     pub fn new(plan: &Plan, fabric: &Fabric, context: &PlanContext) -> Result<Self, PlanError> {
-        let topology = fabric.topology();
         let worm = |worm: &Worm| WormDocument {
             from: worm.from,
             index: worm.index,
             kind: worm.kind,
             to: worm.to.clone(),
-            route: worm.route.iter().map(|&channel| channel_name(topology, channel)).collect(),
+            route: route_names(fabric, worm),
         };
         let analysis = plan.analyse(fabric, context.packets)?;
         let placement = plan.placement();
@@ -156,6 +212,7 @@ impl PlanDocument {
             root: plan.root(),
             worms: plan.worms().iter().map(worm).collect(),
             analysis: Some(analysis),
+            reduction: None,
         })
     }
 
@@ -246,6 +303,11 @@ impl PlanDocument {
         }
         Ok(scheme)
     }
+}
+
+/// The names of the channels of a worm's route.
+fn route_names(fabric: &Fabric, worm: &Worm) -> Vec<String> {
+    worm.route.iter().map(|&channel| channel_name(fabric.topology(), channel)).collect()
 }
 
 /// A link's name, with the virtual channel as a suffix unless that is 0.

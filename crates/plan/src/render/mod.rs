@@ -4,12 +4,17 @@
 
 mod dot;
 mod json;
+mod reduction;
 mod svg;
 mod table;
 mod tree;
 
 pub use dot::dot;
-pub use json::{FORMAT, PlacementDocument, PlanContext, PlanDocument, WormDocument};
+pub use json::{
+    ContributionDocument, FORMAT, PlacementDocument, PlanContext, PlanDocument, ReductionDocument,
+    WormDocument,
+};
+pub use reduction::{reduction_figures, reduction_table, reduction_tree};
 pub use svg::{MEMBERS_DRAWN_MAX, svg};
 pub use table::table;
 pub use tree::tree;
@@ -60,6 +65,6 @@ pub fn counted(count: usize, noun: &str) -> String {
 }
 
 /// The last line of a truncated output.
-fn cut_note(hidden: usize) -> String {
-    format!("... {} not shown", counted(hidden, "more worm"))
+fn cut_note(hidden: usize, noun: &str) -> String {
+    format!("... {} not shown", counted(hidden, &format!("more {noun}")))
 }

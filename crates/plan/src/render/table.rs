@@ -37,21 +37,27 @@ pub fn table(plan: &Plan, fabric: &Fabric, worms_max: usize) -> Result<String, P
             route(fabric, worm),
         ]);
     }
-    for column in [0, 2] {
+    Ok(finish(table, &[0, 2], rows.len().saturating_sub(worms_max), "worm"))
+}
+
+/// The text of a table with some columns aligned to the right, and the number of rows that it
+/// does not show.
+pub(super) fn finish(mut table: Table, right: &[usize], hidden: usize, noun: &str) -> String {
+    for &column in right {
         if let Some(column) = table.column_mut(column) {
             column.set_cell_alignment(CellAlignment::Right);
         }
     }
     let mut lines: Vec<String> = table.lines().map(|line| line.trim_end().to_string()).collect();
-    if rows.len() > worms_max {
-        lines.push(cut_note(rows.len() - worms_max));
+    if hidden > 0 {
+        lines.push(cut_note(hidden, noun));
     }
-    Ok(lines.join("\n") + "\n")
+    lines.join("\n") + "\n"
 }
 
 /// The names of a route's channels; of a long route the first ones, the number of those omitted,
 /// and the last one.
-fn route(fabric: &Fabric, worm: &Worm) -> String {
+pub(super) fn route(fabric: &Fabric, worm: &Worm) -> String {
     let name = |channel| super::json::channel_name(fabric.topology(), channel);
     match worm.route[..] {
         [] => "-".into(),

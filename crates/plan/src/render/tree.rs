@@ -55,7 +55,7 @@ pub fn tree(plan: &Plan, fabric: &Fabric, worms_max: usize) -> Result<String, Pl
     let mut shown = 0;
     // For each level above the current branch, whether it was the last of its level.
     let mut ended: Vec<bool> = Vec::new();
-    let mut open: Vec<Branch> = Vec::new();
+    let mut open: Vec<Branch<Entry>> = Vec::new();
     push(&mut open, 0, sends.of(plan.root()).iter().map(|&position| Entry::Worm(position)));
     while let Some(Branch { depth, last, entry }) = open.pop() {
         ended.truncate(depth);
@@ -87,16 +87,16 @@ pub fn tree(plan: &Plan, fabric: &Fabric, worms_max: usize) -> Result<String, Pl
         ended.push(last);
     }
     if shown < plan.worms().len() {
-        lines.push(cut_note(plan.worms().len() - shown));
+        lines.push(cut_note(plan.worms().len() - shown, "worm"));
     }
     Ok(lines.join("\n") + "\n")
 }
 
 /// A line that is still to be written, with its indentation.
-struct Branch {
-    depth: usize,
-    last: bool,
-    entry: Entry,
+pub(super) struct Branch<Entry> {
+    pub depth: usize,
+    pub last: bool,
+    pub entry: Entry,
 }
 
 #[derive(Clone, Copy)]
@@ -108,7 +108,11 @@ enum Entry {
 }
 
 /// Pushes branches so that the first is popped first.
-fn push(open: &mut Vec<Branch>, depth: usize, branches: impl Iterator<Item = Entry>) {
+pub(super) fn push<Entry>(
+    open: &mut Vec<Branch<Entry>>,
+    depth: usize,
+    branches: impl Iterator<Item = Entry>,
+) {
     let first = open.len();
     open.extend(branches.map(|entry| Branch { depth, last: false, entry }));
     if let Some(last) = open[first..].last_mut() {
@@ -119,7 +123,7 @@ fn push(open: &mut Vec<Branch>, depth: usize, branches: impl Iterator<Item = Ent
 
 /// The guide lines before a branch; `ended` tells for each level above whether its last branch was
 /// printed.
-fn indent(ended: &[bool], last: bool) -> String {
+pub(super) fn indent(ended: &[bool], last: bool) -> String {
     let guides = ended.iter().take(GUIDES_MAX).map(|&ended| if ended { "   " } else { "│  " });
     let text: String = guides.chain([if last { "└─ " } else { "├─ " }]).collect();
     if ended.len() > GUIDES_MAX {
