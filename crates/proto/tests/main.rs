@@ -4,7 +4,5 @@
 mod allocations;
 mod hand_off;
 mod properties;
-mod scripts;
 mod sharing;
 mod state_size;
-mod tabletop;

@@ -1,4 +1,4 @@
-//! A host of a world: its node, the memory of its slots, and its applications.
+//! A host of a world: its node and its applications.
 
 mod application;
 mod fast_path;
@@ -12,14 +12,15 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use treecast_proto::{
-    Carrier, CreateGroup, Event, GroupId, Input, Integrity, MemberId, Nanoseconds, Offload, Output, Protocol,
-    SessionId, Settings, Step, Store, Trace, Transmit, TransmitPayload,
+    Carrier, CreateGroup, Event, GroupId, Input, Integrity, MemberId, Nanoseconds, Offload, SessionId,
+    Settings, Trace,
 };
 
 use self::application::Application;
 use self::kernel::Kernel;
 pub use self::kernel::{Alarm, Offer};
-use crate::attacker::Packet;
+use crate::attacker;
+use crate::node::{Act, Node, Packet};
 use crate::oracle::{EndedReader, Oracle, ReaderId};
 use crate::scenario::{Scenario, group_key, session};
 
@@ -37,7 +38,7 @@ pub struct Host {
     /// Events that have not been reported.
     pub unreported_events: Vec<Event>,
     is_up: bool,
-    protocol: Protocol,
+    node: Node,
     kernel: Kernel,
     groups: BTreeMap<u32, Application>,
     random: Pcg64,
@@ -47,8 +48,8 @@ pub struct Host {
     waiting: u32,
     /// The offset of its clock.
     clock: Nanoseconds,
-    /// The recorded inputs of each of its lives, if requested.
-    pub traces: Option<Vec<Trace>>,
+    /// The recorded inputs of its earlier lives, if requested.
+    traces: Vec<Trace>,
 }
 
 /// The actions of a node.
@@ -83,6 +84,18 @@ fn multicast_address(group: u32) -> SocketAddr {
     SocketAddr::new(IpAddr::V4(Ipv4Addr::new(239, 0, 0, group as u8)), 7_000)
 }
 
+fn action_of(Packet { group, to, carrier, bytes }: Packet) -> Action {
+    if to.ip().is_multicast() {
+        return Action::Multicast { bytes };
+    }
+    // Forgers with the token may name addresses that no host has.
+    let to = host_at(to).unwrap_or(usize::MAX);
+    match carrier {
+        Carrier::Datagram => Action::Send { to, bytes },
+        Carrier::Stream(_) => Action::Record { group: group.0, to, bytes },
+    }
+}
+
 /// The number of restarts of the root of a session.
 fn life_of(SessionId(bytes): SessionId) -> u32 {
     u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
@@ -105,7 +118,7 @@ impl Host {
             detached: Vec::new(),
             unreported_events: Vec::new(),
             is_up: true,
-            protocol: Protocol::new(settings()),
+            node: Node::new(address(number), settings()),
             kernel: Kernel::new(number, life, scenario),
             groups: BTreeMap::new(),
             paused_until: Nanoseconds::ZERO,
@@ -113,7 +126,7 @@ impl Host {
             waiting: 0,
             clock: Nanoseconds(random.random_range(0..1 << 50)),
             random,
-            traces: None,
+            traces: Vec::new(),
         }
     }
 
@@ -169,13 +182,12 @@ impl Host {
     pub fn restart(&mut self, scenario: &Scenario) {
         let number = self.number;
         let life = self.life + 1;
-        let traces = self.traces.take();
-        let counts = self.kernel.counts;
-        *self = Self::new(number, life, scenario);
-        self.kernel.counts = counts;
-        if let Some(traces) = traces {
-            self.record_inputs(traces);
+        let before = std::mem::replace(self, Self::new(number, life, scenario));
+        self.kernel.counts = before.kernel.counts;
+        if before.node.trace().is_some() {
+            self.record_inputs();
         }
+        self.traces = before.into_traces().collect();
     }
 
     fn time(&self, now: Nanoseconds) -> Nanoseconds {
@@ -203,7 +215,7 @@ impl Host {
     fn ask_to_join(&mut self, now: Nanoseconds, group: u32, scenario: &Scenario) -> Result<(), String> {
         let (key, root) = (group_key(scenario, group), address(scenario.root_host(group)));
         let (time, seed) = (self.time(now), self.random.random());
-        self.ask(time, Input::JoinGroup { group: GroupId(group), key, root, seed }, &[])?;
+        self.ask(time, Input::JoinGroup { group: GroupId(group), key, root, seed })?;
         self.tell_readers(now, group, scenario)
     }
 
@@ -211,7 +223,7 @@ impl Host {
     pub fn tell_readers(&mut self, now: Nanoseconds, group: u32, scenario: &Scenario) -> Result<(), String> {
         let goes_on = self.groups.get(&group).is_some_and(|application| application.ended.is_none());
         match scenario.readers(group, self.number, now).filter(|_| goes_on) {
-            Some(readers) => self.ask(self.time(now), Input::Readers { group: GroupId(group), readers }, &[]),
+            Some(readers) => self.ask(self.time(now), Input::Readers { group: GroupId(group), readers }),
             None => Ok(()),
         }
     }
@@ -280,7 +292,7 @@ impl Host {
                 is_encrypted: false,
             }));
             let time = self.time(now);
-            self.ask(time, input, &[])?;
+            self.ask(time, input)?;
             self.tell_readers(now, group, scenario)?;
         } else {
             self.ask_to_join(now, group, scenario)?;
@@ -292,41 +304,18 @@ impl Host {
     pub fn datagram(
         &mut self,
         now: Nanoseconds,
-        &Packet { from, ref bytes, .. }: &Packet,
-        scenario: &Scenario,
-        oracle: &mut Oracle,
+        &attacker::Packet { from, ref bytes, .. }: &attacker::Packet,
     ) -> Result<(), String> {
         let now = self.time(now);
-        if let Some(group) = self.protocol.group_to_reclaim(bytes) {
+        if let Some(group) = self.node.protocol().group_to_reclaim(bytes) {
             self.reclaim(now, group)?;
         }
-        self.take(now, Step::Datagram { from: address(from), bytes: bytes.clone() })?;
-        while let Some(output) = self.protocol.poll_local() {
-            match output {
-                Output::Store(store) => self.store(&store, bytes)?,
-                Output::Stray(_) => {}
-                Output::Event(event) => self.handle_event(&event, scenario, oracle)?,
-                Output::Transmit(_) | Output::Reclaim(_) | Output::Timeout(_) => {
-                    return Err("an output is not of a datagram".into());
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn store(&mut self, store: &Store, datagram: &[u8]) -> Result<(), String> {
-        let application =
-            self.groups.get_mut(&store.group.0).ok_or("a packet is stored of a group that is not here")?;
-        let slot =
-            application.memory.get_mut(store.slot as usize).ok_or("a packet is stored beyond the slots")?;
-        slot.clear();
-        slot.extend_from_slice(&datagram[store.payload.clone()]);
-        Ok(())
+        self.node.datagram(now, address(from), bytes).map_err(|fault| fault.to_string())
     }
 
     pub fn elapsed(&mut self, now: Nanoseconds) -> Result<(), String> {
         let now = self.time(now);
-        self.ask(now, Input::Timeout, &[])
+        self.ask(now, Input::Timeout)
     }
 
     /// The next action of the node: a datagram, or nothing until a time.
@@ -341,47 +330,20 @@ impl Host {
         }
         let now = self.time(now);
         loop {
-            self.record_poll(now);
-            match self.protocol.poll(now) {
-                Output::Timeout(timeout) => {
+            match self.node.poll(now).map_err(|fault| fault.to_string())? {
+                Act::Wait(timeout) => {
                     self.hand_off(now)?;
                     return Ok(Action::Wait(timeout.map(|timeout| timeout.since(self.clock))));
                 }
-                Output::Transmit(transmit) => return self.send(transmit),
-                Output::Event(event) => self.handle_event(&event, scenario, oracle)?,
-                Output::Reclaim(group) if self.kernel.runs(group) => self.reclaim(now, group)?,
-                Output::Reclaim(group) => {
+                Act::Send(packet) => return Ok(action_of(packet)),
+                Act::Event(event) => self.handle_event(&event, scenario, oracle)?,
+                Act::Reclaim(group) if self.kernel.runs(group) => self.reclaim(now, group)?,
+                Act::Reclaim(group) => {
                     return Err(format!("group {group} is due as handed off, and is not in the kernel"));
                 }
-                Output::Stray(_) => {}
-                Output::Store(_) => {
-                    return Err("a payload is stored without a datagram".into());
-                }
+                Act::Stray(_) => {}
             }
         }
-    }
-
-    fn send(&self, Transmit { group, to, header, payload, carrier }: Transmit) -> Result<Action, String> {
-        let mut bytes = header.to_vec();
-        match payload {
-            TransmitPayload::Bytes(payload) => bytes.extend(payload),
-            TransmitPayload::Slot { slot, length, .. } => {
-                let memory = self.groups.get(&group.0).and_then(|group| group.memory.get(slot as usize));
-                let stored = memory.ok_or("a slot is sent that is not there")?;
-                bytes.extend_from_slice(
-                    stored.get(..length as usize).ok_or("more is sent than is in the slot")?,
-                );
-            }
-        }
-        if to.ip().is_multicast() {
-            return Ok(Action::Multicast { bytes });
-        }
-        // Forgers with the token may name addresses that no host has.
-        let to = host_at(to).unwrap_or(usize::MAX);
-        Ok(match carrier {
-            Carrier::Datagram => Action::Send { to, bytes },
-            Carrier::Stream(_) => Action::Record { group: group.0, to, bytes },
-        })
     }
 
     fn handle_event(
@@ -395,10 +357,9 @@ impl Host {
             Event::Placed { group, member, start, slots, .. } => {
                 if let Some(application) = self.groups.get_mut(&group.0) {
                     application.slots = slots;
-                    application.memory.resize(slots as usize, Vec::new());
                     application.forwarded = start;
                     application.queued = start;
-                    application.session = self.protocol.session(group).map(life_of);
+                    application.session = self.node.protocol().session(group).map(life_of);
                     application.start = start;
                     let session = application.session.ok_or("a member has its place without a session")?;
                     oracle.place(self.reader(group.0), session, member);

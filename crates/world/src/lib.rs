@@ -17,11 +17,15 @@
 mod attacker;
 mod host;
 mod network;
+mod node;
 mod oracle;
 mod report;
 mod scenario;
+mod script;
 mod streams;
 mod world;
 
+pub use node::{Act, Fault, Node, Packet};
 pub use report::{Report, Violation};
+pub use script::run_script;
 pub use world::World;

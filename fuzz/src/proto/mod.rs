@@ -10,14 +10,15 @@ use std::net::SocketAddr;
 use arbitrary::{Arbitrary, Unstructured};
 use treecast_proto::{
     AbortReason, Authentication, Carrier, Challenge, Contribution, CreateGroup, Element, Event, GroupId,
-    GroupKey, HandOff, Input, Integrity, MemberId, Nanoseconds, Offload, Operation, Output, PayloadChecksum,
-    Piece, Process, Protocol, ReaderSet, Readers, Refused, Sequence, SessionId, Settings, Store,
-    StreamChange, TransmitPayload, Transport, Values,
+    GroupKey, HandOff, Input, Integrity, MemberId, Nanoseconds, Offload, Operation, PayloadChecksum, Piece,
+    Process, Protocol, ReaderSet, Readers, Refused, Sequence, SessionId, Settings, StreamChange, Transport,
+    Values,
 };
 use treecast_wire::{
     Acknowledgment, Body, Control, ControlHeader, Data, Distribution, Eviction, Handshake, Header, Keys,
     MacKey, Missing, Neighbour, Nonce, Role, RootLoss, Table, Timestamp, View,
 };
+use treecast_world::{Act, Fault, Node};
 
 mod forge;
 mod outputs;
@@ -58,7 +59,7 @@ struct Trial {
     /// By node; 0 before it has its place.
     slots: [u32; NODES],
     start: Sequence,
-    nodes: [Protocol; NODES],
+    nodes: [Node; NODES],
     in_flight: VecDeque<(usize, usize, Vec<u8>)>,
     /// By child: the stream from its parent.
     streams: [Option<Stream>; NODES],
@@ -131,6 +132,11 @@ fn settings() -> Settings {
     Settings { groups_max: 2, ..Settings::default() }
 }
 
+/// A node that has not taken any input.
+fn new_node(node: usize) -> Node {
+    Node::new(address(node), settings())
+}
+
 fn control_header(keys: &Keys, operation: u32, nonce: Nonce, payload: &[u8]) -> ControlHeader {
     ControlHeader { operation, nonce, length: payload.len() as u32, checksum: keys.control_checksum(payload) }
 }
@@ -172,7 +178,7 @@ impl Trial {
             lives: [0; NODES],
             slots: [slots, 0, 0],
             start: Sequence(start),
-            nodes: std::array::from_fn(|_| Protocol::new(settings())),
+            nodes: std::array::from_fn(new_node),
             in_flight: VecDeque::new(),
             streams: [const { None }; NODES],
             handed_off: [const { None }; NODES],
@@ -201,7 +207,7 @@ impl Trial {
 
     /// A node starts again, without its state.
     fn restart(&mut self, node: usize) {
-        self.nodes[node] = Protocol::new(settings());
+        self.nodes[node] = new_node(node);
         self.lives[node] = self.lives[node].wrapping_add(1);
         self.read[node] = None;
         self.ends[node] = None;
@@ -221,13 +227,26 @@ impl Trial {
     }
 
     /// A request, which may be refused.
-    fn request(&mut self, node: usize, input: Input<'_>) -> bool {
+    fn request(&mut self, node: usize, input: Input<'static>) -> bool {
         if input.group().is_some() {
             self.reclaim(node, 0);
         }
-        let is_done = self.nodes[node].handle(self.now, input).is_ok();
+        let is_done = self.nodes[node].request(self.now, input).is_ok();
         self.drain(node);
         is_done
+    }
+
+    /// The root queues a packet, which may be refused.
+    fn queue_piece(&mut self, piece: Piece) -> bool {
+        self.reclaim(0, 0);
+        let payload = payload_of(piece.message, piece.length.min(PAYLOAD_BYTES.into()));
+        let is_done = self.nodes[0].queue(self.now, GROUP, piece, &payload).is_ok();
+        self.drain(0);
+        is_done
+    }
+
+    fn protocol(&self, node: usize) -> &Protocol {
+        self.nodes[node].protocol()
     }
 
     fn step(&mut self, step: &Step) {
@@ -258,7 +277,7 @@ impl Trial {
             Step::QueueAny { message, offset, length, message_length } => {
                 let checksum = self.checksum(&payload_of(message, length.min(PAYLOAD_BYTES.into())));
                 let piece = Piece { message, offset, length, message_length, checksum };
-                if self.request(0, Input::Queue { group: GROUP, piece }) {
+                if self.queue_piece(piece) {
                     self.queued = if piece.is_last() {
                         (message.wrapping_add(1), 0, 0)
                     } else {
@@ -351,7 +370,7 @@ impl Trial {
 
     /// A process of a node contributes to an all-reduce, perhaps to another one than the others.
     fn contribute(&mut self, node: usize, what: u8) {
-        let next = self.nodes[node].readable(GROUP).map_or(self.start, |(_, next)| next);
+        let next = self.protocol(node).readable(GROUP).map_or(self.start, |(_, next)| next);
         let contribution = contribution(next + u32::from(what / 128), what);
         let process = Process { place: u32::from(what / 64 % 2), count: 2 };
         self.request(node, Input::Contribute { group: GROUP, process, contribution });
@@ -360,7 +379,7 @@ impl Trial {
     fn number(&self, number: Number) -> Sequence {
         match number {
             Number::Near(step) => {
-                let near = self.nodes[1].readable(GROUP).map_or(self.start, |(_, next)| next);
+                let near = self.protocol(1).readable(GROUP).map_or(self.start, |(_, next)| next);
                 Sequence(near.0.wrapping_add_signed(step.into()))
             }
             Number::Any(number) => Sequence(number),
@@ -373,7 +392,7 @@ impl Trial {
 
     /// The checksum of the next packet that the root queues.
     fn checksum(&self, payload: &[u8]) -> PayloadChecksum {
-        let next = self.nodes[0].readable(GROUP).map_or(self.start, |(_, next)| next);
+        let next = self.protocol(0).readable(GROUP).map_or(self.start, |(_, next)| next);
         self.session_keys(self.sessions - 1).data_checksum(next, payload)
     }
 
@@ -383,11 +402,8 @@ impl Trial {
         let length = (message_length - offset).min(PAYLOAD_BYTES.into());
         let checksum = self.checksum(&payload_of(message, length as u32));
         let piece = Piece { message, offset, length: length as u32, message_length, checksum };
-        if self.nodes[0].room(GROUP) > 0 {
-            assert!(
-                self.request(0, Input::Queue { group: GROUP, piece }),
-                "a packet is accepted while there is room"
-            );
+        if self.protocol(0).room(GROUP) > 0 {
+            assert!(self.queue_piece(piece), "a packet is accepted while there is room");
             let end = offset + length;
             self.queued = if end == message_length {
                 (message.wrapping_add(1), 0, 0)
@@ -398,11 +414,11 @@ impl Trial {
     }
 
     fn read(&mut self, node: usize) {
-        let Some((packet, end)) = self.nodes[node].readable(GROUP) else { return };
+        let Some((packet, end)) = self.protocol(node).readable(GROUP) else { return };
         if packet == end {
             return;
         }
-        let piece = *self.nodes[node].piece(GROUP, packet).expect("a readable packet is in its slot");
+        let piece = *self.protocol(node).piece(GROUP, packet).expect("a readable packet is in its slot");
         if let Some(before) = self.read[node] {
             let follows = if before.is_last() {
                 (piece.message, piece.offset) == (before.message.wrapping_add(1), 0)
@@ -436,11 +452,10 @@ impl Trial {
             return;
         }
         self.record_window(to, bytes);
-        if self.nodes[to].group_to_reclaim(bytes).is_some() {
+        if self.protocol(to).group_to_reclaim(bytes).is_some() {
             self.reclaim(to, 0);
         }
-        let input = Input::Datagram { from: address(from), bytes };
-        self.nodes[to].handle(self.now, input).expect("no datagram is refused");
+        self.nodes[to].datagram(self.now, address(from), bytes).expect("no datagram is refused");
         self.drain(to);
     }
 }

@@ -11,7 +11,5 @@ mod random;
 mod scripts;
 mod session;
 mod stage;
-#[path = "../../../proto/tests/tabletop/mod.rs"]
-mod tabletop;
 mod time;
 mod worlds;

@@ -2,14 +2,15 @@
 
 use std::path::Path;
 
+use treecast_world::run_script;
+
 use super::lab::Lab;
 use super::pair::{Behaviour, Counts, replay};
-use super::tabletop::script;
 
 #[test]
 fn nodes_of_scripts_behave_the_same_with_the_program() {
     let Some(mut lab) = Lab::new() else { return };
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../proto/tests/scripts");
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../world/tests/scripts");
     let mut scripts: Vec<_> = directory
         .read_dir()
         .expect("the scripts exist")
@@ -18,7 +19,7 @@ fn nodes_of_scripts_behave_the_same_with_the_program() {
     scripts.sort();
     let mut counts = Counts::default();
     for script in scripts {
-        for trace in script::run(&script).into_traces() {
+        for trace in run_script(&script).expect("the output is the one in the script") {
             for reads_silently in [false, true] {
                 let behaviour = Behaviour { reads_silently, ..Behaviour::DEFAULT };
                 let replayed = replay(&mut lab, &trace, behaviour);

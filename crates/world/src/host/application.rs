@@ -15,7 +15,6 @@ use crate::scenario::{GroupScenario, Scenario, Waiting, contribution, group_key,
 #[derive(Debug)]
 pub(super) struct Application {
     pub slots: u32,
-    pub memory: Vec<Vec<u8>>,
     pub offload: Offload,
     pub is_root: bool,
     pub has_left: bool,
@@ -63,7 +62,6 @@ impl Application {
     pub fn new(setting: &GroupScenario, is_root: bool, joined_late: bool) -> Self {
         Self {
             slots: setting.slots,
-            memory: vec![Vec::new(); setting.slots as usize],
             offload: setting.offload,
             is_root,
             has_left: false,
@@ -119,7 +117,7 @@ impl Host {
             return Ok(());
         }
         application.has_left = true;
-        self.ask(now, Input::Leave { group }, &[])
+        self.ask(now, Input::Leave { group })
     }
 
     /// At a root: a member becomes a leaf.
@@ -129,7 +127,7 @@ impl Host {
         if !self.groups.get(&group.0).is_some_and(is_root) {
             return Ok(());
         }
-        self.ask(now, Input::Relieve { group, member }, &[])
+        self.ask(now, Input::Relieve { group, member })
     }
 
     /// Lets the processes of this host that are there contribute to the all-reduce that is due.
@@ -168,7 +166,7 @@ impl Host {
             let contribution = contribution(packet, self.number);
             let process = Process { place, count };
             let input = Input::Contribute { group: GroupId(group), process, contribution };
-            self.ask(self.time(now), input, &[])?;
+            self.ask(self.time(now), input)?;
         }
         if let Some(application) = self.groups.get_mut(&group) {
             application.reduction.contributed = Some((packet, contributed));
@@ -237,7 +235,8 @@ impl Host {
     /// The sleeping applications that the node wakes, as an engine does: for free slots, the end of
     /// a message, much to read or to forward, and the end of the group.
     pub fn wake_applications(&mut self, scenario: &Scenario) -> Vec<u32> {
-        let Self { protocol, groups, kernel, .. } = self;
+        let Self { node, groups, kernel, .. } = self;
+        let protocol = node.protocol();
         let woken = groups.iter_mut().filter_map(|(&group, application)| {
             let id = GroupId(group);
             let is_woken = kernel.woken.remove(&group);
@@ -294,7 +293,7 @@ impl Host {
             let Some(message_length) = scenario.messages(group, life).nth(application.message as usize)
             else {
                 oracle.close(group, life);
-                return self.ask(time, Input::Close { group: id }, &[]);
+                return self.ask(time, Input::Close { group: id });
             };
             let (message, offset) = (application.message, application.offset);
             if setting.is_reduced(message) && application.reduction.result != Some(application.queued) {
@@ -305,10 +304,10 @@ impl Host {
             let bytes: Vec<u8> = oracle.content(group, life, message, offset).take(length as usize).collect();
             let checksum = keys.data_checksum(application.queued, &bytes);
             let piece = Piece { message, offset, length: length as u32, message_length, checksum };
-            let slot = application.queued.0 & (application.slots - 1);
-            application.memory[slot as usize].clone_from(&bytes);
+            let queued = application.queued;
+            self.node.write(id, queued, &bytes).map_err(|fault| fault.to_string())?;
             if !self.send_by_kernel(time, id, piece)? {
-                self.ask(time, Input::Queue { group: id, piece }, &bytes)?;
+                self.queue(time, id, piece, &bytes)?;
             }
             let application = self.groups.get_mut(&group).ok_or("no such group")?;
             application.queued += 1;
@@ -320,7 +319,7 @@ impl Host {
             let queued = application.queued;
             self.forward(time, id, queued, piece.is_last())?;
             if setting.transport == Transport::Streams && piece.is_last() && self.random.random_bool(0.3) {
-                self.ask(time, Input::Flush { group: id }, &[])?;
+                self.ask(time, Input::Flush { group: id })?;
             }
         }
         Ok(())
@@ -342,8 +341,8 @@ impl Host {
         for packet in from.until(upto) {
             let piece = *self.piece(id, packet).ok_or("a packet to be read is not there")?;
             let application = self.groups.get(&group).ok_or("no such group")?;
-            let slot = packet.0 & (application.slots - 1);
-            let bytes = &application.memory[slot as usize];
+            let bytes =
+                self.node.payload(id, packet).ok_or("a packet is read of a group that is not here")?;
             let begins_late = application.start != scenario.groups[group as usize].start;
             let session = application.session.ok_or("a member reads that has no place")?;
             oracle.read(scenario, self.reader(group), session, begins_late, &piece, bytes)?;
@@ -370,12 +369,12 @@ impl Host {
         }
         application.forwarded = upto;
         let turns: Vec<Option<MemberId>> = if application.offload == Offload::Host {
-            self.protocol.children(group).map(Some).collect()
+            self.node.protocol().children(group).map(Some).collect()
         } else {
             vec![None]
         };
         for child in turns {
-            self.ask(now, Input::Forward { group, upto, child }, &[])?;
+            self.ask(now, Input::Forward { group, upto, child })?;
         }
         Ok(())
     }

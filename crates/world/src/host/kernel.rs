@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
-use treecast_proto::{GroupId, HandOff, Input, Nanoseconds, Piece, Sequence, Step};
+use treecast_proto::{GroupId, Input, Nanoseconds, Piece, Sequence};
 use treecast_wire::View;
 
 use super::fast_path::{FastPath, Handled, Returned, Verdict};
-use super::{Action, Host, address};
+use super::{Action, Host, action_of, address};
 use crate::attacker::Packet;
 use crate::scenario::{Kernels, Scenario};
 
@@ -126,17 +126,15 @@ impl Host {
         if !self.kernel.is_there {
             return Ok(());
         }
-        let groups: Vec<GroupId> = self.protocol.groups().filter(|group| !self.kernel.runs(*group)).collect();
+        let groups: Vec<GroupId> =
+            self.node.protocol().groups().filter(|group| !self.kernel.runs(*group)).collect();
         for group in groups {
             if !self.kernel.random.random_bool(self.kernel.kernels.handed_off) {
                 continue;
             }
-            let mut state = HandOff::new();
-            if self.protocol.hand_off_state(group, &mut state) {
-                let input = Input::HandedOff { group };
-                self.take(now, Step::Request { input, payload: Vec::new() })?;
+            if let Some(state) = self.node.hand_off(now, group).map_err(|fault| fault.to_string())? {
                 self.kernel.counts.hand_offs += 1;
-                self.kernel.groups.insert(group, FastPath::new(now, &self.protocol, group, state)?);
+                self.kernel.groups.insert(group, FastPath::new(now, self.node.protocol(), group, state)?);
                 self.set_kernel_timer(group);
             }
         }
@@ -149,10 +147,10 @@ impl Host {
         let Some(fast_path) = self.kernel.groups.remove(&group) else { return Ok(()) };
         self.kernel.timers.remove(&group);
         let upto = fast_path.readable().0;
-        let Returned { state, packets, naks } = fast_path.reclaim(&self.protocol);
-        self.take(now, Step::Reclaimed { group, state: Box::new(state), packets })?;
+        let Returned { state, packets, naks } = fast_path.reclaim(self.node.protocol());
+        self.node.reclaim(now, &state, &packets).map_err(|fault| fault.to_string())?;
         for (from, bytes) in naks {
-            self.take(now, Step::Datagram { from, bytes })?;
+            self.node.datagram(now, from, &bytes).map_err(|fault| fault.to_string())?;
         }
         let Some(application) = self.groups.get(&group.0) else { return Ok(()) };
         // The kernel may not have been able to wake it.
@@ -160,7 +158,7 @@ impl Host {
         if application.is_root {
             return Ok(());
         }
-        self.ask(now, Input::Consumed { group, upto }, &[])
+        self.ask(now, Input::Consumed { group, upto })
     }
 
     /// The kernel has woken the node because of a group.
@@ -177,7 +175,7 @@ impl Host {
         let Some(group) = View::new(&packet.bytes).ok().map(|view| view.group()) else {
             return Ok(Offer::NotHandedOff);
         };
-        let is_authentic = self.protocol.group_to_reclaim(&packet.bytes).is_some();
+        let is_authentic = self.node.protocol().group_to_reclaim(&packet.bytes).is_some();
         let (time, latency) = (self.time(now), self.kernel.latency());
         let Some(fast_path) = self.kernel.groups.get_mut(&group) else { return Ok(Offer::NotHandedOff) };
         let verdict = if self.kernel.random.random_bool(self.kernel.kernels.passed_up) {
@@ -188,7 +186,7 @@ impl Host {
         match verdict {
             Verdict::Handled(handled) => {
                 if let Some(store) = &handled.store {
-                    self.store(store, &packet.bytes)?;
+                    self.node.store(store, &packet.bytes).map_err(|fault| fault.to_string())?;
                 }
                 self.finish(group, handled)?;
                 Ok(Offer::Handled)
@@ -218,8 +216,8 @@ impl Host {
     fn finish(&mut self, group: GroupId, handled: Handled) -> Result<(), String> {
         self.kernel.counts.handled += 1;
         for transmit in handled.transmits {
-            let action = self.send(transmit)?;
-            self.kernel.sent.push_back(action);
+            let packet = self.node.packet(transmit).map_err(|fault| fault.to_string())?;
+            self.kernel.sent.push_back(action_of(packet));
         }
         let is_asleep = self.groups.get(&group.0).is_some_and(|application| application.asleep_at.is_some());
         if handled.wakes && is_asleep {
@@ -261,24 +259,24 @@ impl Host {
 impl Host {
     pub(super) fn readable(&self, group: GroupId) -> Option<(Sequence, Sequence)> {
         let handed_off = self.kernel.groups.get(&group).map(FastPath::readable);
-        handed_off.or_else(|| self.protocol.readable(group))
+        handed_off.or_else(|| self.node.protocol().readable(group))
     }
 
     pub(super) fn piece(&self, group: GroupId, packet: Sequence) -> Option<&Piece> {
         match self.kernel.groups.get(&group) {
             Some(fast_path) => fast_path.piece(packet),
-            None => self.protocol.piece(group, packet),
+            None => self.node.protocol().piece(group, packet),
         }
     }
 
     pub(super) fn room(&self, group: GroupId) -> u32 {
         let handed_off = self.kernel.groups.get(&group).map(FastPath::room);
-        handed_off.unwrap_or_else(|| self.protocol.room(group))
+        handed_off.unwrap_or_else(|| self.node.protocol().room(group))
     }
 
     pub(super) fn freed(&self, group: GroupId) -> Option<Sequence> {
         let handed_off = self.kernel.groups.get(&group).map(FastPath::freed);
-        handed_off.or_else(|| self.protocol.freed(group))
+        handed_off.or_else(|| self.node.protocol().freed(group))
     }
 
     /// The application has read the packets before `upto`.
@@ -288,6 +286,6 @@ impl Host {
         {
             return Ok(());
         }
-        self.ask(now, Input::Consumed { group, upto }, &[])
+        self.ask(now, Input::Consumed { group, upto })
     }
 }

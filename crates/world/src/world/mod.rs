@@ -157,12 +157,12 @@ impl World {
     pub fn record(mut self) -> Result<Vec<Trace>, Violation> {
         self.record_inputs();
         self.play(None)?;
-        Ok(self.hosts.into_iter().filter_map(|host| host.traces).flatten().collect())
+        Ok(self.hosts.into_iter().flat_map(Host::into_traces).collect())
     }
 
     fn record_inputs(&mut self) {
         for host in &mut self.hosts {
-            host.record_inputs(Vec::new());
+            host.record_inputs();
         }
     }
 
@@ -245,7 +245,7 @@ impl World {
                     if let Some(group) = packet.forged {
                         self.oracle.mislead(group);
                     }
-                    self.hosts[to].datagram(self.now, &packet, &self.scenario, &mut self.oracle)?;
+                    self.hosts[to].datagram(self.now, &packet)?;
                     return self.drain(to);
                 }
                 if let Some(until) = self.hosts[to].wait_for_room(self.now) {
@@ -479,7 +479,9 @@ mod tests {
             world.play(None).unwrap_or_else(|violation| panic!("{violation}"));
             for host in &world.hosts {
                 assert!(host.is_as_recorded(), "seed {seed}, host {}", host.number);
-                for (_, step) in host.traces.iter().flatten().flat_map(|trace| &trace.steps) {
+            }
+            for trace in world.hosts.into_iter().flat_map(Host::into_traces) {
+                for (_, step) in &trace.steps {
                     reclaimed += u32::from(matches!(step, Step::Reclaimed { .. }));
                     records += u32::from(matches!(step, Step::Record { .. }));
                 }

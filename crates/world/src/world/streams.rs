@@ -109,7 +109,7 @@ impl World {
                 if has_room {
                     self.tell_parent(id, StreamChange::Writable)?;
                 }
-                self.hosts[child.0].record(self.now, parent.0, &bytes, &self.scenario, &mut self.oracle)?;
+                self.hosts[child.0].record(self.now, parent.0, &bytes)?;
                 self.drain(child.0)
             }
             StreamStep::ClosedAtParent => {

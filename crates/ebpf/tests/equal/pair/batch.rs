@@ -21,7 +21,7 @@ use super::super::frame::{self, Style};
 use super::super::lab::Verdict;
 use super::super::session::has_wrong_crc;
 use super::compare::equal;
-use super::{Pair, source_datagram, text, udp_frames, write};
+use super::{Pair, refused, source_datagram, text, udp_frames, write};
 
 /// The RTO before the first measurement, as in proto's `Rtt`.
 const INITIAL_RTO: Nanoseconds = Nanoseconds::from_ms(10);
@@ -113,26 +113,26 @@ impl Pair<'_> {
         packets: &[(Piece, Vec<u8>)],
     ) -> Result<(), String> {
         self.advance(now, false)?;
-        let Some((_, first)) = self.reference.readable(group) else { return Ok(()) };
-        let room = self.reference.room(group) as usize;
+        let Some((_, first)) = self.reference().readable(group) else { return Ok(()) };
+        let room = self.reference().room(group) as usize;
         let packets = &packets[..packets.len().min(room)];
         if packets.is_empty() {
             return Ok(());
         }
         let state = self.state(group);
-        let is_queued = queue_all(&mut self.reference.clone(), now, group, packets).is_ok();
+        let is_queued = queue_all(&mut self.reference().clone(), now, group, packets).is_ok();
         let is_fast_path = is_queued
             && state.is_some_and(|state| {
                 state.multicast.is_none() && may_be_sent_all(&state, now, packets.len())
             });
-        let expected = queue_all(&mut self.reference, now, group, packets);
+        let mut in_turn = packets.iter();
+        let expected = refused(
+            in_turn.try_for_each(|(piece, payload)| self.reference.queue(now, group, *piece, payload)),
+        )?;
         let memory = self.groups[&group].kernel.memory().clone();
         let mut datagrams = Vec::new();
         for (place, (piece, payload)) in packets.iter().enumerate() {
             let packet = first + place as u32;
-            let slots = self.slots.get_mut(&group).ok_or("a root without slots")?;
-            let index = packet.0 as usize & (slots.len() - 1);
-            slots[index].clone_from(payload);
             write(&memory, packet, payload);
             memory.describe(packet, piece, now);
             datagrams.push(source_datagram(group, packet, piece, payload));
@@ -181,7 +181,7 @@ impl Pair<'_> {
     fn state(&self, group: GroupId) -> Option<HandOff> {
         let posted = self.groups.get(&group).filter(|posted| posted.kernel.is_handed_off())?;
         let mut state = posted.state.clone();
-        self.reference.hand_off_state(group, &mut state).then_some(state)
+        self.reference().hand_off_state(group, &mut state).then_some(state)
     }
 
     /// Whether every packet is the next one from the parent, or by multicast from the root, and all
@@ -193,7 +193,7 @@ impl Pair<'_> {
         from: SocketAddr,
         datagrams: &[Vec<u8>],
     ) -> bool {
-        let mut alone = self.reference.clone();
+        let mut alone = self.reference().clone();
         let way = match state.multicast {
             None => state.parent.map(|parent| (parent, Distribution::Tree)),
             Some(multicast) => {
@@ -223,8 +223,8 @@ impl Pair<'_> {
             matches!(body, Ok(Body::Data(data)) if data.offset + u64::from(data.length) == data.message_length)
         };
         let is_full = group.is_some_and(|group| {
-            let (from, next) = self.reference.readable(group).unwrap_or((Sequence(0), Sequence(0)));
-            next.distance_from(from) as usize >= self.slots[&group].len() / 4
+            let (from, next) = self.reference().readable(group).unwrap_or((Sequence(0), Sequence(0)));
+            next.distance_from(from) as u32 >= self.memory(group).count() / 4
         });
         self.behaviour.sleeps && (is_full || datagrams.iter().any(ends))
     }

@@ -94,7 +94,7 @@ impl Pair<'_> {
                 describe(&transmit.header)
             ));
         }
-        let reference = &self.reference;
+        let reference = self.reference.protocol();
         equal("strays", reference.strays(), copy.strays())?;
         equal("the groups", &reference.groups().collect::<Vec<_>>(), &copy.groups().collect::<Vec<_>>())?;
         let groups: Vec<GroupId> = reference.groups().collect();
@@ -110,10 +110,9 @@ impl Pair<'_> {
                 for packet in freed.until(next) {
                     let piece = reference.piece(group, packet);
                     equal("the piece in a slot", &piece, &copy.piece(group, packet))?;
-                    let slots = &self.slots[&group];
-                    let expected = &slots[packet.0 as usize & (slots.len() - 1)];
+                    let expected = self.reference.payload(group, packet).ok_or("a packet without a slot")?;
                     let found = payload_of(posted.kernel.memory(), packet, expected.len() as u32);
-                    if *expected != found {
+                    if expected != found {
                         return Err(format!("packet {packet} has a different payload"));
                     }
                 }

@@ -16,6 +16,7 @@ use treecast_proto::{
     Protocol, Refused, Sequence, Settings, Step, Store, Trace, Transmit, TransmitPayload,
 };
 use treecast_wire::{Body, Data, Distribution, HEADER_BYTES, Header, MacKey, Timestamp, View};
+use treecast_world::{Act, Fault, Node, Packet};
 
 use super::frame::{self, Style};
 use super::lab::{Lab, Sender, Verdict};
@@ -81,9 +82,8 @@ pub struct Pair<'a> {
     lab: &'a mut Lab,
     address: SocketAddr,
     behaviour: Behaviour,
-    /// The protocol alone, its slots, and its next timeout.
-    reference: Protocol,
-    slots: BTreeMap<GroupId, Vec<Vec<u8>>>,
+    /// The protocol alone, and its next timeout.
+    reference: Node,
     deadline: Option<Nanoseconds>,
     reference_events: VecDeque<Event>,
     /// The slow path of the node with the program, and its groups.
@@ -126,8 +126,7 @@ impl<'a> Pair<'a> {
             lab,
             address,
             behaviour,
-            reference: Protocol::new(settings.clone()),
-            slots: BTreeMap::new(),
+            reference: Node::new(address, settings.clone()),
             deadline: None,
             reference_events: VecDeque::new(),
             subject: Protocol::new(settings),
@@ -154,7 +153,7 @@ impl<'a> Pair<'a> {
 
     /// The protocol alone.
     pub const fn reference(&self) -> &Protocol {
-        &self.reference
+        self.reference.protocol()
     }
 
     pub fn step(&mut self, now: Nanoseconds, step: &Step) -> Result<(), String> {
@@ -285,10 +284,11 @@ impl<'a> Pair<'a> {
 
     /// The reference handles a datagram.
     fn handle(&mut self, now: Nanoseconds, from: SocketAddr, bytes: &[u8]) -> Result<(), String> {
-        self.reference.handle(now, Input::Datagram { from, bytes }).map_err(text)?;
-        if let Some(store) = poll_local(&mut self.reference, &mut self.reference_events) {
-            let slots = self.slots.get_mut(&store.group).ok_or("a packet without slots")?;
-            slots[store.slot as usize] = bytes[store.payload].to_vec();
+        self.reference.datagram(now, from, bytes).map_err(text)?;
+        while let Some(act) = self.reference.poll_local() {
+            if let Act::Event(event) = act {
+                self.reference_events.push_back(event);
+            }
         }
         Ok(())
     }
@@ -312,19 +312,16 @@ impl<'a> Pair<'a> {
         payload: &[u8],
     ) -> Result<(), String> {
         let input = Input::Queue { group, piece: *piece };
-        let Some(packet) = self.reference.readable(group).map(|(_, next)| next) else {
+        let Some(packet) = self.reference().readable(group).map(|(_, next)| next) else {
             return self.request(now, &input);
         };
         if !self.groups.get(&group).is_some_and(|posted| posted.is_root) {
             return self.request(now, &input);
         }
-        let has_room = self.reference.room(group) > 0;
-        let expected = self.reference.handle(now, input.clone());
+        let has_room = self.reference().room(group) > 0;
+        let expected = refused(self.reference.queue(now, group, *piece, payload))?;
         self.counts.queued += 1;
         if has_room {
-            let slots = self.slots.get_mut(&group).ok_or("a root without slots")?;
-            let index = packet.0 as usize & (slots.len() - 1);
-            slots[index] = payload.to_vec();
             let memory = self.groups[&group].kernel.memory();
             write(memory, packet, payload);
             memory.describe(packet, piece, now);
@@ -380,7 +377,7 @@ impl<'a> Pair<'a> {
             self.sync_consumed(now, group);
             self.reclaim(now, group);
         }
-        let expected = self.reference.handle(now, input.clone());
+        let expected = refused(self.reference.request(now, input.clone()))?;
         let found = self.subject.handle(now, input.clone());
         equal::<Result<(), Refused>>("the result", &expected, &found)?;
         if let (Input::CreateGroup(create), Ok(())) = (input, &found) {
@@ -394,9 +391,9 @@ impl<'a> Pair<'a> {
     fn sync_consumed(&mut self, now: Nanoseconds, group: GroupId) {
         let posted = &self.groups[&group];
         let read = Sequence(posted.kernel.memory().read().load(Ordering::Acquire));
-        if !posted.is_root && self.reference.readable(group).is_some_and(|(from, _)| from != read) {
+        if !posted.is_root && self.reference().readable(group).is_some_and(|(from, _)| from != read) {
             // An invalid number is refused, and changes nothing.
-            let _ = self.reference.handle(now, Input::Consumed { group, upto: read });
+            let _ = self.reference.request(now, Input::Consumed { group, upto: read });
         }
     }
 
@@ -437,7 +434,6 @@ impl<'a> Pair<'a> {
         if is_root {
             kernel.set_root_socket(self.lab.application());
         }
-        self.slots.insert(group, vec![Vec::new(); slots as usize]);
         self.groups.insert(group, Posted { kernel, state: HandOff::new(), is_root, multicast });
         Ok(())
     }
@@ -462,24 +458,12 @@ impl<'a> Pair<'a> {
         self.take_events()?;
         let mut expected = Sent::new();
         self.deadline = loop {
-            match self.reference.poll(now) {
-                Output::Timeout(timeout) => break timeout,
-                Output::Event(event) => self.reference_events.push_back(event),
-                Output::Stray(_) => {}
-                output @ (Output::Store(_) | Output::Reclaim(_)) => {
-                    return Err(format!("without a datagram, and not handed off: {output:?}"));
-                }
-                Output::Transmit(Transmit { group, to, header, payload, .. }) => {
-                    let mut bytes = header.to_vec();
-                    match payload {
-                        TransmitPayload::Bytes(payload) => bytes.extend(payload),
-                        TransmitPayload::Slot { slot, length, .. } => {
-                            let payload = &self.slots[&group][slot as usize];
-                            bytes.extend(&payload[..length as usize]);
-                        }
-                    }
-                    expected.entry(to).or_default().push(bytes);
-                }
+            match self.reference.poll(now).map_err(text)? {
+                Act::Wait(timeout) => break timeout,
+                Act::Event(event) => self.reference_events.push_back(event),
+                Act::Stray(_) => {}
+                Act::Reclaim(group) => return Err(format!("{group} is due, and not handed off")),
+                Act::Send(Packet { to, bytes, .. }) => expected.entry(to).or_default().push(bytes),
             }
         };
         loop {
@@ -568,6 +552,14 @@ pub fn reclaim(
         assert_eq!(protocol.handle(now, input), Ok(()), "{state:?}");
     }
     was_handed_off
+}
+
+/// Whether a request is refused.
+fn refused(handled: Result<(), Fault>) -> Result<Result<(), Refused>, String> {
+    match handled {
+        Err(Fault::Refused(refused)) => Ok(Err(refused)),
+        handled => handled.map(Ok).map_err(text),
+    }
 }
 
 /// The datagram by which an application sends a packet, which is in its slot, to the program.

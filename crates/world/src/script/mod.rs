@@ -1,25 +1,36 @@
-//! Scripts: commands to the nodes of a tabletop.
+//! Golden scripts: commands to a few nodes, and all packets and events that follow.
+
+mod tabletop;
+mod words;
 
 use std::error::Error;
+use std::path::Path;
 use std::str::FromStr;
 
 use goldenscript::{Context, Runner};
 use treecast_proto::{
     AbortReason, Authentication, CreateGroup, GroupId, Input, Integrity, MemberId, Nanoseconds, Offload,
-    ReaderSet, Readers, Sequence, Transport,
+    ReaderSet, Readers, Sequence, Trace, Transport,
 };
 use treecast_wire::{
     Acknowledgment, Body, Control, ControlHeader, Data, Distribution, Eviction, Neighbour, Nonce, Role,
     RootLoss, Table, Timestamp,
 };
 
-use super::{Setting, Tabletop};
+use tabletop::{PAYLOAD_BYTES, Setting, Tabletop, address};
 
-/// Runs a script, compares its output with the expected one, and returns the tabletop.
-pub fn run(path: &std::path::Path) -> Tabletop {
+/// Runs a script, compares its output with the expected one, and returns the trace of each node.
+///
+/// A script is a file of commands, `---`, and the expected output, again and again. The output of a
+/// command in parentheses is suppressed. With `UPDATE_GOLDENFILES=1` in the environment the file
+/// gets the output that there is.
+///
+/// # Errors
+/// If the output is another one, or the file cannot be read.
+pub fn run_script(path: &Path) -> std::io::Result<Vec<Trace>> {
     let mut script = Script::default();
-    goldenscript::run(&mut script, path).expect("the output is the one in the script");
-    script.table
+    goldenscript::run(&mut script, path)?;
+    Ok(script.table.into_traces().collect())
 }
 
 #[derive(Default)]
@@ -313,7 +324,7 @@ impl Tabletop {
             Command::Crash { node } => self.crash(*node),
             Command::Join { node, root, group } => self.join(*node, group.unwrap_or(1), *root)?,
             Command::Forge { .. } => self.act_forge(command)?,
-            Command::State { node, group } => return Ok(self.state(*node, group.unwrap_or(1))?),
+            Command::State { node, group } => return self.state(*node, group.unwrap_or(1)),
         }
         Ok(String::new())
     }
@@ -386,7 +397,7 @@ impl Tabletop {
                         Control::Table(table(*to, parent, children.as_deref().unwrap_or_default()))
                     }
                     "table_ack" => Control::TableAck(None),
-                    "join" => Control::Join(super::address(*from)),
+                    "join" => Control::Join(address(*from)),
                     "leave" => Control::Leave,
                     "evicted" => Control::Evicted(Eviction::Left),
                     "root_lost" => Control::RootLost(RootLoss::Silent),
@@ -424,7 +435,7 @@ impl Tabletop {
 /// default.
 fn table(member: char, parent: char, children: &str) -> Table {
     let number = |name: char| MemberId(u32::from(name) - u32::from('A'));
-    let neighbour = |role, name| Neighbour { member: number(name), role, address: super::address(name) };
+    let neighbour = |role, name| Neighbour { member: number(name), role, address: address(name) };
     let neighbours = std::iter::once(neighbour(Role::Parent, parent));
     Table {
         member: number(member),
@@ -432,7 +443,7 @@ fn table(member: char, parent: char, children: &str) -> Table {
         slots: 64,
         message: 0,
         bytes: 0,
-        payload_bytes_max: super::PAYLOAD_BYTES as u16,
+        payload_bytes_max: PAYLOAD_BYTES as u16,
         offload: Offload::Nic,
         authentication: Authentication::Header,
         integrity: Integrity::default(),

@@ -85,8 +85,9 @@ fn control(epoch: u32, control: &Control) -> String {
         Control::Table(table) => {
             let all = |role| {
                 let neighbours = table.neighbours.iter().filter(move |neighbour| neighbour.role == role);
-                let names: Vec<String> =
-                    neighbours.map(|Neighbour { address, .. }| super::name(*address).to_string()).collect();
+                let names: Vec<String> = neighbours
+                    .map(|Neighbour { address, .. }| super::tabletop::name(*address).to_string())
+                    .collect();
                 if names.is_empty() { "none".to_owned() } else { names.join(" ") }
             };
             let (member, start) = (table.member, table.start);

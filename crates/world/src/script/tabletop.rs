@@ -3,19 +3,20 @@
 //! Every datagram takes [`LATENCY`]; the clock jumps to the next arrival or timeout. Nodes have
 //! letters as names. A node's application reads packets at once unless its reader is stopped.
 
-pub mod script;
-mod words;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::net::SocketAddr;
 
 use treecast_proto::{
     Authentication, CreateGroup, Event, GroupId, GroupKey, Input, Integrity, MemberId, Nanoseconds, Offload,
-    Output, Piece, Protocol, Refused, Sequence, SessionId, Settings, Step, Store, Trace, Transmit,
-    TransmitPayload, Transport,
+    Piece, Sequence, SessionId, Settings, Trace, Transport,
 };
 use treecast_wire::{Header, Keys, View};
+
+use super::words;
+use crate::{Act, Node, Packet};
+
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 /// The latency of every datagram.
 const LATENCY: Nanoseconds = Nanoseconds::from_us(50);
@@ -27,9 +28,9 @@ pub const PAYLOAD_BYTES: u64 = 512;
 #[derive(Default)]
 pub struct Tabletop {
     now: Nanoseconds,
-    nodes: BTreeMap<char, Node>,
-    /// Nodes that have crashed.
-    crashed: Vec<Node>,
+    hosts: BTreeMap<char, Host>,
+    /// Hosts that have crashed.
+    crashed: Vec<Host>,
     /// Datagrams by arrival time and order.
     in_flight: BTreeMap<(Nanoseconds, u64), Datagram>,
     sent: u64,
@@ -47,11 +48,9 @@ pub struct Tabletop {
     output: String,
 }
 
-/// A node with its memory and its reader.
-struct Node {
-    protocol: Protocol,
-    trace: Trace,
-    slots: BTreeMap<u32, Vec<Vec<u8>>>,
+/// A node with its reader and its part of the network.
+struct Host {
+    node: Node,
     wake_at: Option<Nanoseconds>,
     suspended_until: Nanoseconds,
     is_reading: bool,
@@ -125,12 +124,12 @@ fn byte(message: u32, offset: u64) -> u8 {
     (message as u8).wrapping_mul(31).wrapping_add(offset as u8)
 }
 
-impl Node {
+impl Host {
     fn new(name: char) -> Self {
+        let mut node = Node::new(address(name), Settings::default());
+        node.record();
         Self {
-            protocol: Protocol::new(Settings::default()),
-            trace: Trace::new(address(name), Settings::default()),
-            slots: BTreeMap::new(),
+            node,
             wake_at: None,
             suspended_until: Nanoseconds::ZERO,
             is_reading: true,
@@ -140,17 +139,6 @@ impl Node {
             is_deaf: false,
             messages: BTreeMap::new(),
         }
-    }
-
-    /// Handles a request of the user; `payload` is that of a packet that is queued.
-    fn request(&mut self, now: Nanoseconds, input: Input<'static>, payload: &[u8]) -> Result<(), String> {
-        self.trace.record(now, Step::Request { input: input.clone(), payload: payload.to_vec() });
-        self.protocol.handle(now, input).map_err(|refused: Refused| refused.to_string())
-    }
-
-    fn datagram(&mut self, now: Nanoseconds, from: SocketAddr, bytes: &[u8]) -> Result<(), String> {
-        self.trace.record(now, Step::Datagram { from, bytes: bytes.to_vec() });
-        self.protocol.handle(now, Input::Datagram { from, bytes }).map_err(|refused| refused.to_string())
     }
 }
 
@@ -169,12 +157,12 @@ impl Tabletop {
         writeln!(self.output, "{:>8} us  {line}", self.now.0 / 1_000).expect("writing to a string succeeds");
     }
 
-    fn node(&mut self, name: char) -> Result<&mut Node, String> {
-        self.nodes.get_mut(&name).ok_or_else(|| format!("there is no node {name}"))
+    fn host(&mut self, name: char) -> Result<&mut Host> {
+        self.hosts.get_mut(&name).ok_or_else(|| format!("there is no node {name}").into())
     }
 
     /// Creates a group, and makes all its members join.
-    pub fn create_group(&mut self, setting: &Setting) -> Result<(), String> {
+    pub fn create_group(&mut self, setting: &Setting) -> Result<()> {
         let mut members: Vec<char> =
             setting.tree.iter().flat_map(|(parent, children)| [&[*parent], &children[..]].concat()).collect();
         members.sort_unstable();
@@ -220,15 +208,13 @@ impl Tabletop {
         for &member in members.iter().filter(|&&member| member != root && setting.joins) {
             self.join(member, setting.group, root)?;
         }
-        let node = self.nodes.entry(root).or_insert_with(|| Node::new(root));
-        node.messages.remove(&setting.group);
-        node.slots.insert(setting.group, vec![Vec::new(); setting.slots as usize]);
+        self.hosts.entry(root).or_insert_with(|| Host::new(root)).messages.remove(&setting.group);
         self.request(root, Input::CreateGroup(Box::new(create)))
     }
 
     /// Makes a node join a group.
-    pub fn join(&mut self, name: char, group: u32, root: char) -> Result<(), String> {
-        self.nodes.entry(name).or_insert_with(|| Node::new(name));
+    pub fn join(&mut self, name: char, group: u32, root: char) -> Result<()> {
+        self.hosts.entry(name).or_insert_with(|| Host::new(name));
         let (key, group) = (key(group), GroupId(group));
         self.joined += 1;
         let seed = [self.joined, 0];
@@ -236,84 +222,74 @@ impl Tabletop {
     }
 
     /// A request of a node's user.
-    pub fn request(&mut self, name: char, input: Input<'static>) -> Result<(), String> {
+    pub fn request(&mut self, name: char, input: Input<'static>) -> Result<()> {
         let now = self.now;
-        self.node(name)?.request(now, input, &[])?;
+        self.host(name)?.node.request(now, input)?;
         self.drain(name)
     }
 
     /// The root queues a message, or only its first packet.
-    pub fn send(
-        &mut self,
-        root: char,
-        group: u32,
-        message_length: u64,
-        is_whole: bool,
-    ) -> Result<(), String> {
+    pub fn send(&mut self, root: char, group: u32, message_length: u64, is_whole: bool) -> Result<()> {
         let now = self.now;
         let keys = *self.keys.get(&group).ok_or("there is no such group")?;
-        let node = self.node(root)?;
+        let host = self.host(root)?;
         let id = GroupId(group);
-        let message = *node.messages.entry(group).or_default();
+        let message = *host.messages.entry(group).or_default();
         let mut offset = 0;
         loop {
             let length = PAYLOAD_BYTES.min(message_length - offset);
             let bytes: Vec<u8> = (offset..offset + length).map(|offset| byte(message, offset)).collect();
-            let (_, next) = node.protocol.readable(id).ok_or("the node has no such group")?;
+            let (_, next) = host.node.protocol().readable(id).ok_or("the node has no such group")?;
             let checksum = keys.data_checksum(next, &bytes);
             let piece = Piece { message, offset, length: length as u32, message_length, checksum };
-            node.request(now, Input::Queue { group: id, piece }, &bytes)?;
-            let slots = node.slots.get_mut(&group).ok_or("the group has no slots")?;
-            let slot = next.0 as usize & (slots.len() - 1);
-            slots[slot] = bytes;
+            host.node.queue(now, id, piece, &bytes)?;
             offset += length;
             if offset == message_length || !is_whole {
                 break;
             }
         }
-        node.messages.insert(group, message + 1);
+        host.messages.insert(group, message + 1);
         self.drain(root)
     }
 
     /// The reader of a node stops or continues.
-    pub fn read(&mut self, name: char, reads: bool) -> Result<(), String> {
-        self.node(name)?.is_reading = reads;
+    pub fn read(&mut self, name: char, reads: bool) -> Result<()> {
+        self.host(name)?.is_reading = reads;
         self.drain(name)
     }
 
     /// A node ends and loses its state.
     pub fn crash(&mut self, name: char) {
-        self.crashed.extend(self.nodes.remove(&name));
+        self.crashed.extend(self.hosts.remove(&name));
     }
 
     /// The trace of each node.
-    #[allow(dead_code, reason = "not every test that includes this module uses it")]
     pub fn into_traces(self) -> impl Iterator<Item = Trace> {
-        self.crashed.into_iter().chain(self.nodes.into_values()).map(|node| node.trace)
+        self.crashed.into_iter().chain(self.hosts.into_values()).filter_map(|host| host.node.into_trace())
     }
 
     /// A node is not scheduled for a time; datagrams to it wait.
-    pub fn suspend(&mut self, name: char, span: Nanoseconds) -> Result<(), String> {
+    pub fn suspend(&mut self, name: char, span: Nanoseconds) -> Result<()> {
         let until = self.now + span;
-        self.node(name)?.suspended_until = until;
+        self.host(name)?.suspended_until = until;
         Ok(())
     }
 
     /// Begins or ends a partition: all datagrams from and to a node are lost.
-    pub fn partition(&mut self, name: char, is_partitioned: bool) -> Result<(), String> {
-        self.node(name)?.is_partitioned = is_partitioned;
+    pub fn partition(&mut self, name: char, is_partitioned: bool) -> Result<()> {
+        self.host(name)?.is_partitioned = is_partitioned;
         Ok(())
     }
 
     /// The paths to a node shrink: longer datagrams do not arrive there.
-    pub fn shrink(&mut self, name: char, datagram_bytes_max: usize) -> Result<(), String> {
-        self.node(name)?.datagram_bytes_max = datagram_bytes_max;
+    pub fn shrink(&mut self, name: char, datagram_bytes_max: usize) -> Result<()> {
+        self.host(name)?.datagram_bytes_max = datagram_bytes_max;
         Ok(())
     }
 
     /// Multicast reaches a node no more, or again.
-    pub fn deafen(&mut self, name: char, is_deaf: bool) -> Result<(), String> {
-        self.node(name)?.is_deaf = is_deaf;
+    pub fn deafen(&mut self, name: char, is_deaf: bool) -> Result<()> {
+        self.host(name)?.is_deaf = is_deaf;
         Ok(())
     }
 
@@ -336,7 +312,7 @@ impl Tabletop {
     }
 
     /// Sends the last datagram between two nodes whose text begins with `prefix` again.
-    pub fn replay(&mut self, from: char, to: char, prefix: &str) -> Result<(), String> {
+    pub fn replay(&mut self, from: char, to: char, prefix: &str) -> Result<()> {
         let is_it = |datagram: &&Datagram| {
             (datagram.from, datagram.to) == (from, to) && words::datagram(&datagram.bytes).starts_with(prefix)
         };
@@ -369,8 +345,8 @@ impl Tabletop {
     }
 
     /// The sequence numbers and counters of a node.
-    pub fn state(&mut self, name: char, group: u32) -> Result<String, String> {
-        let protocol = &self.node(name)?.protocol;
+    pub fn state(&mut self, name: char, group: u32) -> Result<String> {
+        let protocol = self.host(name)?.node.protocol();
         let id = GroupId(group);
         let mut lines = Vec::new();
         if let (Some((from, end)), Some(stable)) = (protocol.readable(id), protocol.stable(id)) {
@@ -392,11 +368,11 @@ impl Tabletop {
     }
 
     /// Lets time pass.
-    pub fn run(&mut self, span: Nanoseconds) -> Result<(), String> {
+    pub fn run(&mut self, span: Nanoseconds) -> Result<()> {
         let end = self.now + span;
         loop {
             let arrival = self.in_flight.keys().next().map(|&(at, _)| at);
-            let wake = self.nodes.iter().filter_map(|(&name, node)| Some((node.wake_at?, name))).min();
+            let wake = self.hosts.iter().filter_map(|(&name, host)| Some((host.wake_at?, name))).min();
             let Some(next) = arrival.into_iter().chain(wake.map(|(at, _)| at)).min().filter(|&at| at <= end)
             else {
                 break;
@@ -413,93 +389,65 @@ impl Tabletop {
         Ok(())
     }
 
-    fn arrive(&mut self, datagram: Datagram) -> Result<(), String> {
+    fn arrive(&mut self, datagram: Datagram) -> Result<()> {
         let now = self.now;
-        let Some(node) = self.nodes.get_mut(&datagram.to) else { return Ok(()) };
-        if now < node.suspended_until {
+        let Some(host) = self.hosts.get_mut(&datagram.to) else { return Ok(()) };
+        if now < host.suspended_until {
             self.sent += 1;
-            self.in_flight.insert((node.suspended_until, self.sent), datagram);
+            self.in_flight.insert((host.suspended_until, self.sent), datagram);
             return Ok(());
         }
-        node.datagram(now, address(datagram.from), &datagram.bytes)?;
-        while let Some(output) = self.node(datagram.to)?.protocol.poll_local() {
-            self.carry_out(datagram.to, output, &datagram.bytes)?;
-        }
+        host.node.datagram(now, address(datagram.from), &datagram.bytes)?;
         self.drain(datagram.to)
     }
 
-    fn wake(&mut self, name: char) -> Result<(), String> {
+    fn wake(&mut self, name: char) -> Result<()> {
         let now = self.now;
-        let node = self.node(name)?;
-        if now < node.suspended_until {
-            node.wake_at = Some(node.suspended_until);
+        let host = self.host(name)?;
+        if now < host.suspended_until {
+            host.wake_at = Some(host.suspended_until);
             return Ok(());
         }
-        node.wake_at = None;
-        node.request(now, Input::Timeout, &[])?;
+        host.wake_at = None;
+        host.node.request(now, Input::Timeout)?;
         self.drain(name)
     }
 
-    /// Carries out all outputs of a node, and lets its reader read.
-    fn drain(&mut self, name: char) -> Result<(), String> {
+    /// Does all that a node wants to be done, and lets its reader read.
+    fn drain(&mut self, name: char) -> Result<()> {
         let now = self.now;
         loop {
-            let node = self.node(name)?;
-            node.trace.record_poll(now);
-            let timeout = match node.protocol.poll(now) {
-                Output::Timeout(timeout) => timeout,
-                output => {
-                    self.carry_out(name, output, &[])?;
+            let timeout = match self.host(name)?.node.poll(now)? {
+                Act::Wait(timeout) => timeout,
+                act => {
+                    self.carry_out(name, act)?;
                     continue;
                 }
             };
             if timeout.is_some_and(|at| at <= now) {
-                return Err(format!("{name} returns a timeout that has passed"));
+                return Err(format!("{name} returns a timeout that has passed").into());
             }
             if !self.read_one(name)? {
-                let suspended_until = self.node(name)?.suspended_until;
-                self.node(name)?.wake_at = timeout.map(|at| at.max(now).max(suspended_until));
+                let host = self.host(name)?;
+                host.wake_at = timeout.map(|at| at.max(now).max(host.suspended_until));
                 return Ok(());
             }
         }
     }
 
-    /// Carries out an output; `datagram` is what was handled last.
-    fn carry_out(&mut self, name: char, output: Output, datagram: &[u8]) -> Result<(), String> {
-        match output {
-            Output::Store(Store { group, slot, payload, .. }) => {
-                let slots =
-                    self.node(name)?.slots.get_mut(&group.0).ok_or("a packet is stored without slots")?;
-                slots[slot as usize] = datagram[payload].to_vec();
-            }
-            Output::Event(event) => {
-                if let Event::Placed { group, slots, multicast, .. } = event {
-                    let node = self.node(name)?;
-                    node.slots.insert(group.0, vec![Vec::new(); slots as usize]);
-                    node.multicast.extend(multicast);
+    fn carry_out(&mut self, from: char, act: Act) -> Result<()> {
+        match act {
+            Act::Event(event) => {
+                if let Event::Placed { multicast, .. } = event {
+                    self.host(from)?.multicast.extend(multicast);
                 }
-                self.print(&format!("{name}       {}", words::event(&event)));
+                self.print(&format!("{from}       {}", words::event(&event)));
             }
-            Output::Transmit(transmit) => self.transmit(name, transmit)?,
-            Output::Stray(_) | Output::Reclaim(_) | Output::Timeout(_) => {}
-        }
-        Ok(())
-    }
-
-    fn transmit(&mut self, from: char, transmit: Transmit) -> Result<(), String> {
-        let Transmit { group, to, header, payload, .. } = transmit;
-        let mut bytes = header.to_vec();
-        match payload {
-            TransmitPayload::Bytes(payload) => bytes.extend(payload),
-            TransmitPayload::Slot { slot, length, .. } => {
-                let slots = self.node(from)?.slots.get(&group.0).ok_or("a packet is sent without slots")?;
-                bytes.extend(&slots[slot as usize][..length as usize]);
+            Act::Send(Packet { to, bytes, .. }) if to.ip().is_multicast() => {
+                self.send_multicast(from, to, &bytes);
             }
-        }
-        if to.ip().is_multicast() {
-            self.send_multicast(from, to, &bytes);
-        } else {
-            self.send_datagram(from, name(to), bytes);
+            Act::Send(Packet { to, bytes, .. }) => self.send_datagram(from, name(to), bytes),
+            Act::Stray(_) | Act::Reclaim(_) | Act::Wait(_) => {}
         }
         Ok(())
     }
@@ -507,10 +455,10 @@ impl Tabletop {
     /// Puts a datagram to a multicast address on the wire: the network replicates it.
     fn send_multicast(&mut self, from: char, to: SocketAddr, bytes: &[u8]) {
         let meaning = words::datagram(bytes);
-        let listens = |(&name, node): (&char, &Node)| {
-            (name != from && node.multicast.contains(&to) && !node.is_deaf).then_some(name)
+        let listens = |(&name, host): (&char, &Host)| {
+            (name != from && host.multicast.contains(&to) && !host.is_deaf).then_some(name)
         };
-        let listeners: Vec<char> = self.nodes.iter().filter_map(listens).collect();
+        let listeners: Vec<char> = self.hosts.iter().filter_map(listens).collect();
         let (lost, reached): (Vec<char>, Vec<char>) =
             listeners.into_iter().partition(|&listener| self.is_lost(from, listener, &meaning, bytes.len()));
         if !self.hides_packets {
@@ -526,11 +474,11 @@ impl Tabletop {
     /// Whether a datagram is to be lost.
     fn is_lost(&mut self, from: char, to: char, meaning: &str, bytes: usize) -> bool {
         let is_partitioned =
-            [from, to].iter().any(|name| self.nodes.get(name).is_some_and(|node| node.is_partitioned));
+            [from, to].iter().any(|name| self.hosts.get(name).is_some_and(|host| host.is_partitioned));
         let loss = self.losses.iter_mut().find(|loss| {
             (loss.from, loss.to) == (from, to) && loss.times > 0 && meaning.starts_with(&loss.prefix)
         });
-        let is_too_long = self.nodes.get(&to).is_some_and(|node| node.datagram_bytes_max < bytes);
+        let is_too_long = self.hosts.get(&to).is_some_and(|host| host.datagram_bytes_max < bytes);
         loss.map(|loss| loss.times -= 1).is_some() || is_partitioned || is_too_long
     }
 
@@ -553,24 +501,23 @@ impl Tabletop {
     }
 
     /// Reads and checks the next packet, if there is one and the reader is not stopped.
-    fn read_one(&mut self, name: char) -> Result<bool, String> {
+    fn read_one(&mut self, name: char) -> Result<bool> {
         let now = self.now;
-        let node = self.node(name)?;
-        let groups: Vec<GroupId> = node.protocol.groups().collect();
-        for group in groups.into_iter().filter(|_| node.is_reading) {
-            let Some((packet, end)) = node.protocol.readable(group) else { continue };
+        let Host { node, is_reading: true, .. } = self.host(name)? else { return Ok(false) };
+        let groups: Vec<GroupId> = node.protocol().groups().collect();
+        for group in groups {
+            let Some((packet, end)) = node.protocol().readable(group) else { continue };
             if packet == end {
                 continue;
             }
-            let piece = *node.protocol.piece(group, packet).ok_or("a readable packet has no piece")?;
-            let slots = &node.slots[&group.0];
-            let bytes = &slots[packet.0 as usize & (slots.len() - 1)];
+            let piece = *node.protocol().piece(group, packet).ok_or("a readable packet has no piece")?;
+            let bytes = node.payload(group, packet).ok_or("a readable packet has no slot")?;
             let is_right =
                 bytes.iter().zip(piece.offset..).all(|(&found, offset)| found == byte(piece.message, offset));
             if bytes.len() != piece.length as usize || !is_right {
-                return Err(format!("{name} reads wrong bytes of message {}", piece.message));
+                return Err(format!("{name} reads wrong bytes of message {}", piece.message).into());
             }
-            node.request(now, Input::Consumed { group, upto: packet + 1 }, &[])?;
+            node.request(now, Input::Consumed { group, upto: packet + 1 })?;
             if piece.is_last() {
                 let (message, length) = (piece.message, piece.message_length);
                 self.print(&format!("{name}       has read message {message}: {length} bytes"));
