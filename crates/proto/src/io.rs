@@ -10,7 +10,8 @@ use treecast_wire::{
 use zerocopy::FromZeros;
 
 use crate::{
-    CreateGroup, Event, GroupKey, HandOff, HandOffPacket, Nanoseconds, OwnerId, Process, Stray, StreamChange,
+    Checked, CreateGroup, Event, GroupKey, HandOff, HandOffPacket, Nanoseconds, OwnerId, Process, Stray,
+    StreamChange,
 };
 
 /// Something that happens to a node, or that its user requests.
@@ -22,6 +23,14 @@ pub enum Input<'a> {
         from: SocketAddr,
         /// Its bytes. They stay until every [`Output::Store`] that follows has been carried out.
         bytes: &'a [u8],
+    },
+    /// A datagram was received that [`Protocol::check`](crate::Protocol::check) has looked at: it is
+    /// not verified again.
+    Checked {
+        /// Its source address.
+        from: SocketAddr,
+        /// The datagram, whose bytes stay as those of another one.
+        datagram: Checked<'a>,
     },
     /// A packet was received on the stream to the parent of a group. It is verified as a datagram
     /// is.
@@ -200,6 +209,7 @@ impl Input<'_> {
     pub const fn group(&self) -> Option<GroupId> {
         match self {
             Self::Datagram { .. }
+            | Self::Checked { .. }
             | Self::Record { .. }
             | Self::Timeout
             | Self::CreateGroup(_)

@@ -38,7 +38,7 @@ pub use flow::StreamChange;
 pub use group::Process;
 pub use hand_off::{HandOff, HandOffChild, HandOffMulticast, HandOffPacket, MulticastSource};
 pub use io::{Carrier, Input, Output, Piece, Store, Transmit, TransmitPayload};
-pub use protocol::{Protocol, Stray, StrayKind};
+pub use protocol::{Checked, Protocol, Stray, StrayKind};
 pub use rtt::Rtt;
 pub use session::GroupKey;
 pub use settings::{CreateGroup, Settings};

@@ -5,8 +5,9 @@ use std::net::SocketAddr;
 
 use proptest::prelude::*;
 use treecast_proto::{
-    Authentication, GroupId, GroupKey, HandOff, HandOffPacket, Input, Integrity, MemberId, Nanoseconds,
-    Offload, Output, PayloadChecksum, Piece, Protocol, Refused, Sequence, SessionId, Settings, Transport,
+    AbortReason, Authentication, GroupId, GroupKey, HandOff, HandOffPacket, Input, Integrity, MemberId,
+    Nanoseconds, Offload, Output, PayloadChecksum, Piece, Protocol, Refused, Sequence, SessionId, Settings,
+    Transport,
 };
 use treecast_wire::{
     Acknowledgment, Body, Control, ControlHeader, Handshake, Header, Keys, MacKey, Neighbour, Nonce, Role,
@@ -208,23 +209,44 @@ fn only_an_authentic_packet_reclaims_a_group() {
     let probe = |keys: &Keys| datagram(keys, 0, 3, Body::Probe, &[]);
     let keys = session_keys();
     let authentic = probe(&keys);
-    assert_eq!(protocol.group_to_reclaim(&authentic), Some(GROUP));
+    let to_reclaim = |bytes: &[u8]| protocol.group_to_reclaim(&protocol.check(bytes));
+    assert_eq!(to_reclaim(&authentic), Some(GROUP));
     let stranger = GroupKey::new("another token", GROUP).session_keys(SESSION, Authentication::Header);
     let older = key().session_keys(SessionId([2; 16]), Authentication::Header);
     for keys in [stranger, older] {
-        assert_eq!(protocol.group_to_reclaim(&probe(&keys)), None);
+        assert_eq!(to_reclaim(&probe(&keys)), None);
     }
     for bit in 0..authentic.len() * 8 {
         let mut changed = authentic.clone();
         changed[bit / 8] ^= 1 << (bit % 8);
-        assert_eq!(protocol.group_to_reclaim(&changed), None, "bit {bit}");
+        assert_eq!(to_reclaim(&changed), None, "bit {bit}");
     }
     for length in 0..authentic.len() {
-        assert_eq!(protocol.group_to_reclaim(&authentic[..length]), None, "{length} bytes");
+        assert_eq!(to_reclaim(&authentic[..length]), None, "{length} bytes");
     }
     let mut reclaimed = protocol;
     assert_eq!(reclaim(&mut reclaimed, &handed_off, packet), Ok(()));
-    assert_eq!(reclaimed.group_to_reclaim(&authentic), None, "the protocol has it already");
+    assert_eq!(reclaimed.group_to_reclaim(&reclaimed.check(&authentic)), None, "the protocol has it already");
+}
+
+/// A result that is kept too long opens no door: the group may have another session by then.
+#[test]
+fn a_checked_packet_is_verified_again_when_its_group_has_changed() {
+    let (mut protocol, handed_off) = hand_off();
+    let bytes = datagram(&session_keys(), 0, 3, Body::Probe, &[]);
+    let checked = protocol.check(&bytes);
+    assert_eq!(reclaim(&mut protocol, &handed_off, packet), Ok(()));
+    let (from, datagram) = (address(0), checked.clone());
+    protocol.handle(NOW, Input::Checked { from, datagram }).unwrap();
+    drain(&mut protocol, NOW);
+    assert_eq!(protocol.strays().unknown_group, 0, "it is a packet of the session");
+    protocol.handle(NOW, Input::Abort { group: GROUP, why: AbortReason::Application }).unwrap();
+    drain(&mut protocol, NOW);
+    let join = Input::JoinGroup { group: GROUP, key: key(), root: address(0), seed: SEED };
+    protocol.handle(NOW, join).unwrap();
+    protocol.handle(NOW, Input::Checked { from, datagram: checked }).unwrap();
+    assert!(matches!(protocol.poll(NOW), Output::Stray(_)));
+    assert_eq!(protocol.strays().unknown_group, 1, "the new group has no session yet");
 }
 
 fn number() -> impl Strategy<Value = Sequence> {

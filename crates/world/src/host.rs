@@ -307,7 +307,7 @@ impl Host {
         &attacker::Packet { from, ref bytes, .. }: &attacker::Packet,
     ) -> Result<(), String> {
         let now = self.time(now);
-        if let Some(group) = self.node.protocol().group_to_reclaim(bytes) {
+        if let Some(group) = self.node.group_to_reclaim(bytes) {
             self.reclaim(now, group)?;
         }
         self.node.datagram(now, address(from), bytes).map_err(|fault| fault.to_string())

@@ -189,7 +189,8 @@ impl Node {
     /// [`Fault`].
     pub fn datagram(&mut self, now: Nanoseconds, from: SocketAddr, bytes: &[u8]) -> Result<(), Fault> {
         self.note(now, || Step::Datagram { from, bytes: bytes.to_vec() });
-        let handled = self.protocol.handle(now, Input::Datagram { from, bytes });
+        let datagram = self.protocol.check(bytes);
+        let handled = self.protocol.handle(now, Input::Checked { from, datagram });
         self.take_local(bytes)?;
         Ok(handled?)
     }
@@ -249,6 +250,12 @@ impl Node {
         self.take_local(&[])?;
         handled?;
         next.map_or(Ok(()), |next| self.write(group, next, payload))
+    }
+
+    /// The group that is to be reclaimed before a datagram is handled
+    /// ([`Protocol::group_to_reclaim`]).
+    pub fn group_to_reclaim(&self, bytes: &[u8]) -> Option<GroupId> {
+        self.protocol.group_to_reclaim(&self.protocol.check(bytes))
     }
 
     /// Any other input.

@@ -452,7 +452,7 @@ impl Trial {
             return;
         }
         self.record_window(to, bytes);
-        if self.protocol(to).group_to_reclaim(bytes).is_some() {
+        if self.nodes[to].group_to_reclaim(bytes).is_some() {
             self.reclaim(to, 0);
         }
         self.nodes[to].datagram(self.now, address(from), bytes).expect("no datagram is refused");

@@ -305,6 +305,7 @@ impl Engine {
         for message in 0..count {
             let Some((from, segments)) = datagrams.message(message) else { continue };
             for bytes in segments {
+                let mut input = Input::Datagram { from, bytes };
                 if let Some(kernel) = core.fast_path.kernel() {
                     // The protocol counts a forged one: no packet has its version.
                     if let Some(group) = kernel.read_wake_datagram(bytes) {
@@ -313,15 +314,17 @@ impl Engine {
                         }
                         continue;
                     }
-                    if let Some(group) = core.protocol.group_to_reclaim(bytes) {
+                    let datagram = core.protocol.check(bytes);
+                    if let Some(group) = core.protocol.group_to_reclaim(&datagram) {
                         core.reclaim(group);
                     }
                     if core.awaits_ring(bytes) {
                         continue;
                     }
+                    input = Input::Checked { from, datagram };
                 }
                 // A datagram is never refused.
-                let _ = core.protocol.handle(now, Input::Datagram { from, bytes });
+                let _ = core.protocol.handle(now, input);
                 // Packets are sent after the whole batch; a member that is placed needs its ring
                 // before the next datagram.
                 while let Some(output) = core.protocol.poll_local() {

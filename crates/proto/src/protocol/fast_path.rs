@@ -1,8 +1,8 @@
 //! Groups are handed off to a fast path and reclaimed from it.
 
-use treecast_wire::{GroupId, Sequence, View};
+use treecast_wire::{GroupId, Sequence};
 
-use super::{Entry, Protocol, Turn, not_first_of_stream};
+use super::{Checked, Entry, Protocol, Turn};
 use crate::Refused;
 use crate::hand_off::{HandOff, HandOffPacket};
 
@@ -57,14 +57,8 @@ impl Protocol {
 
     /// The group that has to be reclaimed before a datagram is handled: an authentic packet of a
     /// group that is handed off. Any other datagram changes nothing in a group.
-    pub fn group_to_reclaim(&self, bytes: &[u8]) -> Option<GroupId> {
-        let is_handed_off = |group| {
-            let entry = self.indices.get(&group).and_then(|&index| self.groups[index].as_ref());
-            entry.is_some_and(|entry| entry.is_handed_off)
-        };
-        // Most groups of a node without a fast path are spared a second verification.
-        let view = View::new(bytes).ok().filter(|view| is_handed_off(view.group()))?;
-        let (_, packet) = self.authenticate(Ok(view)).and_then(not_first_of_stream).ok()?;
-        Some(packet.header.group)
+    pub fn group_to_reclaim(&self, datagram: &Checked<'_>) -> Option<GroupId> {
+        let entry = self.groups.get(datagram.index()?)?.as_ref().filter(|entry| entry.is_handed_off)?;
+        Some(entry.group.id())
     }
 }

@@ -1,13 +1,15 @@
 //! The state machine of a node: its groups, side by side.
 
+mod check;
 mod fast_path;
 mod queries;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 
-use treecast_wire::{Body, Challenge, GroupId, HEADER_BYTES, Malformed, Packet, View};
+use treecast_wire::{Body, Challenge, GroupId, HEADER_BYTES, View};
 
+pub use self::check::Checked;
 use crate::group::{Group, Way};
 use crate::timeouts::Timeouts;
 use crate::turns::{OwnerId, Turns};
@@ -97,11 +99,6 @@ pub enum StrayKind {
     Unauthentic,
 }
 
-/// The first packet of a stream comes in no datagram, nor later on a stream.
-fn not_first_of_stream(found: (usize, Packet<'_>)) -> Result<(usize, Packet<'_>), StrayKind> {
-    if matches!(found.1.header.body, Body::Attach(_)) { Err(StrayKind::Malformed) } else { Ok(found) }
-}
-
 /// Inputs.
 impl Protocol {
     /// A node without groups.
@@ -143,11 +140,17 @@ impl Protocol {
             Input::Hold { group } => self.hold(group),
             Input::Release { group } => self.release(group),
             Input::Datagram { from, bytes } => {
-                self.handle_packet(now, from, View::new(bytes), Way::Datagram);
+                let datagram = self.check(bytes);
+                self.handle_packet(now, from, datagram, Way::Datagram);
+                Ok(())
+            }
+            Input::Checked { from, datagram } => {
+                self.handle_packet(now, from, datagram, Way::Datagram);
                 Ok(())
             }
             Input::Record { from, header, payload } => {
-                self.handle_packet(now, from, View::of_parts(header, payload), Way::Stream);
+                let packet = self.check_view(View::of_parts(header, payload));
+                self.handle_packet(now, from, packet, Way::Stream);
                 Ok(())
             }
             Input::Timeout => Ok(()),
@@ -203,18 +206,13 @@ impl Protocol {
         }
     }
 
-    fn handle_packet(
-        &mut self,
-        now: Nanoseconds,
-        from: SocketAddr,
-        view: Result<View<'_>, Malformed>,
-        way: Way,
-    ) {
+    fn handle_packet(&mut self, now: Nanoseconds, from: SocketAddr, packet: Checked<'_>, way: Way) {
         self.store = None;
         self.stray = None;
-        let (index, packet) = match self.authenticate(view).and_then(not_first_of_stream) {
+        let view = packet.view();
+        let (index, packet) = match self.found(packet) {
             Ok(found) => found,
-            Err(kind) => return self.count_stray(kind, view.ok()),
+            Err(kind) => return self.count_stray(kind, view),
         };
         let Some(Entry { group, .. }) = &mut self.groups[index] else { return };
         let slot = if matches!(packet.header.body, Body::Handshake(_)) {
@@ -260,19 +258,6 @@ impl Protocol {
             StrayKind::Unauthentic => &mut self.strays.unauthentic,
         } += 1;
         self.stray = Some(Stray { kind, group: view.map(|view| view.group()) });
-    }
-
-    /// Finds the group that a packet belongs to, and verifies the packet by the group's keys.
-    fn authenticate<'a>(&self, view: Result<View<'a>, Malformed>) -> Result<(usize, Packet<'a>), StrayKind> {
-        let view = view.map_err(|_| StrayKind::Malformed)?;
-        let index = *self.indices.get(&view.group()).ok_or(StrayKind::UnknownGroup)?;
-        let keys = self.groups[index].as_ref().and_then(|entry| entry.group.keys(view.is_handshake()));
-        let packet =
-            view.check(keys.ok_or(StrayKind::UnknownGroup)?).map_err(|malformed| match malformed {
-                Malformed::Mac => StrayKind::Unauthentic,
-                _ => StrayKind::Malformed,
-            })?;
-        Ok((index, packet))
     }
 
     fn insert(

@@ -175,7 +175,7 @@ impl Host {
         let Some(group) = View::new(&packet.bytes).ok().map(|view| view.group()) else {
             return Ok(Offer::NotHandedOff);
         };
-        let is_authentic = self.node.protocol().group_to_reclaim(&packet.bytes).is_some();
+        let is_authentic = self.node.group_to_reclaim(&packet.bytes).is_some();
         let (time, latency) = (self.time(now), self.kernel.latency());
         let Some(fast_path) = self.kernel.groups.get_mut(&group) else { return Ok(Offer::NotHandedOff) };
         let verdict = if self.kernel.random.random_bool(self.kernel.kernels.passed_up) {
