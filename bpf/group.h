@@ -16,7 +16,7 @@
 /* The greatest number of segments of a GSO batch: one bit each in a word. */
 #define SEGMENTS_MAX 64
 
-/* The owner of a group. Only the owner accesses the fields of the group, except `owner`, `room_wanted` and the paths. The program
+/* The owner of a group. Only the owner accesses the fields of the group, except `owner`, `window_wanted` and the paths. The program
  * acquires a group that has no owner, for one packet; user space acquires it for as long as the slow path works on it. */
 #define OWNER_NONE 0
 #define OWNER_PROGRAM 1
@@ -25,7 +25,7 @@
 /* Why user space is woken. */
 #define WAKE_FOR_NAK 1
 #define WAKE_FOR_TIMER 2
-#define WAKE_FOR_ROOM 3
+#define WAKE_FOR_WINDOW 3
 
 /* How the payload of a packet is verified before the packet is accepted: by its CRC-32C, by its code, or by the checksum of the datagram
  * where that has one. */
@@ -220,7 +220,7 @@ struct group {
 	__u64 root_socket;
 	/* At the root, user space is woken when this number of packets may be sent to every child, or all packets are freed; 0: not. User
 	 * space writes it at any time, and the program resets it to 0. */
-	__u32 room_wanted;
+	__u32 window_wanted;
 	__u32 reserved2;
 	__u64 parent_heard_at;
 	struct flow_state flow;

@@ -302,7 +302,7 @@ __noinline __u32 find_child(struct group *group, __u32 member)
 __noinline bool receive_ack(struct work *work, struct group *group, struct page *page)
 {
 	struct header *header = &work->header;
-	__u32 index, freed, room;
+	__u32 index, freed, wanted;
 	struct child *child;
 	bool is_stale;
 
@@ -347,15 +347,15 @@ __noinline bool receive_ack(struct work *work, struct group *group, struct page 
 		if (page->is_waiting && group->flow.next - group->flow.freed <= group->slots / 2)
 			work->wakes_reader = 1;
 	}
-	/* The atomic operation is ordered behind the writes above. User space writes `room_wanted` and then reads them, so that one of the
-	 * two sees that there is room. */
-	room = __sync_val_compare_and_swap(&group->room_wanted, 0, 0);
-	if (!room)
+	/* The atomic operation is ordered behind the writes above. User space writes `window_wanted` and then reads them, so that one of the
+	 * two sees the window. */
+	wanted = __sync_val_compare_and_swap(&group->window_wanted, 0, 0);
+	if (!wanted)
 		return true;
 	if (group->flow.freed != group->flow.next &&
-	    !(may_send(group, &child->state, room) && may_send_to_all(group, work->now, room)))
+	    !(may_send(group, &child->state, wanted) && may_send_to_all(group, work->now, wanted)))
 		return true;
-	if (__sync_lock_test_and_set(&group->room_wanted, 0))
-		work->wakes_node_for = WAKE_FOR_ROOM;
+	if (__sync_lock_test_and_set(&group->window_wanted, 0))
+		work->wakes_node_for = WAKE_FOR_WINDOW;
 	return true;
 }

@@ -277,7 +277,7 @@ tc_result tc_group_send(const tc_group *group, const void *message, size_t lengt
  have the whole message in memory: they call it with what follows until the message is complete,
  and before they send another one. It takes whole packets (tc_group_packet_bytes), so that bytes
  that fill none are taken only if they complete the message. A message of no bytes is sent by one
- call. TC_TIMED_OUT if no room became free in time. TC_INVALID_ARGUMENT if `message_bytes` is not
+ call. TC_TIMED_OUT if no slot became free in time. TC_INVALID_ARGUMENT if `message_bytes` is not
  the length of the message that is partly sent, or if `length` is more than that message lacks.
 
  # Safety

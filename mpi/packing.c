@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-int begin_packing(struct packing *packing, const struct buffer *buffer, MPI_Comm comm, uint64_t room)
+int begin_packing(struct packing *packing, const struct buffer *buffer, MPI_Comm comm, uint64_t least)
 {
     MPI_Count lower;
 
@@ -13,7 +13,7 @@ int begin_packing(struct packing *packing, const struct buffer *buffer, MPI_Comm
     packing->size = (MPI_Count)(buffer->bytes / (uint64_t)buffer->count);
     if (packing->size > INT_MAX)
         return MPI_ERR_COUNT;
-    packing->capacity = (size_t)((uint64_t)packing->size > room ? (uint64_t)packing->size : room) + PACKET_BYTES_MAX;
+    packing->capacity = (size_t)((uint64_t)packing->size > least ? (uint64_t)packing->size : least) + PACKET_BYTES_MAX;
     packing->bytes = malloc(packing->capacity);
     return packing->bytes ? MPI_SUCCESS : MPI_ERR_NO_MEM;
 }
@@ -38,10 +38,10 @@ static int elements_in(const struct packing *packing, size_t bytes)
 
 int pack_some(struct packing *packing)
 {
-    size_t room = packing->capacity - packing->filled;
-    int elements = elements_in(packing, room), end = 0;
+    size_t space = packing->capacity - packing->filled;
+    int elements = elements_in(packing, space), end = 0;
     int error = mpi.Pack(next_element(packing), elements, packing->buffer.type, packing->bytes + packing->filled,
-                         min_int((MPI_Count)room, INT_MAX), &end, packing->comm);
+                         min_int((MPI_Count)space, INT_MAX), &end, packing->comm);
 
     if (error == MPI_SUCCESS && end != elements * (int)packing->size)
         error = MPI_ERR_INTERN;

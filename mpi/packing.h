@@ -34,9 +34,9 @@ struct packing {
     size_t capacity, filled;
 };
 
-/* Begins with room for at least `room` packed bytes, one element, and a packet more; `bytes` is
+/* Begins with space for at least `least` packed bytes, one element, and a packet more; `bytes` is
  * to be freed. Returns an MPI error code, as the others do. */
-int begin_packing(struct packing *packing, const struct buffer *buffer, MPI_Comm comm, uint64_t room);
+int begin_packing(struct packing *packing, const struct buffer *buffer, MPI_Comm comm, uint64_t least);
 
 /* Packs as many of the next elements as there is room for. */
 int pack_some(struct packing *packing);

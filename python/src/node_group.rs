@@ -10,7 +10,7 @@ use parking_lot::{Mutex, MutexGuard};
 use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyBytes, PyDict, PyFloat, PyInt};
-use treecast_node::{AbortReason, Element, Ending, Group, NodeError, Operation, Owned, Part, Room};
+use treecast_node::{AbortReason, Capacity, Element, Ending, Group, NodeError, Operation, Owned, Part};
 
 use crate::buffer::{Message, Numbers, ReceiveBuffer};
 use crate::deadline::{Deadline, WaitError};
@@ -107,8 +107,8 @@ impl NodeGroup {
         buffer: &Bound<'_, PyAny>,
         timeout: Option<f64>,
     ) -> PyResult<Option<usize>> {
-        let mut room = ReceiveBuffer::of(buffer)?;
-        py.detach(|| self.0.receive_into(room.bytes(), &mut Deadline::new(timeout)?))
+        let mut buffer = ReceiveBuffer::of(buffer)?;
+        py.detach(|| self.0.receive_into(buffer.bytes(), &mut Deadline::new(timeout)?))
     }
 
     /// At the root: waits until every member that is not lost has all messages sent so far.
@@ -388,20 +388,20 @@ impl Entered {
         Ok(is_there.map(|_| mem::take(&mut *begun)))
     }
 
-    fn receive_into(&self, room: &mut [u8], deadline: &mut Deadline) -> PyResult<Option<usize>> {
+    fn receive_into(&self, buffer: &mut [u8], deadline: &mut Deadline) -> PyResult<Option<usize>> {
         let mut begun = self.begun(deadline)?;
         let mut filled = 0;
-        let received = self.receive_parts(deadline, room.len() as u64, |_, bytes| {
+        let received = self.receive_parts(deadline, buffer.len() as u64, |_, bytes| {
             if filled == 0 {
                 filled = begun.len();
-                room[..filled].copy_from_slice(&begun);
+                buffer[..filled].copy_from_slice(&begun);
                 begun.clear();
             }
-            room[filled..filled + bytes.len()].copy_from_slice(bytes);
+            buffer[filled..filled + bytes.len()].copy_from_slice(bytes);
             filled += bytes.len();
         });
         if received.is_err() && filled > 0 {
-            begun.extend_from_slice(&room[..filled]);
+            begun.extend_from_slice(&buffer[..filled]);
         }
         Ok(received?.map(|part| part.message_bytes as usize))
     }
@@ -415,12 +415,12 @@ impl Entered {
     fn receive_parts(
         &self,
         deadline: &mut Deadline,
-        room_bytes: u64,
+        buffer_bytes: u64,
         mut take: impl FnMut(u64, &[u8]),
     ) -> PyResult<Option<Part>> {
         let group = self.group.get().map_err(failed)?;
         let received = deadline.wait(|slice| {
-            let part = group.receive_part(Some(slice), Room::of(room_bytes), &mut take)?;
+            let part = group.receive_part(Some(slice), Capacity::of(buffer_bytes), &mut take)?;
             Ok(part.map_or(Some(None), |part| part.is_last.then_some(Some(part))))
         });
         match received {

@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::AsRawFd;
 use std::{ptr, slice};
 
-use treecast_node::Room;
+use treecast_node::Capacity;
 
 use crate::arguments::{bytes, handle, timeout, write};
 use crate::result::tc_result::{self, TC_CLOSED, TC_OK, TC_SYSTEM_ERROR};
@@ -36,7 +36,7 @@ pub unsafe extern "C" fn tc_group_send(
 /// have the whole message in memory: they call it with what follows until the message is complete,
 /// and before they send another one. It takes whole packets (tc_group_packet_bytes), so that bytes
 /// that fill none are taken only if they complete the message. A message of no bytes is sent by one
-/// call. TC_TIMED_OUT if no room became free in time. TC_INVALID_ARGUMENT if `message_bytes` is not
+/// call. TC_TIMED_OUT if no slot became free in time. TC_INVALID_ARGUMENT if `message_bytes` is not
 /// the length of the message that is partly sent, or if `length` is more than that message lacks.
 ///
 /// # Safety
@@ -131,8 +131,8 @@ pub unsafe extern "C" fn tc_group_receive(
             return Err(wrong("the buffer or the output for the length is NULL"));
         }
         // SAFETY: as the caller promises; the bytes may be uninitialized.
-        let room = unsafe { slice::from_raw_parts_mut(buffer.cast::<MaybeUninit<u8>>(), capacity) };
-        match group.receive_uninit(room, timeout(timeout_ms))? {
+        let capacity = unsafe { slice::from_raw_parts_mut(buffer.cast::<MaybeUninit<u8>>(), capacity) };
+        match group.receive_uninit(capacity, timeout(timeout_ms))? {
             Some(received) => {
                 // SAFETY: as the caller promises.
                 unsafe { write(length, received, "length")? };
@@ -170,9 +170,9 @@ pub unsafe extern "C" fn tc_group_receive_part(
         if buffer.is_null() && capacity > 0 || message_bytes.is_null() || received.is_null() {
             return Err(wrong("the buffer or an output is NULL"));
         }
-        let room = Room { message_bytes: u64::MAX, part_bytes: capacity as u64 };
+        let capacity = Capacity { message_bytes: u64::MAX, part_bytes: capacity as u64 };
         let mut filled = 0;
-        let part = group.receive_part(timeout(timeout_ms), room, |_, bytes| {
+        let part = group.receive_part(timeout(timeout_ms), capacity, |_, bytes| {
             // SAFETY: all parts together have at most `capacity` bytes, which are valid for
             // writing, as the caller promises, and are not those of the group, which it cannot
             // know.

@@ -50,7 +50,7 @@ pub struct ReceivedNak {
 
 /// How many packets may be sent at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Room {
+pub struct SendWindow {
     /// To every child.
     pub packets: u32,
     /// The number that is worth waiting for: the larger a GSO batch, the less a packet costs.
@@ -219,10 +219,11 @@ impl KernelGroup {
 
     /// The number of packets that may be sent to every child now, also while the group is handed
     /// off. It may grow at any time.
-    pub fn room(&self) -> Room {
+    pub fn send_window(&self) -> SendWindow {
         let pointer = self.pointer();
         let slots = self.memory.count();
-        let mut room = Room { packets: slots, batch_packets: SEGMENTS_MAX.min(slots / 4).max(1) };
+        let mut send_window =
+            SendWindow { packets: slots, batch_packets: SEGMENTS_MAX.min(slots / 4).max(1) };
         // SAFETY: the program writes each number whole, at any time.
         unsafe {
             for index in 0..(get!(pointer, child_count) as usize).min(CHILDREN_MAX) {
@@ -231,31 +232,31 @@ impl KernelGroup {
                 let window = get!(child, state.congestion_window.packets);
                 let by_slots = get!(child, state.window_end).distance_from(sent).max(0) as u32;
                 let in_flight = sent.distance_from(get!(child, state.acked)).max(0) as u32;
-                room.packets = room.packets.min(by_slots).min(window.saturating_sub(in_flight));
-                room.batch_packets = room.batch_packets.min(window / 2).max(1);
+                send_window.packets = send_window.packets.min(by_slots).min(window.saturating_sub(in_flight));
+                send_window.batch_packets = send_window.batch_packets.min(window / 2).max(1);
             }
         }
-        room
+        send_window
     }
 
     /// Requests one wakeup of user space when that number of packets may be sent to every child, or
     /// everything is freed; 0: no wakeup.
-    pub fn want_room(&self, packets: u32) {
-        self.room_wanted().store(packets, Ordering::SeqCst);
+    pub fn want_window(&self, packets: u32) {
+        self.window_wanted().store(packets, Ordering::SeqCst);
         // The handling of a later acknowledgment sees the number, and the caller sees the effect of
         // an earlier one.
         fence(Ordering::SeqCst);
     }
 
-    /// Whether user space is still to be woken for room.
-    pub fn is_room_wanted(&self) -> bool {
-        self.room_wanted().load(Ordering::SeqCst) != 0
+    /// Whether user space is still to be woken for a window.
+    pub fn is_window_wanted(&self) -> bool {
+        self.window_wanted().load(Ordering::SeqCst) != 0
     }
 
-    fn room_wanted(&self) -> &AtomicU32 {
+    fn window_wanted(&self) -> &AtomicU32 {
         let pointer = self.pointer();
         // SAFETY: as in `owner`.
-        unsafe { AtomicU32::from_ptr(&raw mut (*pointer).room_wanted) }
+        unsafe { AtomicU32::from_ptr(&raw mut (*pointer).window_wanted) }
     }
 
     /// Sets the socket whose datagrams are packets of this group's root, by its `SO_COOKIE`; 0:
@@ -454,7 +455,7 @@ unsafe fn write(pointer: *mut Group, group: &HandOff) {
         set!(pointer, group.children.len() as u32, child_count);
         set!(pointer, group.min_rto.0, min_rto);
         set!(pointer, group.keepalive.0, keepalive);
-        set!(pointer, 0, room_wanted);
+        set!(pointer, 0, window_wanted);
         // User space has the timers of the group.
         set!(pointer, 0, timer_set_for);
         set!(pointer, group.parent_heard_at.0, parent_heard_at);

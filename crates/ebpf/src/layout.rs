@@ -19,7 +19,7 @@ pub const CHECK_NETWORK: u32 = 2;
 
 pub const WAKE_FOR_NAK: u32 = 1;
 pub const WAKE_FOR_TIMER: u32 = 2;
-pub const WAKE_FOR_ROOM: u32 = 3;
+pub const WAKE_FOR_WINDOW: u32 = 3;
 
 /// Declares structures of C, and lists their fields for the test.
 macro_rules! mirror {
@@ -99,7 +99,7 @@ mirror! {
         pub min_rto: u64,
         pub keepalive: u64,
         pub root_socket: u64,
-        pub room_wanted: u32,
+        pub window_wanted: u32,
         pub reserved2: u32,
         pub parent_heard_at: u64,
         pub flow: FlowState,
@@ -197,7 +197,7 @@ mod tests {
             ("CHECK_NETWORK", CHECK_NETWORK),
             ("WAKE_FOR_NAK", WAKE_FOR_NAK),
             ("WAKE_FOR_TIMER", WAKE_FOR_TIMER),
-            ("WAKE_FOR_ROOM", WAKE_FOR_ROOM),
+            ("WAKE_FOR_WINDOW", WAKE_FOR_WINDOW),
             ("EXPECTED_MESSAGE", Expected::MESSAGE),
             ("EXPECTED_REST", Expected::REST),
             ("CHILDREN_MAX", CHILDREN_MAX as u32),

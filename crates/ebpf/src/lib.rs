@@ -26,7 +26,7 @@ mod wake;
 
 pub use attach::{Direction, Hook, HookTrouble, Interface, interfaces_for};
 pub use error::EbpfError;
-pub use group::{KernelCounters, KernelGroup, ReceivedNak, Room};
+pub use group::{KernelCounters, KernelGroup, ReceivedNak, SendWindow};
 pub use group_maker::GroupMaker;
 pub use layout::{CHILDREN_MAX, FastPathCounters, SEGMENTS_MAX};
 pub use memory::Mapping;

@@ -77,8 +77,8 @@ pub enum WakeReason {
     Nak,
     /// The timer of a child has expired.
     Timer,
-    /// There is room for the requested number of packets: [`KernelGroup::want_room`].
-    Room,
+    /// The window admits the requested number of packets: [`KernelGroup::want_window`].
+    Window,
 }
 
 impl Wakeup {
@@ -87,7 +87,7 @@ impl Wakeup {
         let reason = match u32::from_ne_bytes(*reason.first_chunk()?) {
             layout::WAKE_FOR_NAK => WakeReason::Nak,
             layout::WAKE_FOR_TIMER => WakeReason::Timer,
-            layout::WAKE_FOR_ROOM => WakeReason::Room,
+            layout::WAKE_FOR_WINDOW => WakeReason::Window,
             _ => return None,
         };
         Some(Self { index: u32::from_ne_bytes(*index), reason })

@@ -390,7 +390,7 @@ impl Run {
         let checksum = PayloadChecksum::crc(&[]);
         let piece = Piece { message, offset: 0, length: 0, message_length: 0, checksum };
         let root = self.nodes[0].as_mut().expect("the root stays");
-        if root.room(GROUP) > 0 {
+        if root.free_slots(GROUP) > 0 {
             self.message += 1;
             self.handle(0, Input::Queue { group: GROUP, piece });
         }

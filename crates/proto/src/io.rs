@@ -24,8 +24,8 @@ pub enum Input<'a> {
         /// Its bytes. They stay until every [`Output::Store`] that follows has been carried out.
         bytes: &'a [u8],
     },
-    /// A datagram was received that [`Protocol::check`](crate::Protocol::check) has looked at: it is
-    /// not verified again.
+    /// A datagram was received that [`Protocol::check`](crate::Protocol::check) has looked at: it
+    /// is not verified again.
     Checked {
         /// Its source address.
         from: SocketAddr,

@@ -115,7 +115,7 @@ impl Chain {
         let keys = GroupKey::new("a token", GROUP).session_keys(SESSION, Authentication::Payload);
         let checksum = keys.data_checksum(Sequence(message), &[0; 512]);
         let piece = Piece { message, offset: 0, length: 512, message_length: 512, checksum };
-        if self.nodes[0].room(GROUP) > 0 {
+        if self.nodes[0].free_slots(GROUP) > 0 {
             self.nodes[0].handle(self.now, Input::Queue { group: GROUP, piece }).expect("there is room");
             self.drain(0);
         }
@@ -139,7 +139,7 @@ fn check(multicast: Option<SocketAddr>) {
     let mut send = |chain: &mut Chain, rounds: u32| {
         for _ in 0..rounds {
             for _ in 0..16 {
-                let room = chain.nodes[0].room(GROUP);
+                let room = chain.nodes[0].free_slots(GROUP);
                 chain.queue(message);
                 message += u32::from(room > 0);
             }

@@ -254,7 +254,7 @@ fn a_root_that_sends_and_retransmits_allocates_no_more_than_is_stated() {
                 {
                     node.handle(now, Input::Consumed { group: GROUP, upto }).unwrap();
                 }
-                while number == 0 && message < 2_000 && node.room(GROUP) > 0 {
+                while number == 0 && message < 2_000 && node.free_slots(GROUP) > 0 {
                     let checksum = PayloadChecksum::crc(&[]);
                     let piece = Piece { message, offset: 0, length: 0, message_length: 0, checksum };
                     node.handle(now, Input::Queue { group: GROUP, piece }).unwrap();

@@ -17,7 +17,7 @@ pub trait Clients: fmt::Debug + Send + Sync {
     /// The user and process of the client that was first.
     fn name(&self) -> &str;
 
-    /// Wakes the clients that sleep: the ring has new packets, or room.
+    /// Wakes the clients that sleep: the ring has new packets, or free slots.
     fn wake(&self, group: GroupId);
 
     /// Wakes the clients, even if they do not say that they sleep.

@@ -14,13 +14,14 @@ use crate::spin::SpinPolicy;
 use crate::sync::lock;
 use crate::waker::Waker;
 
-/// The event count of a group: any number of threads wait on it, as followers; a notification wakes
-/// them, the leader, and the descriptor of [`EventCount::watch`].
+/// The event count of a group: any number of threads sleep on it; a notification wakes them, the
+/// polling thread of their process, and the descriptor of [`EventCount::watch`].
 #[derive(Debug)]
 pub struct EventCount {
-    /// Wakes the thread that leads at the moment, if one does.
-    leader: Arc<Waker>,
-    followers: AtomicU32,
+    /// Wakes the thread that polls at the moment, if one does.
+    polling: Arc<Waker>,
+    /// How many threads sleep at the gate, or are about to.
+    gated: AtomicU32,
     gate: Mutex<()>,
     notified: Condvar,
     /// Made at the first call of [`EventCount::watch`].
@@ -34,11 +35,11 @@ pub struct EventCount {
 }
 
 impl EventCount {
-    /// No thread waits; `leader` wakes the thread that leads.
-    pub fn new(leader: Arc<Waker>) -> Self {
+    /// No thread waits; `polling` wakes the thread that polls.
+    pub fn new(polling: Arc<Waker>) -> Self {
         Self {
-            leader,
-            followers: AtomicU32::new(0),
+            polling,
+            gated: AtomicU32::new(0),
             gate: Mutex::new(()),
             notified: Condvar::new(),
             watched: OnceLock::new(),
@@ -122,9 +123,9 @@ impl EventCount {
         if let Some(readers) = self.readers.get() {
             readers.notify();
         }
-        self.leader.wake();
-        if self.followers.load(Ordering::SeqCst) > 0 {
-            // A follower that holds the gate is counted: it either checks its condition after the
+        self.polling.wake();
+        if self.gated.load(Ordering::SeqCst) > 0 {
+            // A thread that holds the gate is counted: it either checks its condition after the
             // change, or sleeps already.
             drop(lock(&self.gate));
             self.notified.notify_all();
@@ -134,8 +135,7 @@ impl EventCount {
         }
     }
 
-    /// Waits as a follower until `find` returns a value, or until the deadline. It may spin before
-    /// it sleeps.
+    /// Waits until `find` returns a value, or until the deadline. It may spin before it sleeps.
     pub fn wait<T>(
         &self,
         until: Option<Instant>,
@@ -157,7 +157,7 @@ impl EventCount {
             return self.sleep_with(readers, until, find);
         }
         let mut gate = lock(&self.gate);
-        self.followers.fetch_add(1, Ordering::SeqCst);
+        self.gated.fetch_add(1, Ordering::SeqCst);
         self.begin_sleep();
         fence(Ordering::SeqCst);
         let found = loop {
@@ -175,7 +175,7 @@ impl EventCount {
             };
         };
         self.end_sleep();
-        self.followers.fetch_sub(1, Ordering::SeqCst);
+        self.gated.fetch_sub(1, Ordering::SeqCst);
         found
     }
 
@@ -246,11 +246,11 @@ mod tests {
     }
 
     #[test]
-    fn no_notification_is_lost_with_several_followers() {
+    fn no_notification_is_lost_with_several_sleepers() {
         const ROUNDS: u64 = 1_000;
-        const FOLLOWERS: u64 = 3;
+        const SLEEPERS: u64 = 3;
         let shared = Arc::new((event_count(), AtomicU64::new(0), event_count(), AtomicU64::new(0)));
-        let followers: Vec<_> = (0..FOLLOWERS)
+        let sleepers: Vec<_> = (0..SLEEPERS)
             .map(|_| {
                 let shared = Arc::clone(&shared);
                 std::thread::spawn(move || {
@@ -267,10 +267,10 @@ mod tests {
         for round in 1..=ROUNDS {
             number.store(round, Ordering::SeqCst);
             events.notify();
-            wait_for(echo, seen, round * FOLLOWERS);
+            wait_for(echo, seen, round * SLEEPERS);
         }
-        for follower in followers {
-            follower.join().unwrap();
+        for sleeper in sleepers {
+            sleeper.join().unwrap();
         }
     }
 

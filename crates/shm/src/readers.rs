@@ -33,7 +33,7 @@ struct Head {
     /// How many processes poll a descriptor, and are woken by the node.
     watchers: AtomicU32,
     /// Not 0 while the root waits for free slots.
-    wants_room: AtomicU32,
+    wants_free_slots: AtomicU32,
 }
 
 /// The memory of a group's readers on one host.
@@ -183,15 +183,15 @@ impl Readers {
     }
 
     /// The root waits for free slots, or does not any more.
-    pub fn want_room(&self, is_wanted: bool) {
-        self.head().wants_room.store(is_wanted.into(), Ordering::SeqCst);
+    pub fn want_free_slots(&self, is_wanted: bool) {
+        self.head().wants_free_slots.store(is_wanted.into(), Ordering::SeqCst);
         fence(Ordering::SeqCst);
     }
 
     /// A reader has freed slots: wakes the root if that waits for them.
-    pub fn notify_room(&self) {
+    pub fn notify_free_slots(&self) {
         fence(Ordering::SeqCst);
-        if self.head().wants_room.load(Ordering::SeqCst) != 0 {
+        if self.head().wants_free_slots.load(Ordering::SeqCst) != 0 {
             self.notify();
         }
     }

@@ -129,10 +129,10 @@ pub struct GroupState {
 
 impl SharedGroup {
     /// A group that has not been placed.
-    pub fn new(group: GroupId, leader: Arc<Waker>, progress: Option<Arc<ProgressList>>) -> Self {
+    pub fn new(group: GroupId, polling: Arc<Waker>, progress: Option<Arc<ProgressList>>) -> Self {
         Self {
             group,
-            events: EventCount::new(leader),
+            events: EventCount::new(polling),
             has_progress: AtomicBool::new(false),
             progress,
             clients: None,
@@ -152,11 +152,11 @@ impl SharedGroup {
     /// A group of a daemon's clients.
     pub fn with_clients(
         group: GroupId,
-        leader: Arc<Waker>,
+        polling: Arc<Waker>,
         progress: Option<Arc<ProgressList>>,
         clients: Arc<dyn Clients>,
     ) -> Self {
-        Self { clients: Some(clients), ..Self::new(group, leader, progress) }
+        Self { clients: Some(clients), ..Self::new(group, polling, progress) }
     }
 
     /// Who it belongs to: in a daemon, the client's user.
@@ -164,7 +164,7 @@ impl SharedGroup {
         self.clients.as_ref().map(|clients| clients.owner()).unwrap_or_default()
     }
 
-    /// Wakes the application, if it sleeps: the ring has new packets, or room.
+    /// Wakes the application, if it sleeps: the ring has new packets, or free slots.
     pub fn wake(&self) {
         match &self.clients {
             Some(clients) => clients.wake(self.group),

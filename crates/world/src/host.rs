@@ -157,7 +157,7 @@ impl Host {
     }
 
     /// Buffers a datagram in the socket of a paused host, if there is room; returns until when.
-    pub fn wait_for_room(&mut self, now: Nanoseconds) -> Option<Nanoseconds> {
+    pub fn wait_in_socket(&mut self, now: Nanoseconds) -> Option<Nanoseconds> {
         let until = self.paused_until(now).filter(|_| self.is_up)?;
         self.waiting += 1;
         (self.waiting <= WAITING_MAX).then_some(until)

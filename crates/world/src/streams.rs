@@ -186,9 +186,9 @@ impl Streams {
         let packets_max = self.weather.packets_max;
         let stream = self.streams.get_mut(&id)?;
         let bytes = stream.records.pop_front()?;
-        let has_room = stream.is_full && stream.records.len() * 2 <= packets_max;
-        stream.is_full &= !has_room;
-        Some((bytes, has_room))
+        let is_writable = stream.is_full && stream.records.len() * 2 <= packets_max;
+        stream.is_full &= !is_writable;
+        Some((bytes, is_writable))
     }
 
     /// A side has closed a stream: nothing arrives any more.

@@ -402,7 +402,7 @@ impl Trial {
         let length = (message_length - offset).min(PAYLOAD_BYTES.into());
         let checksum = self.checksum(&payload_of(message, length as u32));
         let piece = Piece { message, offset, length: length as u32, message_length, checksum };
-        if self.protocol(0).room(GROUP) > 0 {
+        if self.protocol(0).free_slots(GROUP) > 0 {
             assert!(self.queue_piece(piece), "a packet is accepted while there is room");
             let end = offset + length;
             self.queued = if end == message_length {

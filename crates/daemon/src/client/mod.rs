@@ -40,7 +40,7 @@ use treecast_engine::root_socket::RootSocket;
 use treecast_engine::settings::EngineChoice;
 use treecast_engine::settings::config::GroupConfig;
 use treecast_engine::settings::error::NodeError;
-use treecast_engine::wait::leader_followers::{EventSource, LeaderFollowers};
+use treecast_engine::wait::poller::{EventSource, Poller};
 use treecast_shm::ring::ReaderPlace;
 use treecast_shm::shared_group::{Placement, RingSide, SharedGroup};
 use treecast_shm::spin::SpinPolicy;
@@ -64,7 +64,7 @@ pub struct Client {
     /// The wake-ups of the kernel's packet path.
     kernel_wakeups: KernelWakeups,
     groups: Mutex<BTreeMap<GroupId, Arc<SharedGroup>>>,
-    leader_followers: LeaderFollowers,
+    poller: Poller,
     /// Wakes the node's own thread.
     waker: Waker,
     is_stopping: AtomicBool,
@@ -131,12 +131,12 @@ impl Client {
                 EventSource::new(kernel_wakeups.try_clone()?, KERNEL_WAKEUPS),
                 EventSource::hang_up(socket.try_clone()?, HANG_UP),
             ];
-            let leader_followers = LeaderFollowers::new(sources, SpinPolicy::new(spin), true)?;
+            let poller = Poller::new(sources, SpinPolicy::new(spin), true)?;
             let waker = Waker::new()?;
-            leader_followers.watch(&waker, WAKER)?;
-            Ok((leader_followers, waker))
+            poller.watch(&waker, WAKER)?;
+            Ok((poller, waker))
         };
-        let (leader_followers, waker) = open().map_err(|error: io::Error| failed(&error))?;
+        let (poller, waker) = open().map_err(|error: io::Error| failed(&error))?;
         Ok(Self {
             name: name.clone(),
             process: peer.process,
@@ -148,7 +148,7 @@ impl Client {
             wakeups,
             kernel_wakeups: KernelWakeups::new(kernel_wakeups.into(), wake_nonce),
             groups: Mutex::default(),
-            leader_followers,
+            poller,
             waker,
             is_stopping: AtomicBool::new(false),
             is_over: AtomicBool::new(false),
@@ -343,7 +343,7 @@ impl Backend for Client {
             if self.is_over.load(Ordering::Acquire) {
                 break;
             }
-            let woken = self.leader_followers.sleep(is_stopping.then_some(&CHECK_INTERVAL));
+            let woken = self.poller.sleep(is_stopping.then_some(&CHECK_INTERVAL));
             self.waker.disarm();
             if woken & 1 << WAKER != 0 {
                 self.waker.clear();
@@ -361,8 +361,8 @@ impl Backend for Client {
         self.waker.wake();
     }
 
-    fn leader_followers(&self) -> &LeaderFollowers {
-        &self.leader_followers
+    fn poller(&self) -> &Poller {
+        &self.poller
     }
 
     /// Reads the wake-ups, and takes updates.

@@ -39,8 +39,8 @@ impl Incoming {
             headers: [zeroed(); RECEIVE_BATCH],
         });
         let Batch { bytes, addresses, vectors, control_messages, headers } = &mut *batch;
-        for (place, room) in bytes.chunks_mut(DATAGRAM_BYTES_MAX).enumerate() {
-            vectors[place] = libc::iovec { iov_base: room.as_mut_ptr().cast(), iov_len: room.len() };
+        for (place, buffer) in bytes.chunks_mut(DATAGRAM_BYTES_MAX).enumerate() {
+            vectors[place] = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
             let header = &mut headers[place].msg_hdr;
             header.msg_name = (&raw mut addresses[place]).cast();
             header.msg_iov = &raw mut vectors[place];

@@ -106,14 +106,14 @@ impl ControlMessages {
         // SAFETY: these compute lengths.
         let (header_bytes, whole, space) =
             unsafe { (libc::CMSG_LEN(0), libc::CMSG_LEN(length), libc::CMSG_SPACE(length)) };
-        let room = &mut self.0[begin..begin + space as usize];
-        // SAFETY: the room has the space of the header and of the value behind it, which the range
-        // above has checked; both are written unaligned.
+        let control = &mut self.0[begin..begin + space as usize];
+        // SAFETY: the control message has the space of the header and of the value behind it, which
+        // the range above has checked; both are written unaligned.
         unsafe {
             let mut header = super::zeroed::<libc::cmsghdr>();
             (header.cmsg_len, header.cmsg_level, header.cmsg_type) = (whole as _, level, kind);
-            room.as_mut_ptr().cast::<libc::cmsghdr>().write_unaligned(header);
-            room[header_bytes as usize..].as_mut_ptr().cast::<T>().write_unaligned(value);
+            control.as_mut_ptr().cast::<libc::cmsghdr>().write_unaligned(header);
+            control[header_bytes as usize..].as_mut_ptr().cast::<T>().write_unaligned(value);
         }
         message.msg_controllen = (begin + space as usize) as _;
     }

@@ -190,12 +190,12 @@ pub enum NodeError {
     #[error("timed out")]
     TimedOut,
     /// The buffer is too small for the message.
-    #[error("the message has {message_bytes} bytes, and the buffer {room_bytes}")]
+    #[error("the message has {message_bytes} bytes, and the buffer {buffer_bytes}")]
     TooLong {
         /// The length of the message, in bytes.
         message_bytes: u64,
         /// The length of the buffer, in bytes.
-        room_bytes: u64,
+        buffer_bytes: u64,
     },
     /// Values that an all-reduce cannot combine.
     #[error("{bytes} bytes of {} cannot be combined by {}: an all-reduce takes at most {} bytes of whole values, and combines bits of integers only", element_name(*.element), operation_name(*.operation), Values::BYTES_MAX)]

@@ -18,7 +18,7 @@ use super::root_socket::RootSocket;
 use crate::settings::EngineChoice;
 use crate::settings::config::GroupConfig;
 use crate::settings::error::NodeError;
-use crate::wait::leader_followers::{Lead, LeaderFollowers};
+use crate::wait::poller::{Poller, Polling};
 
 /// The packet engine of an open node.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -98,7 +98,7 @@ pub trait Backend: fmt::Debug + Send + Sync {
     fn stop(&self);
 
     /// Where threads wait.
-    fn leader_followers(&self) -> &LeaderFollowers;
+    fn poller(&self) -> &Poller;
 
     /// The groups whose applications have written or read, for the engine; none if it is in another
     /// process.
@@ -106,8 +106,8 @@ pub trait Backend: fmt::Debug + Send + Sync {
         None
     }
 
-    /// Handles the events that the leader has seen, of the sources with these tokens, a bit for
-    /// each.
+    /// Handles the events that the polling thread has seen, of the sources with these tokens, a bit
+    /// for each.
     fn drive(&self, ready: u64);
 
     /// The application has written or read: there is work for the engine.
@@ -155,15 +155,16 @@ pub trait Backend: fmt::Debug + Send + Sync {
 }
 
 impl dyn Backend {
-    /// Waits until `find` returns a value, or until the deadline: as the leader, which drives the
-    /// engine meanwhile, or as a follower. The caller ends `lead` unless it waits again at once.
+    /// Waits until `find` returns a value, or until the deadline: as the polling thread, which
+    /// drives the engine meanwhile, or asleep. The caller ends `polling` unless it waits again at
+    /// once.
     pub fn wait<'a, T>(
         &'a self,
         events: &EventCount,
         until: Option<Instant>,
         find: impl FnMut() -> Option<T>,
-        lead: &mut Lead<'a>,
+        polling: &mut Polling<'a>,
     ) -> Option<T> {
-        self.leader_followers().wait(events, until, find, |ready| self.drive(ready), lead)
+        self.poller().wait(events, until, find, |ready| self.drive(ready), polling)
     }
 }

@@ -124,13 +124,13 @@ impl Core {
     pub fn send_delegated(&mut self) {
         let Some(kernel) = self.fast_path.kernel_mut() else { return };
         for (&group, entry) in &self.groups {
-            let Some(delegation) = entry.delegation().filter(|_| !kernel.is_room_wanted(group)) else {
+            let Some(delegation) = entry.delegation().filter(|_| !kernel.is_window_wanted(group)) else {
                 continue;
             };
             match kernel.send_written(group) {
                 SendOutcome::Refused => entry.end_delegation(),
                 SendOutcome::NotHandedOff if is_idle(&self.protocol, group) => entry.end_delegation(),
-                SendOutcome::Partial | SendOutcome::AwaitsRoom | SendOutcome::NotHandedOff => {}
+                SendOutcome::Partial | SendOutcome::AwaitsWindow | SendOutcome::NotHandedOff => {}
                 // An application that writes after the end sends itself; what it has written before
                 // is seen here.
                 SendOutcome::Complete => delegation.end_if_complete(|| kernel.has_sent_all(group)),
@@ -142,7 +142,7 @@ impl Core {
     pub fn can_send_delegated(&self) -> bool {
         let Some(kernel) = self.fast_path.kernel() else { return false };
         let can_send = |group| {
-            if kernel.runs(group) { !kernel.is_room_wanted(group) } else { is_idle(&self.protocol, group) }
+            if kernel.runs(group) { !kernel.is_window_wanted(group) } else { is_idle(&self.protocol, group) }
         };
         self.groups.iter().any(|(&group, entry)| entry.delegation().is_some() && can_send(group))
     }

@@ -29,7 +29,7 @@ use crate::settings::config::GroupConfig;
 use crate::settings::error::NodeError;
 use crate::settings::{EngineChoice, NodeSettings};
 use crate::streams::Streams;
-use crate::wait::leader_followers::{EventSource, LeaderFollowers};
+use crate::wait::poller::{EventSource, Poller};
 
 /// An engine behind its lock, with what threads need to reach it.
 #[derive(Debug)]
@@ -44,9 +44,9 @@ pub struct EngineHandle {
     rings: RingMaker,
     is_stopping: AtomicBool,
     timer: Arc<OwnedFd>,
-    /// The engine's own thread sleeps on the timer, the wakers, and the socket unless a leader
-    /// polls that.
-    leader_followers: LeaderFollowers,
+    /// The engine's own thread sleeps on the timer, the wakers, and the socket unless a thread of
+    /// the application polls that.
+    poller: Poller,
     has_kernel: bool,
     has_streams: bool,
     address: SocketAddr,
@@ -170,19 +170,19 @@ impl EngineHandle {
             EventSource::unused(watched, STREAMS),
         ];
         let watch = || {
-            let leader_followers = LeaderFollowers::new(sources, SpinPolicy::new(settings.spin), has_kernel)?;
-            leader_followers.watch(&timer, TIMER)?;
-            leader_followers.watch(&waker, WAKER)?;
+            let poller = Poller::new(sources, SpinPolicy::new(settings.spin), has_kernel)?;
+            poller.watch(&timer, TIMER)?;
+            poller.watch(&waker, WAKER)?;
             // Only the engine's own thread serves several users.
             for lane in datagrams.descriptors().skip(1) {
-                leader_followers.watch(&lane, SOCKET)?;
+                poller.watch(&lane, SOCKET)?;
             }
             if let Some(kernel) = fast_path.kernel() {
-                leader_followers.watch(&kernel.event_fd(), KERNEL)?;
+                poller.watch(&kernel.event_fd(), KERNEL)?;
             }
-            Ok(leader_followers)
+            Ok(poller)
         };
-        let leader_followers = watch().map_err(system("cannot watch descriptors"))?;
+        let poller = watch().map_err(system("cannot watch descriptors"))?;
         let progress = Arc::new(ProgressList::default());
         let wakers = (Arc::clone(&timer), Arc::clone(&waker));
         let engine = Engine::new(settings, datagrams, streams, fast_path, wakers, Arc::clone(&progress));
@@ -196,7 +196,7 @@ impl EngineHandle {
             rings,
             is_stopping: AtomicBool::new(false),
             timer,
-            leader_followers,
+            poller,
             has_kernel,
             has_streams,
             address,
@@ -257,8 +257,8 @@ impl EngineHandle {
 
     fn step_once(&self, engine: &mut Engine, look: Look) -> Progress {
         let progress = engine.step(self, look);
-        self.leader_followers.use_source(MULTICAST, engine.receives_multicast());
-        self.leader_followers.use_source(STREAMS, engine.uses_streams());
+        self.poller.use_source(MULTICAST, engine.receives_multicast());
+        self.poller.use_source(STREAMS, engine.uses_streams());
         progress
     }
 
@@ -308,7 +308,7 @@ impl Backend for EngineHandle {
                     continue;
                 }
             }
-            let woken = self.leader_followers.sleep(is_stopping.then_some(&stop::CHECK_INTERVAL));
+            let woken = self.poller.sleep(is_stopping.then_some(&stop::CHECK_INTERVAL));
             let woken_by = |token: u64| woken & 1 << token != 0;
             // A step of another thread may have left something to do.
             look = if woken_by(WAKER) { Look::ALL } else { Look::at(woken) };
@@ -328,8 +328,8 @@ impl Backend for EngineHandle {
         self.waker.wake();
     }
 
-    fn leader_followers(&self) -> &LeaderFollowers {
-        &self.leader_followers
+    fn poller(&self) -> &Poller {
+        &self.poller
     }
 
     fn progress(&self) -> Option<Arc<ProgressList>> {

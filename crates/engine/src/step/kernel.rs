@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 
 use treecast_ebpf::{
     EbpfError, GroupMaker, HookTrouble, Interface, KernelCounters, KernelGroup, Program, ProgramSettings,
-    ReceivedNak, Room, WakeNonce, WakeReason, WakeSocket, interfaces_for,
+    ReceivedNak, SendWindow, WakeNonce, WakeReason, WakeSocket, interfaces_for,
 };
 use treecast_proto::{
     FlowState, GroupCounters, GroupId, HandOff, HandOffChild, HandOffPacket, Input, Nanoseconds, PlaceStatus,
@@ -74,8 +74,8 @@ pub(crate) enum SendOutcome {
     Complete,
     /// One batch; there are more packets.
     Partial,
-    /// The children have no room. The program wakes the engine when they have.
-    AwaitsRoom,
+    /// The children's windows are full. The program wakes the engine when they are not.
+    AwaitsWindow,
     /// The program does not accept the packets.
     Refused,
     /// User space runs the group.
@@ -175,8 +175,8 @@ impl KernelPath {
     /// has not answered in time.
     pub fn next_woken(&mut self) -> Option<GroupId> {
         while let Some(wakeup) = self.program.take_wakeup() {
-            // Every step checks for room anyway.
-            if wakeup.reason == WakeReason::Room {
+            // Every step looks at windows anyway.
+            if wakeup.reason == WakeReason::Window {
                 continue;
             }
             // The group may have been removed since.
@@ -238,7 +238,7 @@ impl KernelPath {
     }
 
     /// Sends a batch of the packets that a root's application has written, as far as the children
-    /// have room.
+    /// have windows.
     pub fn send_written(&mut self, group: GroupId) -> SendOutcome {
         let Some(KernelEntry { group, socket: Some(socket), .. }) = self.groups.get_mut(&group) else {
             return SendOutcome::NotHandedOff;
@@ -251,27 +251,27 @@ impl KernelPath {
         if ahead > group.memory().count() {
             return SendOutcome::Refused;
         }
-        let is_enough = |room: Room| room.packets >= room.batch_packets.min(ahead);
-        let mut room = group.room();
-        if !is_enough(room) {
-            group.want_room(room.batch_packets.min(ahead));
-            room = group.room();
-            if !is_enough(room) {
-                return SendOutcome::AwaitsRoom;
+        let is_enough = |window: SendWindow| window.packets >= window.batch_packets.min(ahead);
+        let mut window = group.send_window();
+        if !is_enough(window) {
+            group.want_window(window.batch_packets.min(ahead));
+            window = group.send_window();
+            if !is_enough(window) {
+                return SendOutcome::AwaitsWindow;
             }
-            group.want_room(0);
+            group.want_window(0);
         }
-        if socket.send_batch(next, next + ahead.min(room.packets)) != Some(group.next()) {
+        if socket.send_batch(next, next + ahead.min(window.packets)) != Some(group.next()) {
             return SendOutcome::Refused;
         }
         if group.next() == written { SendOutcome::Complete } else { SendOutcome::Partial }
     }
 
-    /// Whether delegated packets wait for room.
-    pub fn is_room_wanted(&self, group: GroupId) -> bool {
+    /// Whether delegated packets wait for a window.
+    pub fn is_window_wanted(&self, group: GroupId) -> bool {
         self.groups
             .get(&group)
-            .is_some_and(|entry| entry.group.is_handed_off() && entry.group.is_room_wanted())
+            .is_some_and(|entry| entry.group.is_handed_off() && entry.group.is_window_wanted())
     }
 
     /// Whether the kernel's packet path has sent all packets that a root's application has written.

@@ -1,7 +1,7 @@
 //! The engine: the protocol, with a socket, a timer, and the groups' rings.
 //!
 //! The thread that holds the engine's lock drives it: the engine's own thread for datagrams and
-//! timeouts; an application's thread that has just sent, or that waits and leads. So neither
+//! timeouts; an application's thread that has just sent, or that waits and polls. So neither
 //! sending nor receiving waits until another thread has woken.
 
 #![expect(unsafe_code, reason = "the kernel reads packets in place")]

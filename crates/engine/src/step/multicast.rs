@@ -33,7 +33,8 @@ struct Received {
     is_alone: bool,
 }
 
-/// The room that the kernel takes for a datagram in a receive buffer, beside its payload, in bytes.
+/// The memory that the kernel takes for a datagram in a receive buffer, beside its payload, in
+/// bytes.
 const DATAGRAM_OVERHEAD_BYTES: usize = 1 << 10;
 
 /// The receive buffer of the multicast socket of a group, in bytes: what the root may send before

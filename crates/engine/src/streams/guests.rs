@@ -44,8 +44,8 @@ impl Streams {
         let Connection { socket, role: Role::Guest(guest), .. } = self.connections.get_mut(&stream)? else {
             return None;
         };
-        let room = &mut guest.packet[guest.received..];
-        match recv(&*socket, room, RecvFlags::empty()) {
+        let rest = &mut guest.packet[guest.received..];
+        match recv(&*socket, rest, RecvFlags::empty()) {
             Ok((received @ 1.., _)) => guest.received += received,
             Err(Errno::AGAIN | Errno::INTR) => {}
             _ => self.close(stream),

@@ -104,7 +104,7 @@ impl Incoming {
             let payload = unsafe { slice::from_raw_parts_mut(first, bytes) };
             parts.push(IoSliceMut::new(&mut payload[payload_skip..]));
         }
-        let room: usize = parts.iter().map(|part| part.len()).sum();
+        let capacity: usize = parts.iter().map(|part| part.len()).sum();
         let received = match readv(socket, &mut parts) {
             Ok(received @ 1..) => received,
             Err(Errno::AGAIN | Errno::INTR) => return Read::Nothing,
@@ -114,7 +114,7 @@ impl Incoming {
         let packets_received = received.div_ceil(packet_bytes);
         self.packets_max = (2 * packets_received).clamp(PACKETS_MIN, PACKETS_MAX);
         match self.take_packets(received, &payloads, slots, &mut take) {
-            Some(()) if received == room => Read::More,
+            Some(()) if received == capacity => Read::More,
             Some(()) => Read::All,
             None => Read::Ended,
         }

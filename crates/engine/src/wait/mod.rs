@@ -1,7 +1,7 @@
 //! How threads wait for events of a group, and are woken.
 //!
-//! A thread that waits for a group either leads, and then polls the node's descriptors itself, or
-//! follows, and then waits on the group's event count ([`leader_followers`],
+//! A thread that waits for a group either polls the node's descriptors itself, or sleeps on the
+//! group's event count ([`poller`],
 //! [`event_count`](treecast_shm::event_count)). One thread that sleeps on descriptors is woken by a
 //! [`waker`](treecast_shm::waker).
 //!
@@ -18,24 +18,24 @@
 //! | who waits | for | woken, while user space runs the group | woken, while the program runs it |
 //! |---|---|---|---|
 //! | root: `send`, `flush` | free slots | `Core::give_progress`, in the step that handles the acknowledgment or the loss | the program, at each acknowledgment that leaves at most half of the slots in use (`receive_ack`); if a child is silent its timer wakes the engine, which reclaims the group (`Core::reclaim`) |
-//! | root of processes that share its node: `send` | slots that they have read | the process that reads (`Readers::notify_room`); the node, when a process leaves or ends | the same |
+//! | root of processes that share its node: `send` | slots that they have read | the process that reads (`Readers::notify_free_slots`); the node, when a process leaves or ends | the same |
 //! | member: `receive` | packets, the close | `Core::give_progress` | the program, at the end of a message or when a quarter of the slots is full (`receive_data`); the close goes to user space |
 //! | member: the first `receive`, `wait_until_ready` | its place | `SharedGroup::set_placement` | not handed off yet |
 //! | root: `wait_until_ready` | all members | `SharedGroup::set_ready`, at the last answer or when `join_timeout` has expired | the same |
 //! | all: any call on a group, `close` | the end of the group | `SharedGroup::end`, `fail`: the silence of neighbours is a timer of the protocol | the protocol's timers of the group go on in user space |
-//! | the leader | the node's descriptors | a datagram; `EventCount::notify` by the leader's `Waker` | a wake datagram of the program to the same descriptors |
+//! | the polling thread | the node's descriptors | a datagram; `EventCount::notify` by its `Waker` | a wake datagram of the program to the same descriptors |
 //! | a program that polls `Group::watch` | the same as the call that it attempts | `EventCount::notify`; at processes that share a node `ClientLink::wake_watchers`, and the client's own thread | the word stays set (`EventCount::watch`), so that the program always sends a wake datagram |
 //! | a process that shares a node | the same, on one futex of all processes | `Readers::notify`, by the node or the root's process; `Readers::notify_always` by its own client thread, when the state changes | a wake datagram to the node, which calls `Readers::notify` |
-//! | a follower | the group's event count | `EventCount::notify`, by the thread that drives the engine | the leader, or without one the node's own thread, which receives the wake datagram |
-//! | the engine's own thread | datagrams, the timer, its waker, the program | a request or `wake` of an application; a leader that stops makes pending events visible again (`Leadership::drop`) | the program's ring buffer: a NAK, an expired timer, room for packets that the application has delegated |
-//! | a client's own thread, or its leader | the daemon's wake-ups, its end | `ClientLink` | a wake datagram to the client's socket |
+//! | another thread | the group's event count | `EventCount::notify`, by the thread that drives the engine | the polling thread, or without one the node's own thread, which receives the wake datagram |
+//! | the engine's own thread | datagrams, the timer, its waker, the program | a request or `wake` of an application; a polling thread that stops makes pending events visible again (`Turn::drop`) | the program's ring buffer: a NAK, an expired timer, windows for packets that the application has delegated |
+//! | a client's own thread, or its polling thread | the daemon's wake-ups, its end | `ClientLink` | a wake datagram to the client's socket |
 //!
 //! The program and a sleeping thread agree by `is_waiting` in the group's page: the thread sets it
 //! and then checks its condition, the program changes what the condition reads and then resets it.
 //! `reclaim` wakes in any case, since the program may have reset the word for a wake datagram that
 //! it could not send.
 
-pub mod leader_followers;
+pub mod poller;
 pub(crate) mod slice;
 
 use std::time::Duration;

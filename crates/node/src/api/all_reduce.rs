@@ -7,7 +7,7 @@ use treecast_engine::settings::error::NodeError;
 use treecast_proto::{Contribution, Element, Ending, Input, Operation, Process, Sequence, Values};
 
 use super::group::{Group, Role};
-use super::receive::{Room, Taking};
+use super::receive::{Capacity, Taking};
 use super::receiver::Receiver;
 use super::sender::Sender;
 
@@ -171,14 +171,15 @@ impl Group {
         };
         check_encryption(receiving.cipher.is_some(), &values)?;
         let packet = receiving.reader.read();
-        let room = Room::of((Contribution { packet, values: Some(values.clone()) }).write().len() as u64);
+        let capacity =
+            Capacity::of((Contribution { packet, values: Some(values.clone()) }).write().len() as u64);
         // After a timeout the result may be there.
         if receiving.reader.written() == packet {
             self.contribute(packet, values);
         }
         let mut message = Vec::new();
         let mut take = |_, bytes: &[u8]| message.extend_from_slice(bytes);
-        let received = self.receive_by(receiver, left(until), room, Taking::Copies, &mut take);
+        let received = self.receive_by(receiver, left(until), capacity, Taking::Copies, &mut take);
         match received {
             Ok(Some(_)) => {}
             Ok(None) => return Err(NodeError::Ended(Ending::Closed)),

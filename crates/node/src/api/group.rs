@@ -16,7 +16,7 @@ use treecast_engine::settings::error::{Lost, Unanswered};
 use treecast_engine::settings::hosts::Hosts;
 use treecast_engine::settings::offload::{ChosenOffload, OffloadStatus};
 use treecast_engine::tree;
-use treecast_engine::wait::leader_followers::Lead;
+use treecast_engine::wait::poller::Polling;
 use treecast_plan::{Plan, Scheme};
 use treecast_proto::{
     AbortReason, Ending, Eviction, GroupCounters, Input, MemberId, Nanoseconds, Offload, Sequence,
@@ -173,7 +173,7 @@ impl Group {
         self.begin_close()?;
         let until = timeout.map(|timeout| Instant::now() + timeout);
         let find = || self.shared_group.state().ending;
-        let ending = self.backend.wait(&self.shared_group.events, until, find, &mut Lead::default());
+        let ending = self.backend.wait(&self.shared_group.events, until, find, &mut Polling::default());
         if let Some(reason) = &self.shared_group.state().failure {
             return Err(NodeError::GroupFailed(reason.clone()));
         }
@@ -431,15 +431,15 @@ impl Group {
         timeout: Option<Duration>,
         find: impl FnMut() -> Option<T>,
     ) -> Result<T, NodeError> {
-        self.wait_leading(timeout, find, &mut Lead::default())
+        self.wait_polling(timeout, find, &mut Polling::default())
     }
 
-    /// The same within a call that may wait again at once: it ends `lead` when it does not.
-    pub(super) fn wait_leading<'a, T>(
+    /// The same within a call that may wait again at once: it ends `polling` when it does not.
+    pub(super) fn wait_polling<'a, T>(
         &'a self,
         timeout: Option<Duration>,
         mut find: impl FnMut() -> Option<T>,
-        lead: &mut Lead<'a>,
+        polling: &mut Polling<'a>,
     ) -> Result<T, NodeError> {
         let until = timeout.map(|timeout| Instant::now() + timeout);
         let checked = || {
@@ -448,7 +448,7 @@ impl Group {
             let ended = self.check().err();
             find().map(Ok).or_else(|| ended.map(Err))
         };
-        let found = self.backend.wait(&self.shared_group.events, until, checked, lead);
+        let found = self.backend.wait(&self.shared_group.events, until, checked, polling);
         found.unwrap_or(Err(NodeError::TimedOut))
     }
 

@@ -200,7 +200,7 @@ impl Node {
                 )));
             }
         }
-        let waker = self.backend.leader_followers().waker();
+        let waker = self.backend.poller().waker();
         let progress = self.backend.progress();
         Ok(Arc::new(SharedGroup::new(settings.group, waker, progress).at_place(place)))
     }

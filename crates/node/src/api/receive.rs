@@ -4,7 +4,7 @@ use std::mem::MaybeUninit;
 use std::time::{Duration, Instant};
 
 use treecast_engine::settings::error::NodeError;
-use treecast_engine::wait::leader_followers::Lead;
+use treecast_engine::wait::poller::Polling;
 use treecast_proto::{Input, Piece, Sequence, is_forward_due};
 use treecast_shm::ring::RingReader;
 use treecast_shm::shared_group::RingSide;
@@ -25,8 +25,8 @@ pub struct Part {
 /// What happens to the parts of a message as they come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Taking {
-    /// They are copied, which takes microseconds: the thread stays the leader meanwhile, although
-    /// it does not run the engine.
+    /// They are copied, which takes microseconds: the thread stays the polling thread meanwhile,
+    /// although it does not run the engine.
     Copies,
     /// The application has them, and may wait for anything.
     MayWait,
@@ -34,14 +34,14 @@ pub(super) enum Taking {
 
 /// How much a call of [`Group::receive_part`] takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Room {
+pub struct Capacity {
     /// The longest message.
     pub message_bytes: u64,
     /// The longest part. It is of whole packets ([`Group::packet_bytes`]).
     pub part_bytes: u64,
 }
 
-impl Room {
+impl Capacity {
     /// For messages of at most `message_bytes`, in parts of any length.
     #[must_use]
     pub const fn of(message_bytes: u64) -> Self {
@@ -61,10 +61,11 @@ impl Group {
     /// still be received; [`NodeError::Corrupt`]; [`NodeError::Ended`].
     pub fn receive(&self, timeout: Option<Duration>) -> Result<Option<Vec<u8>>, NodeError> {
         let mut message = Vec::new();
-        let length = self.receive_message(timeout, Room::of(u64::MAX), Taking::Copies, |length, bytes| {
-            message.reserve_exact(length as usize - message.len());
-            message.extend_from_slice(bytes);
-        })?;
+        let length =
+            self.receive_message(timeout, Capacity::of(u64::MAX), Taking::Copies, |length, bytes| {
+                message.reserve_exact(length as usize - message.len());
+                message.extend_from_slice(bytes);
+            })?;
         Ok(length.map(|_| message))
     }
 
@@ -105,11 +106,11 @@ impl Group {
     fn receive_copying(
         &self,
         timeout: Option<Duration>,
-        room_bytes: usize,
+        buffer_bytes: usize,
         mut copy: impl FnMut(&[u8]),
     ) -> Result<Option<usize>, NodeError> {
-        let room = Room::of(room_bytes as u64);
-        let length = self.receive_message(timeout, room, Taking::Copies, |_, bytes| copy(bytes))?;
+        let capacity = Capacity::of(buffer_bytes as u64);
+        let length = self.receive_message(timeout, capacity, Taking::Copies, |_, bytes| copy(bytes))?;
         Ok(length.map(|length| length as usize))
     }
 
@@ -117,26 +118,26 @@ impl Group {
     /// contiguous part of its bytes. Returns the length.
     ///
     /// # Errors
-    /// Those of [`Group::receive_into`], for a message of more than `room_bytes`.
+    /// Those of [`Group::receive_into`], for a message of more than `buffer_bytes`.
     pub fn receive_with(
         &self,
         timeout: Option<Duration>,
-        room_bytes: u64,
+        buffer_bytes: u64,
         take: impl FnMut(u64, &[u8]),
     ) -> Result<Option<u64>, NodeError> {
-        self.receive_message(timeout, Room::of(room_bytes), Taking::MayWait, take)
+        self.receive_message(timeout, Capacity::of(buffer_bytes), Taking::MayWait, take)
     }
 
     fn receive_message(
         &self,
         timeout: Option<Duration>,
-        room: Room,
+        capacity: Capacity,
         taking: Taking,
         mut take: impl FnMut(u64, &[u8]),
     ) -> Result<Option<u64>, NodeError> {
         let mut role = self.role();
         let Role::Member(receiver) = &mut *role else { return Err(self.wrong_side(true)) };
-        self.receive_by(receiver, timeout, room, taking, &mut take)
+        self.receive_by(receiver, timeout, capacity, taking, &mut take)
     }
 
     /// The same, with the member's side of the ring.
@@ -144,15 +145,15 @@ impl Group {
         &self,
         receiver: &mut Option<Receiver>,
         timeout: Option<Duration>,
-        room: Room,
+        capacity: Capacity,
         taking: Taking,
         mut take: &mut impl FnMut(u64, &[u8]),
     ) -> Result<Option<u64>, NodeError> {
         let mut timeout = timeout;
-        let mut lead = Lead::default();
-        while let Some(part) = self.receive_available(receiver, timeout, room, &mut take, &mut lead)? {
+        let mut polling = Polling::default();
+        while let Some(part) = self.receive_available(receiver, timeout, capacity, &mut take, &mut polling)? {
             if taking == Taking::MayWait {
-                lead.end();
+                polling.end();
             }
             if part.is_last {
                 return Ok(Some(part.message_bytes));
@@ -169,17 +170,17 @@ impl Group {
     /// beginning of a message, or that do not keep the whole message in memory.
     ///
     /// # Errors
-    /// Those of [`Group::receive_into`]: for a message of more bytes than `room` has for messages,
-    /// or a packet of more than it has for parts.
+    /// Those of [`Group::receive_into`]: for a message of more bytes than `capacity` has for
+    /// messages, or a packet of more than it has for parts.
     pub fn receive_part(
         &self,
         timeout: Option<Duration>,
-        room: Room,
+        capacity: Capacity,
         mut take: impl FnMut(u64, &[u8]),
     ) -> Result<Option<Part>, NodeError> {
         let mut role = self.role();
         let Role::Member(receiver) = &mut *role else { return Err(self.wrong_side(true)) };
-        self.receive_available(receiver, timeout, room, &mut take, &mut Lead::default())
+        self.receive_available(receiver, timeout, capacity, &mut take, &mut Polling::default())
     }
 
     /// Waits until packets are available, and takes those of one message.
@@ -187,9 +188,9 @@ impl Group {
         &'a self,
         receiver: &mut Option<Receiver>,
         timeout: Option<Duration>,
-        room: Room,
+        capacity: Capacity,
         take: &mut impl FnMut(u64, &[u8]),
-        lead: &mut Lead<'a>,
+        polling: &mut Polling<'a>,
     ) -> Result<Option<Part>, NodeError> {
         // Evaluated only where a wait is needed: to read the clock takes as long as to receive a
         // short message.
@@ -204,10 +205,10 @@ impl Group {
                 // The kernel's packet path may deliver packets faster than they are copied. A
                 // thread that never waits does not poll the socket, so the node's own thread has
                 // to.
-                lead.end();
+                polling.end();
                 Some(end)
             }
-            None => self.wait_for_packets(receiver, until(), lead)?,
+            None => self.wait_for_packets(receiver, until(), polling)?,
         };
         let Some(end) = end else {
             self.report_read(receiver, true);
@@ -219,18 +220,21 @@ impl Group {
         let lengths = receiver.lengths();
         let Some(message_bytes) = lengths.received(message_length) else { return Err(self.altered(first)) };
         let length = length - lengths.tag_bytes().min(length);
-        if message_bytes > room.message_bytes {
-            return Err(NodeError::TooLong { message_bytes, room_bytes: room.message_bytes });
+        if message_bytes > capacity.message_bytes {
+            return Err(NodeError::TooLong { message_bytes, buffer_bytes: capacity.message_bytes });
         }
-        if u64::from(length) > room.part_bytes {
-            return Err(NodeError::TooLong { message_bytes: length.into(), room_bytes: room.part_bytes });
+        if u64::from(length) > capacity.part_bytes {
+            return Err(NodeError::TooLong {
+                message_bytes: length.into(),
+                buffer_bytes: capacity.part_bytes,
+            });
         }
         let (next, is_last) = loop {
-            let taken = receiver.take_message(end, room.part_bytes, |bytes| take(message_bytes, bytes));
+            let taken = receiver.take_message(end, capacity.part_bytes, |bytes| take(message_bytes, bytes));
             self.check_memory(&receiver.reader)?;
             match taken {
                 Ok(taken) => break taken,
-                Err(Damage::Corrupt(packet)) => self.repair(&receiver.reader, packet, lead)?,
+                Err(Damage::Corrupt(packet)) => self.repair(&receiver.reader, packet, polling)?,
                 Err(Damage::NotSealed(packet)) => return Err(self.altered(packet)),
             }
         };
@@ -257,11 +261,11 @@ impl Group {
         &'a self,
         reader: &RingReader,
         packet: Sequence,
-        lead: &mut Lead<'a>,
+        polling: &mut Polling<'a>,
     ) -> Result<(), NodeError> {
         self.backend.request(Input::Repair { group: self.shared_group.group, packet });
         let find = || reader.is_verified(packet).then_some(());
-        self.wait_leading(Some(REPAIR_TIMEOUT), find, lead).map_err(|error| match error {
+        self.wait_polling(Some(REPAIR_TIMEOUT), find, polling).map_err(|error| match error {
             NodeError::TimedOut => {
                 self.abort();
                 NodeError::Corrupt { packet: packet.0 }
@@ -303,7 +307,7 @@ impl Group {
         &'a self,
         receiver: &Receiver,
         until: Option<Instant>,
-        lead: &mut Lead<'a>,
+        polling: &mut Polling<'a>,
     ) -> Result<Option<Sequence>, NodeError> {
         let timeout = until.map(|until| until.saturating_duration_since(Instant::now()));
         let reader = &receiver.reader;
@@ -316,7 +320,7 @@ impl Group {
             let end = reader.written();
             if end == reader.read() { is_closed.then_some(None) } else { Some(Some(end)) }
         };
-        self.wait_leading(timeout, find, lead)
+        self.wait_polling(timeout, find, polling)
     }
 
     /// Reports to the node what is read: at once, or after a quarter of the slots.

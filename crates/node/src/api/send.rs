@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use treecast_engine::root_socket::{RootSocket, Sending};
 use treecast_engine::settings::error::NodeError;
-use treecast_engine::wait::leader_followers::Lead;
+use treecast_engine::wait::poller::Polling;
 use treecast_proto::{Ending, Input, Transport, is_forward_due};
 use treecast_wire::MESSAGE_BYTES_MAX;
 
@@ -39,10 +39,10 @@ impl Group {
     /// As [`Group::send`], with the root's side of the ring.
     pub(super) fn send_by(&self, sender: &mut Sender, message: &[u8]) -> Result<(), NodeError> {
         sender.socket.iter_mut().for_each(RootSocket::begin_call);
-        let mut lead = Lead::default();
+        let mut polling = Polling::default();
         let mut rest = message;
         let sent = loop {
-            match self.send_available(sender, rest, message.len() as u64, None, &mut lead) {
+            match self.send_available(sender, rest, message.len() as u64, None, &mut polling) {
                 Ok(Sent { bytes, is_last: false }) => rest = &rest[bytes..],
                 Ok(_) => break Ok(()),
                 Err(error) => break Err(error),
@@ -52,11 +52,11 @@ impl Group {
         sent
     }
 
-    /// Sends the next bytes of a message of `message_bytes`: waits until there is room, and fills
-    /// it. For programs that cannot wait as long as [`Group::send`] may, or do not have the whole
-    /// message in memory: they call it with what follows until the message is complete, and before
-    /// they send another one. `bytes` are at most those that the message lacks; a message of no
-    /// bytes is sent by one call. Takes whole packets, so that bytes that fill none
+    /// Sends the next bytes of a message of `message_bytes`: waits until there are free slots, and
+    /// fills it. For programs that cannot wait as long as [`Group::send`] may, or do not have the
+    /// whole message in memory: they call it with what follows until the message is complete, and
+    /// before they send another one. `bytes` are at most those that the message lacks; a message of
+    /// no bytes is sent by one call. Takes whole packets, so that bytes that fill none
     /// ([`Group::packet_bytes`]) are taken only where they complete the message.
     ///
     /// # Errors
@@ -71,7 +71,7 @@ impl Group {
         let mut role = self.role();
         let Role::Root(sender) = &mut *role else { return Err(self.wrong_side(false)) };
         sender.socket.iter_mut().for_each(RootSocket::begin_call);
-        let sent = self.send_available(sender, bytes, message_bytes, timeout, &mut Lead::default());
+        let sent = self.send_available(sender, bytes, message_bytes, timeout, &mut Polling::default());
         sender.socket.iter_mut().for_each(RootSocket::end_call);
         sent
     }
@@ -85,14 +85,14 @@ impl Group {
         }
     }
 
-    /// Waits until there is room, and fills it with the next bytes of a message.
+    /// Waits until there are free slots, and fills them with the next bytes of a message.
     fn send_available<'a>(
         &'a self,
         sender: &mut Sender,
         bytes: &[u8],
         message_bytes: u64,
         timeout: Option<Duration>,
-        lead: &mut Lead<'a>,
+        polling: &mut Polling<'a>,
     ) -> Result<Sent, NodeError> {
         let bytes_max = sender.lengths().longest(MESSAGE_BYTES_MAX);
         if message_bytes > bytes_max {
@@ -105,16 +105,16 @@ impl Group {
         if sender.next_length(bytes.len()).is_none() {
             return Ok(Sent { bytes: 0, is_last: false });
         }
-        if sender.writer.room() == 0 {
+        if sender.writer.free_slots() == 0 {
             self.pass_to_engine(sender, false);
-            self.wait_for_room(sender, timeout, lead)?;
+            self.wait_for_free_slots(sender, timeout, polling)?;
         } else {
             // With the kernel's packet path there may always be free slots. A thread that never
             // waits does not poll the socket, so the node's own thread has to.
-            lead.end();
+            polling.end();
         }
         let mut rest = bytes;
-        for _ in 0..sender.writer.room() {
+        for _ in 0..sender.writer.free_slots() {
             let Some(length) = sender.next_length(rest.len()) else { break };
             let is_last = sender.write_packet(&rest[..length]);
             rest = &rest[length..];
@@ -139,16 +139,16 @@ impl Group {
         self.check().map(|()| Sent { bytes: bytes.len() - rest.len(), is_last: false })
     }
 
-    fn wait_for_room<'a>(
+    fn wait_for_free_slots<'a>(
         &'a self,
         sender: &Sender,
         timeout: Option<Duration>,
-        lead: &mut Lead<'a>,
+        polling: &mut Polling<'a>,
     ) -> Result<(), NodeError> {
         let readers = sender.writer.readers();
-        readers.inspect(|readers| readers.want_room(true));
-        let waited = self.wait_leading(timeout, || (sender.writer.room() > 0).then_some(()), lead);
-        readers.inspect(|readers| readers.want_room(false));
+        readers.inspect(|readers| readers.want_free_slots(true));
+        let waited = self.wait_polling(timeout, || (sender.writer.free_slots() > 0).then_some(()), polling);
+        readers.inspect(|readers| readers.want_free_slots(false));
         waited
     }
 
@@ -163,7 +163,7 @@ impl Group {
         }
         // Without members on other hosts the engine only frees slots.
         let is_due = written.distance_from(sender.passed) as u32 >= sender.writer.slots() / 4;
-        if self.has_one_host() && !is_due && sender.writer.room() > 0 {
+        if self.has_one_host() && !is_due && sender.writer.free_slots() > 0 {
             return;
         }
         sender.passed = written;

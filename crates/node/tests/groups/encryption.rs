@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, eth, recv, socket_with, sockopt};
 use treecast_node::{
-    GroupId, GroupSettings, Node, NodeError, Offload, Operation, Part, Room, Scheme, Sent, Transport,
+    Capacity, GroupId, GroupSettings, Node, NodeError, Offload, Operation, Part, Scheme, Sent, Transport,
     TreeScheme,
 };
 
@@ -60,24 +60,27 @@ fn parts_of_encrypted_messages_are_whole_packets() {
     let part = root.send_part(&sent[packet_bytes..], length, TIMEOUT).unwrap();
     assert_eq!(part, Sent { bytes: 2 * packet_bytes + 5, is_last: true });
     root.flush(TIMEOUT).unwrap();
-    let room = |part_bytes| Room { message_bytes: length, part_bytes: part_bytes as u64 };
+    let capacity = |part_bytes| Capacity { message_bytes: length, part_bytes: part_bytes as u64 };
     let mut received = Vec::new();
-    let mut receive = |room| {
-        member.receive_part(TIMEOUT, room, |message_bytes, bytes| {
+    let mut receive = |capacity| {
+        member.receive_part(TIMEOUT, capacity, |message_bytes, bytes| {
             assert_eq!(message_bytes, length);
             received.extend_from_slice(bytes);
         })
     };
-    let too_long = receive(room(packet_bytes - 1)).unwrap_err();
+    let too_long = receive(capacity(packet_bytes - 1)).unwrap_err();
     assert!(
         matches!(too_long, NodeError::TooLong { message_bytes, .. } if message_bytes == packet_bytes as u64)
     );
     assert!(
-        matches!(receive(Room::of(length - 1)), Err(NodeError::TooLong { message_bytes, .. }) if message_bytes == length)
+        matches!(receive(Capacity::of(length - 1)), Err(NodeError::TooLong { message_bytes, .. }) if message_bytes == length)
     );
-    let part = receive(room(2 * packet_bytes)).unwrap();
+    let part = receive(capacity(2 * packet_bytes)).unwrap();
     assert_eq!(part, Some(Part { message_bytes: length, is_last: false }));
-    assert_eq!(receive(room(2 * packet_bytes)).unwrap(), Some(Part { message_bytes: length, is_last: true }));
+    assert_eq!(
+        receive(capacity(2 * packet_bytes)).unwrap(),
+        Some(Part { message_bytes: length, is_last: true })
+    );
     assert!(received == sent);
     assert_eq!(member.packet_bytes(), Some(packet_bytes));
 }

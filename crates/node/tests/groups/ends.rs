@@ -155,7 +155,7 @@ fn a_member_that_waits_is_woken_when_another_thread_leaves() {
 fn an_aborted_group_ends_waiting_calls_at_once() {
     let (_nodes, root, member) = pair(|settings| GroupSettings { slots: Some(4), ..settings });
     std::thread::scope(|scope| {
-        // No member reads: there is room for four packets.
+        // No member reads: four slots are free.
         let waiting = scope.spawn(|| root.send(&message(0, 100_000)));
         member.wait_until_ready(TIMEOUT).unwrap();
         root.abort();
@@ -166,7 +166,7 @@ fn an_aborted_group_ends_waiting_calls_at_once() {
 
 #[test]
 fn closing_can_be_repeated_after_a_timeout() {
-    // The member holds four packets, and the other packets wait for room there.
+    // The member holds four packets, and the other packets wait for free slots there.
     let (_nodes, root, member) = pair(|settings| GroupSettings { slots: Some(4), ..settings });
     for number in 0..6 {
         root.send(&message(number, 10)).unwrap();

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use common::{TIMEOUT, check_all, groups, message, settings};
 use treecast_node::{
-    Ending, Group, GroupId, GroupSettings, Node, NodeError, NodeSettings, Offload, Room, Scheme, Sent,
+    Capacity, Ending, Group, GroupId, GroupSettings, Node, NodeError, NodeSettings, Offload, Scheme, Sent,
     TreeScheme,
 };
 
@@ -218,7 +218,7 @@ fn threads_that_wait_for_different_groups_of_a_node_are_all_woken() {
                     for number in 0..MESSAGES {
                         if is_root {
                             group.send(&message(number, 40)).unwrap();
-                            // One thread flushes now and then, another waits for room only.
+                            // One thread flushes now and then, another waits for free slots only.
                             if number % 7 == 0 {
                                 group.flush(TIMEOUT).unwrap();
                             }

@@ -34,8 +34,8 @@ fn a_message_is_sent_and_received_in_parts() {
             assert_eq!(length, 300_000);
             received.extend_from_slice(bytes);
         };
-        let room = Room { message_bytes: u64::MAX, part_bytes: 2 * packet_bytes as u64 };
-        match member.receive_part(Some(Duration::from_millis(1)), room, take) {
+        let capacity = Capacity { message_bytes: u64::MAX, part_bytes: 2 * packet_bytes as u64 };
+        match member.receive_part(Some(Duration::from_millis(1)), capacity, take) {
             Ok(part) => is_received = part.unwrap().is_last,
             Err(NodeError::TimedOut) => {}
             Err(error) => panic!("{error}"),
@@ -49,12 +49,12 @@ fn a_message_is_sent_and_received_in_parts() {
     assert_eq!(root.send_part(&[1, 2], 2, TIMEOUT).unwrap(), Sent { bytes: 2, is_last: true });
     assert_eq!(root.send_part(&[], 0, TIMEOUT).unwrap(), Sent { bytes: 0, is_last: true });
     assert!(matches!(root.send_part(&[1, 2], 1, TIMEOUT), Err(NodeError::Refused(_))));
-    let small = Room { message_bytes: 2, part_bytes: 1 };
+    let small = Capacity { message_bytes: 2, part_bytes: 1 };
     assert!(matches!(member.receive_part(TIMEOUT, small, |_, _| ()), Err(NodeError::TooLong { .. })));
     assert_eq!(member.receive(TIMEOUT).unwrap(), Some(vec![1, 2]));
     assert_eq!(member.receive(TIMEOUT).unwrap(), Some(Vec::new()));
     assert_eq!(root.close(TIMEOUT).unwrap(), []);
-    assert_eq!(member.receive_part(TIMEOUT, Room::of(u64::MAX), |_, _| ()).unwrap(), None);
+    assert_eq!(member.receive_part(TIMEOUT, Capacity::of(u64::MAX), |_, _| ()).unwrap(), None);
 }
 
 #[test]
@@ -64,7 +64,7 @@ fn a_partly_sent_message_is_completed_first() {
     let sent = root.send_part(&long, 100_000, TIMEOUT).unwrap();
     assert!(!sent.is_last);
     // The node sends a part without a further request.
-    assert!(!member.receive_part(TIMEOUT, Room::of(u64::MAX), |_, _| ()).unwrap().unwrap().is_last);
+    assert!(!member.receive_part(TIMEOUT, Capacity::of(u64::MAX), |_, _| ()).unwrap().unwrap().is_last);
     let begun = "message 0 is incomplete: its first ";
     assert!(root.send(b"other").unwrap_err().to_string().starts_with(begun));
     assert!(root.close(TIMEOUT).unwrap_err().to_string().starts_with(begun));

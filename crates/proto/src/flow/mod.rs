@@ -179,13 +179,13 @@ impl Flow {
     }
 
     /// The number of packets that may be queued.
-    pub fn room(&self) -> u32 {
+    pub fn free_slots(&self) -> u32 {
         if self.closed.is_some() { 0 } else { self.window_end().distance_from(self.state.next).max(0) as u32 }
     }
 
     /// Takes the piece that the root has put into the next slot.
     pub fn queue(&mut self, piece: Piece) -> Result<(), Refused> {
-        if self.room() == 0 {
+        if self.free_slots() == 0 {
             return Err(Refused::Full(self.config.slots));
         }
         if !self.is_valid(&piece) || !self.state.expected.fits(&piece) {
@@ -217,7 +217,7 @@ impl Flow {
     /// Queues the packet with which the root closes the group; false while all slots are in use,
     /// since members take it as any other.
     pub fn queue_close(&mut self, keys: &Keys) -> bool {
-        if self.room() == 0 {
+        if self.free_slots() == 0 {
             return false;
         }
         let FlowState { expected: Expected { message, .. }, bytes, .. } = self.state;

@@ -92,9 +92,9 @@ impl Group {
         self.flow.as_ref().is_some_and(Flow::is_closed)
     }
 
-    pub fn room(&self) -> u32 {
+    pub fn free_slots(&self) -> u32 {
         match (&self.role, &self.flow) {
-            (Role::Root(table), Some(flow)) if !table.is_closing() => flow.room(),
+            (Role::Root(table), Some(flow)) if !table.is_closing() => flow.free_slots(),
             _ => 0,
         }
     }

@@ -28,8 +28,8 @@ impl Protocol {
 
     /// At the root, the number of packets that may be queued now; 0 if the group is not at this
     /// node.
-    pub fn room(&self, group: GroupId) -> u32 {
-        self.group(group).map_or(0, Group::room)
+    pub fn free_slots(&self, group: GroupId) -> u32 {
+        self.group(group).map_or(0, Group::free_slots)
     }
 
     /// All packets before it are accepted by every member of this node's subtree.

@@ -248,7 +248,7 @@ mod tests {
                 (reader.bytes(packet, 4), reader.piece(packet)),
                 (&number.to_be_bytes()[..], piece(4))
             );
-            assert_eq!(writer.room(), 3);
+            assert_eq!(writer.free_slots(), 3);
             reader.release(packet + 1);
         }
     }
@@ -282,7 +282,7 @@ mod tests {
         writer.publish(Sequence(3));
         for invalid in [4, 9, u32::MAX, 1 << 31] {
             writer.ring.read_word().store(invalid, Ordering::Release);
-            assert_eq!((writer.read(), writer.room(), writer.is_valid()), (Sequence(0), 1, false));
+            assert_eq!((writer.read(), writer.free_slots(), writer.is_valid()), (Sequence(0), 1, false));
         }
         reader.release(Sequence(2));
         assert_eq!(writer.read(), Sequence(2));
@@ -322,7 +322,7 @@ pub mod models {
             let (mut writer, mut reader) = new_ring(2, 1, Sequence(0));
             let other = loom::thread::spawn(move || {
                 for number in 0..3 {
-                    while writer.room() == 0 {
+                    while writer.free_slots() == 0 {
                         loom::thread::yield_now();
                     }
                     writer.write(Sequence(number), &[number as u8 + 1]);

@@ -52,7 +52,7 @@ impl RingReader {
     pub fn settle(&self, is_last: bool) -> bool {
         let Some(ReaderPlace { readers, is_at_root, .. }) = &self.place else { return false };
         if *is_at_root {
-            readers.notify_room();
+            readers.notify_free_slots();
             return readers.has_watchers();
         }
         let unsettled = self.read.distance_from(self.ring.read()) as u32;

@@ -85,7 +85,7 @@ impl RingWriter {
     }
 
     /// The number of free slots.
-    pub fn room(&self) -> u32 {
+    pub fn free_slots(&self) -> u32 {
         self.ring.slots - self.written().distance_from(self.read()) as u32
     }
 

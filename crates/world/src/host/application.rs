@@ -277,7 +277,7 @@ impl Host {
     ) -> Result<(), String> {
         let time = self.time(now);
         let id = GroupId(group);
-        if self.room(id) == 0 {
+        if self.free_slots(id) == 0 {
             return Ok(());
         }
         let setting = &scenario.groups[group as usize];
@@ -285,7 +285,7 @@ impl Host {
         let has_crcs = setting.transport.has_crcs(Integrity::default());
         let keys = group_key(scenario, group).session_keys(session(life), setting.authentication);
         let keys = Keys { has_crcs, ..keys };
-        while self.room(id) > 0 {
+        while self.free_slots(id) > 0 {
             let application = self.groups.get_mut(&group).ok_or("no such group")?;
             if now < application.rest_until {
                 break;

@@ -19,7 +19,7 @@ pub struct FastPath {
     /// The state after the last input that was handled. That is what the slow path reclaims.
     state: HandOff,
     /// At the root, how many packets may be queued in this state.
-    room: u32,
+    free_slots: u32,
     /// The packets that were accepted or queued since the hand-off, the first of which is `first`.
     packets: Vec<HandOffPacket>,
     first: Sequence,
@@ -80,7 +80,7 @@ impl FastPath {
         let (first, read) = (state.flow.next, state.flow.consumed);
         Ok(Self {
             group,
-            room: own.room(group),
+            free_slots: own.free_slots(group),
             protocol: own,
             state,
             packets: Vec::new(),
@@ -231,7 +231,7 @@ impl FastPath {
         }
         let mut state = HandOff::new();
         self.state = self.protocol.hand_off_state(group, &mut state).then_some(state)?;
-        self.room = self.protocol.room(group);
+        self.free_slots = self.protocol.free_slots(group);
         Some(handled)
     }
 
@@ -269,8 +269,8 @@ impl FastPath {
     }
 
     /// At the root, how many packets may be queued.
-    pub const fn room(&self) -> u32 {
-        self.room
+    pub const fn free_slots(&self) -> u32 {
+        self.free_slots
     }
 
     /// All packets before it have left their slots.

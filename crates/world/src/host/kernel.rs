@@ -269,9 +269,9 @@ impl Host {
         }
     }
 
-    pub(super) fn room(&self, group: GroupId) -> u32 {
-        let handed_off = self.kernel.groups.get(&group).map(FastPath::room);
-        handed_off.unwrap_or_else(|| self.node.protocol().room(group))
+    pub(super) fn free_slots(&self, group: GroupId) -> u32 {
+        let handed_off = self.kernel.groups.get(&group).map(FastPath::free_slots);
+        handed_off.unwrap_or_else(|| self.node.protocol().free_slots(group))
     }
 
     pub(super) fn freed(&self, group: GroupId) -> Option<Sequence> {

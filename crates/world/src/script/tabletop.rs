@@ -350,8 +350,10 @@ impl Tabletop {
         let id = GroupId(group);
         let mut lines = Vec::new();
         if let (Some((from, end)), Some(stable)) = (protocol.readable(id), protocol.stable(id)) {
-            lines
-                .push(format!("{name}: readable {from}..{end}, stable {stable}, room {}", protocol.room(id)));
+            lines.push(format!(
+                "{name}: readable {from}..{end}, stable {stable}, free slots {}",
+                protocol.free_slots(id)
+            ));
         }
         let counted = protocol.counters(id).into_iter().flat_map(treecast_proto::GroupCounters::values);
         let counted: Vec<String> = counted

@@ -248,7 +248,7 @@ impl World {
                     self.hosts[to].datagram(self.now, &packet)?;
                     return self.drain(to);
                 }
-                if let Some(until) = self.hosts[to].wait_for_room(self.now) {
+                if let Some(until) = self.hosts[to].wait_in_socket(self.now) {
                     self.schedule(until, EventKind::Arrive(packet));
                 }
                 Ok(())

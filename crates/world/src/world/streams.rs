@@ -105,8 +105,8 @@ impl World {
                 self.drain(parent.0)
             }
             StreamStep::Record => {
-                let Some((bytes, has_room)) = self.streams.receive(id) else { return Ok(()) };
-                if has_room {
+                let Some((bytes, is_writable)) = self.streams.receive(id) else { return Ok(()) };
+                if is_writable {
                     self.tell_parent(id, StreamChange::Writable)?;
                 }
                 self.hosts[child.0].record(self.now, parent.0, &bytes)?;

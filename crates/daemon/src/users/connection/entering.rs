@@ -187,11 +187,11 @@ impl Connection {
             number,
             readers,
         );
-        let leader = user.shared.engine.leader_followers().waker();
+        let waker = user.shared.engine.poller().waker();
         let progress = user.shared.engine.progress();
         let link = Arc::new(link);
         let clients = Arc::clone(&link) as Arc<dyn Clients>;
-        let shared = Arc::new(SharedGroup::with_clients(group, leader, progress, clients));
+        let shared = Arc::new(SharedGroup::with_clients(group, waker, progress, clients));
         Ok(LinkedGroup { shared, link })
     }
 }

@@ -114,7 +114,7 @@ impl Pair<'_> {
     ) -> Result<(), String> {
         self.advance(now, false)?;
         let Some((_, first)) = self.reference().readable(group) else { return Ok(()) };
-        let room = self.reference().room(group) as usize;
+        let room = self.reference().free_slots(group) as usize;
         let packets = &packets[..packets.len().min(room)];
         if packets.is_empty() {
             return Ok(());

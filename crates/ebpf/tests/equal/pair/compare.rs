@@ -103,7 +103,7 @@ impl Pair<'_> {
             equal("the readable packets", &reference.readable(group), &copy.readable(group))?;
             equal("the stable packets", &reference.stable(group), &copy.stable(group))?;
             equal("the freed packets", &reference.freed(group), &copy.freed(group))?;
-            equal("the room", &reference.room(group), &copy.room(group))?;
+            equal("the free slots", &reference.free_slots(group), &copy.free_slots(group))?;
             if let (Some(freed), Some((_, next)), Some(posted)) =
                 (reference.freed(group), reference.readable(group), self.groups.get(&group))
             {

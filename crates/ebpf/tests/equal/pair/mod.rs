@@ -318,10 +318,10 @@ impl<'a> Pair<'a> {
         if !self.groups.get(&group).is_some_and(|posted| posted.is_root) {
             return self.request(now, &input);
         }
-        let has_room = self.reference().room(group) > 0;
+        let has_free_slot = self.reference().free_slots(group) > 0;
         let expected = refused(self.reference.queue(now, group, *piece, payload))?;
         self.counts.queued += 1;
-        if has_room {
+        if has_free_slot {
             let memory = self.groups[&group].kernel.memory();
             write(memory, packet, payload);
             memory.describe(packet, piece, now);

@@ -1,4 +1,4 @@
-//! Leader and followers: one of the application's waiting threads, the leader, polls the node's
+//! The polling thread: one of the application's waiting threads polls the node's
 //! descriptors in place of the node's own thread. So an event wakes one thread of the host, and not
 //! two.
 
@@ -14,17 +14,17 @@ use treecast_shm::event_count::EventCount;
 use treecast_shm::spin::SpinPolicy;
 use treecast_shm::waker::Waker;
 
-/// The descriptors of a node, and the lock of the thread that leads.
+/// The descriptors of a node, and the lock of the polling thread.
 #[derive(Debug)]
-pub struct LeaderFollowers {
-    /// Held by the leader.
-    leadership: Mutex<()>,
+pub struct Poller {
+    /// Held by the polling thread.
+    turn: Mutex<()>,
     waker: Arc<Waker>,
     /// The descriptors on which the node's own thread sleeps: among others `ready`, unless a thread
-    /// leads.
+    /// of the application polls.
     epoll: OwnedFd,
-    /// The descriptors on which the leader sleeps in place of the node's own thread: the sources,
-    /// and its waker.
+    /// The descriptors on which the polling thread sleeps in place of the node's own thread: the
+    /// sources, and its waker.
     ready: OwnedFd,
     sources: Vec<EventSource>,
     spin: SpinPolicy,
@@ -33,7 +33,7 @@ pub struct LeaderFollowers {
     is_seen_in_memory: bool,
 }
 
-/// A descriptor that the leader takes over from the node's own thread.
+/// A descriptor that the polling thread takes over from the node's own thread.
 #[derive(Debug)]
 pub struct EventSource {
     descriptor: OwnedFd,
@@ -52,7 +52,7 @@ enum Wakes {
 
 impl EventSource {
     /// A descriptor that wakes when it is readable. The token identifies it in the result of
-    /// [`LeaderFollowers::sleep`].
+    /// [`Poller::sleep`].
     pub fn new(descriptor: OwnedFd, token: u64) -> Self {
         Self { descriptor, token, wakes: Wakes::WhenReadable, is_used: AtomicBool::new(true) }
     }
@@ -62,7 +62,7 @@ impl EventSource {
         Self { wakes: Wakes::OnHangUp, ..Self::new(descriptor, token) }
     }
 
-    /// A descriptor that has no events yet: [`LeaderFollowers::use_source`] says when it may have
+    /// A descriptor that has no events yet: [`Poller::use_source`] says when it may have
     /// some.
     pub fn unused(descriptor: OwnedFd, token: u64) -> Self {
         Self { is_used: AtomicBool::new(false), ..Self::new(descriptor, token) }
@@ -85,11 +85,11 @@ const CHECKS_PER_POLL: u32 = 16;
 /// The most events of one call.
 const EVENTS_MAX: usize = 8;
 
-/// The tokens of the sources together, and of the leader's waker.
+/// The tokens of the sources together, and of the polling thread's waker.
 const READY: u64 = 62;
-const LEADER_WAKER: u64 = 63;
+const POLLING_WAKER: u64 = 63;
 
-impl LeaderFollowers {
+impl Poller {
     /// Nobody waits yet for these sources. Threads spin only where a condition `is_seen_in_memory`:
     /// it may become true without a system call of this process.
     ///
@@ -102,10 +102,10 @@ impl LeaderFollowers {
             let data = epoll::EventData::new_u64(source.token);
             epoll::add(&ready, &source.descriptor, data, source.flags())?;
         }
-        epoll::add(&ready, &*waker, epoll::EventData::new_u64(LEADER_WAKER), flags(true))?;
+        epoll::add(&ready, &*waker, epoll::EventData::new_u64(POLLING_WAKER), flags(true))?;
         epoll::add(&own, &ready, epoll::EventData::new_u64(READY), flags(true))?;
-        let leadership = Mutex::new(());
-        Ok(Self { leadership, waker, epoll: own, ready, sources, spin, is_seen_in_memory })
+        let turn = Mutex::new(());
+        Ok(Self { turn, waker, epoll: own, ready, sources, spin, is_seen_in_memory })
     }
 
     /// Adds a descriptor that always wakes the node's own thread.
@@ -117,8 +117,8 @@ impl LeaderFollowers {
     }
 
     /// From now on a source that was made as [`EventSource::unused`] may have events, or has none
-    /// any more. One thread calls this at a time. A leader that sleeps now is woken by its events
-    /// too.
+    /// any more. One thread calls this at a time. A polling thread that sleeps now is woken by its
+    /// events too.
     pub fn use_source(&self, token: u64, is_used: bool) {
         for source in self.sources.iter().filter(|source| source.token == token) {
             if source.is_used() != is_used {
@@ -131,7 +131,7 @@ impl LeaderFollowers {
         }
     }
 
-    /// Wakes the leader.
+    /// Wakes the polling thread.
     pub fn waker(&self) -> Arc<Waker> {
         Arc::clone(&self.waker)
     }
@@ -143,20 +143,20 @@ impl LeaderFollowers {
             return woken;
         }
         let ready = wait(&self.ready, Some(&AT_ONCE));
-        if ready & 1 << LEADER_WAKER != 0 {
-            // A thread that led was woken when it had just ceased.
+        if ready & 1 << POLLING_WAKER != 0 {
+            // A polling thread was woken when it had just stopped to poll.
             self.waker.clear();
         }
-        (woken & !(1 << READY)) | (ready & !(1 << LEADER_WAKER))
+        (woken & !(1 << READY)) | (ready & !(1 << POLLING_WAKER))
     }
 
-    /// Waits until `find` returns a value, or until the deadline: as the leader, which calls
-    /// `drive` for events, with the bit of each token that has some, or, if another thread leads,
-    /// as a follower on the event count.
+    /// Waits until `find` returns a value, or until the deadline: as the polling
+    /// thread, which calls `drive` for events, with the bit of each token that has some, or, if
+    /// another thread polls, asleep on the event count.
     ///
-    /// The thread stays the leader until the caller ends or drops `lead`, which it does unless it
-    /// waits again within microseconds: between two waits no thread polls the descriptors. Passing
-    /// the leadership to the node's own thread and taking it back costs two calls of
+    /// The thread stays the polling thread until the caller ends or drops `polling`, which it does
+    /// unless it waits again within microseconds: between two waits no thread polls the
+    /// descriptors. Passing the turn to the node's own thread and taking it back costs two calls of
     /// `epoll_ctl(2)`, and may wake that thread.
     pub fn wait<'a, T>(
         &'a self,
@@ -164,7 +164,7 @@ impl LeaderFollowers {
         until: Option<Instant>,
         mut find: impl FnMut() -> Option<T>,
         drive: impl FnMut(u64),
-        lead: &mut Lead<'a>,
+        polling: &mut Polling<'a>,
     ) -> Option<T> {
         let found = find();
         if found.is_some() || until.is_some_and(|until| until <= Instant::now()) {
@@ -174,21 +174,21 @@ impl LeaderFollowers {
             // Another process may make the condition true, and wakes the word of all of them.
             return events.wait(until, &self.spin, find);
         }
-        if lead.0.is_none() {
-            let guard = match self.leadership.try_lock() {
+        if polling.0.is_none() {
+            let guard = match self.turn.try_lock() {
                 Ok(guard) => guard,
                 Err(TryLockError::Poisoned(guard)) => guard.into_inner(),
                 Err(TryLockError::WouldBlock) => return events.wait(until, &self.spin, find),
             };
-            lead.0 = Some(Leadership::begin(self, guard));
+            polling.0 = Some(Turn::begin(self, guard));
         }
         events.begin_sleep();
-        let found = self.wait_as_leader(events, until, find, drive);
+        let found = self.wait_polling(events, until, find, drive);
         events.end_sleep();
         found
     }
 
-    fn wait_as_leader<T>(
+    fn wait_polling<T>(
         &self,
         events: &EventCount,
         until: Option<Instant>,
@@ -226,10 +226,10 @@ impl LeaderFollowers {
             });
             let ready = wait(&self.ready, timeout.as_ref());
             self.waker.disarm();
-            if ready & 1 << LEADER_WAKER != 0 {
+            if ready & 1 << POLLING_WAKER != 0 {
                 self.waker.clear();
             }
-            let ready = ready & !(1 << LEADER_WAKER);
+            let ready = ready & !(1 << POLLING_WAKER);
             if ready != 0 {
                 drive(ready);
             }
@@ -260,33 +260,33 @@ fn flags(wakes_when_readable: bool) -> epoll::EventFlags {
     if wakes_when_readable { epoll::EventFlags::IN } else { epoll::EventFlags::empty() }
 }
 
-/// The leadership of a thread that waits several times in one call of the application; none as long
-/// as it has not led.
+/// The turn of a thread that waits several times in one call of the application; none as long as it
+/// has not polled.
 #[derive(Debug, Default)]
-pub struct Lead<'a>(Option<Leadership<'a>>);
+pub struct Polling<'a>(Option<Turn<'a>>);
 
-impl Lead<'_> {
-    /// Ceases to lead.
+impl Polling<'_> {
+    /// Stops polling.
     pub fn end(&mut self) {
         self.0 = None;
     }
 }
 
-/// While a thread leads, events do not wake the node's own thread.
+/// While a thread of the application polls, events do not wake the node's own thread.
 #[derive(Debug)]
-struct Leadership<'a> {
-    of: &'a LeaderFollowers,
+struct Turn<'a> {
+    of: &'a Poller,
     _guard: MutexGuard<'a, ()>,
 }
 
-impl<'a> Leadership<'a> {
-    fn begin(of: &'a LeaderFollowers, guard: MutexGuard<'a, ()>) -> Self {
+impl<'a> Turn<'a> {
+    fn begin(of: &'a Poller, guard: MutexGuard<'a, ()>) -> Self {
         of.wake_own_thread(false);
         Self { of, _guard: guard }
     }
 }
 
-impl Drop for Leadership<'_> {
+impl Drop for Turn<'_> {
     fn drop(&mut self) {
         self.of.waker.disarm();
         self.of.wake_own_thread(true);
@@ -309,86 +309,83 @@ mod tests {
         eventfd(1, EventfdFlags::CLOEXEC).unwrap()
     }
 
-    fn woken_by(leader_followers: &LeaderFollowers) -> u64 {
-        leader_followers.sleep(Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))
+    fn woken_by(poller: &Poller) -> u64 {
+        poller.sleep(Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))
     }
 
-    /// Leads until there is an event, and calls `drive` then; false if there is none.
-    fn lead(leader_followers: &LeaderFollowers, drive: impl Fn()) -> bool {
+    /// Polls until there is an event, and calls `drive` then; false if there is none.
+    fn polling(poller: &Poller, drive: impl Fn()) -> bool {
         let is_driven = Cell::new(false);
         let until = Instant::now() + Duration::from_millis(20);
         let find = || is_driven.get().then_some(());
-        let events = EventCount::new(leader_followers.waker());
+        let events = EventCount::new(poller.waker());
         let driven = |_| {
             is_driven.set(true);
             drive();
         };
-        let found = leader_followers.wait(&events, Some(until), find, driven, &mut Lead::default());
+        let found = poller.wait(&events, Some(until), find, driven, &mut Polling::default());
         found.is_some()
     }
 
     #[test]
     fn an_unused_source_wakes_nobody() {
         let sources = vec![EventSource::unused(readable(), FIRST)];
-        let leader_followers =
-            LeaderFollowers::new(sources, SpinPolicy::new(Some(Duration::ZERO)), false).unwrap();
-        assert_eq!(woken_by(&leader_followers), 0);
-        assert!(!lead(&leader_followers, || {}));
-        assert_eq!(woken_by(&leader_followers), 0);
-        leader_followers.use_source(FIRST, true);
-        assert_eq!(woken_by(&leader_followers), 1 << FIRST);
-        assert!(lead(&leader_followers, || assert_eq!(woken_by(&leader_followers), 0)));
-        leader_followers.use_source(FIRST, false);
-        assert!(!lead(&leader_followers, || {}));
+        let poller = Poller::new(sources, SpinPolicy::new(Some(Duration::ZERO)), false).unwrap();
+        assert_eq!(woken_by(&poller), 0);
+        assert!(!polling(&poller, || {}));
+        assert_eq!(woken_by(&poller), 0);
+        poller.use_source(FIRST, true);
+        assert_eq!(woken_by(&poller), 1 << FIRST);
+        assert!(polling(&poller, || assert_eq!(woken_by(&poller), 0)));
+        poller.use_source(FIRST, false);
+        assert!(!polling(&poller, || {}));
     }
 
     #[test]
-    fn a_thread_leads_until_it_says_that_it_does_not_wait_again() {
-        let leader_followers = LeaderFollowers::new(
+    fn a_thread_polls_until_it_says_that_it_does_not_wait_again() {
+        let poller = Poller::new(
             vec![EventSource::new(readable(), FIRST)],
             SpinPolicy::new(Some(Duration::ZERO)),
             false,
         );
-        let leader_followers = leader_followers.unwrap();
-        let events = EventCount::new(leader_followers.waker());
-        let mut lead = Lead::default();
+        let poller = poller.unwrap();
+        let events = EventCount::new(poller.waker());
+        let mut polling = Polling::default();
         for _ in 0..3 {
             let is_driven = Cell::new(false);
             let find = || is_driven.get().then_some(());
-            let found = leader_followers.wait(&events, None, find, |_| is_driven.set(true), &mut lead);
+            let found = poller.wait(&events, None, find, |_| is_driven.set(true), &mut polling);
             assert_eq!(found, Some(()));
-            assert_eq!(woken_by(&leader_followers), 0);
+            assert_eq!(woken_by(&poller), 0);
         }
-        lead.end();
-        assert_eq!(woken_by(&leader_followers), 1 << FIRST);
+        polling.end();
+        assert_eq!(woken_by(&poller), 1 << FIRST);
     }
 
     #[test]
-    fn a_source_that_is_used_while_a_thread_leads_wakes_that_thread() {
+    fn a_source_that_is_used_while_a_thread_polls_wakes_that_thread() {
         let sources = vec![EventSource::new(readable(), FIRST), EventSource::unused(readable(), SECOND)];
-        let leader_followers =
-            LeaderFollowers::new(sources, SpinPolicy::new(Some(Duration::ZERO)), false).unwrap();
-        assert_eq!(woken_by(&leader_followers), 1 << FIRST);
-        let events = EventCount::new(leader_followers.waker());
+        let poller = Poller::new(sources, SpinPolicy::new(Some(Duration::ZERO)), false).unwrap();
+        assert_eq!(woken_by(&poller), 1 << FIRST);
+        let events = EventCount::new(poller.waker());
         let seen = Cell::new(0);
         let driven = |ready| {
             seen.set(seen.get() | ready);
-            assert_eq!(woken_by(&leader_followers), 0);
-            leader_followers.use_source(SECOND, true);
+            assert_eq!(woken_by(&poller), 0);
+            poller.use_source(SECOND, true);
         };
         let find = || (seen.get() == 1 << FIRST | 1 << SECOND).then_some(());
         let until = Some(Instant::now() + Duration::from_secs(10));
-        assert_eq!(leader_followers.wait(&events, until, find, driven, &mut Lead::default()), Some(()));
-        assert_eq!(woken_by(&leader_followers), 1 << FIRST | 1 << SECOND);
+        assert_eq!(poller.wait(&events, until, find, driven, &mut Polling::default()), Some(()));
+        assert_eq!(woken_by(&poller), 1 << FIRST | 1 << SECOND);
     }
 
     #[test]
-    fn a_leader_that_was_woken_when_it_ceased_wakes_the_nodes_own_thread_once() {
-        let leader_followers =
-            LeaderFollowers::new(Vec::new(), SpinPolicy::new(Some(Duration::ZERO)), false).unwrap();
-        leader_followers.waker().arm();
-        leader_followers.waker().wake();
-        assert_eq!(woken_by(&leader_followers), 0);
-        assert_eq!(wait(&leader_followers.epoll, Some(&AT_ONCE)), 0);
+    fn a_polling_thread_that_was_woken_when_it_stopped_wakes_the_nodes_own_thread_once() {
+        let poller = Poller::new(Vec::new(), SpinPolicy::new(Some(Duration::ZERO)), false).unwrap();
+        poller.waker().arm();
+        poller.waker().wake();
+        assert_eq!(woken_by(&poller), 0);
+        assert_eq!(wait(&poller.epoll, Some(&AT_ONCE)), 0);
     }
 }
