@@ -36,7 +36,7 @@ pub(crate) struct ClientLink {
     is_entered: AtomicBool,
     /// The group's page, in which a client says whether it sleeps.
     memory: OnceLock<SlotMemory>,
-    share: Mutex<Option<Arc<Share>>>,
+    lent: Mutex<Option<Arc<Lent>>>,
     /// Where several processes have the group: the memory of their places.
     readers: Option<SharedReaders>,
     clients: Mutex<Vec<LinkedClient>>,
@@ -113,7 +113,7 @@ pub(crate) struct ClientWaker {
 
 /// The memory of a group that its clients map.
 #[derive(Debug)]
-pub(crate) struct Share {
+pub(crate) struct Lent {
     pub memory: MemoryLayout,
     pub slots: OwnedFd,
     pub page: OwnedFd,
@@ -143,7 +143,7 @@ impl ClientLink {
             key,
             is_entered: AtomicBool::new(false),
             memory: OnceLock::new(),
-            share: Mutex::new(None),
+            lent: Mutex::new(None),
             readers,
             clients: Mutex::default(),
             account: Arc::clone(account),
@@ -347,7 +347,7 @@ impl ClientLink {
     }
 
     /// Offers the memory of the group to the clients.
-    fn share(&self, memory: &SlotMemory, settings: RingSettings, slots: OwnedFd, page: OwnedFd) {
+    fn lend(&self, memory: &SlotMemory, settings: RingSettings, slots: OwnedFd, page: OwnedFd) {
         let RingSettings { payload_bytes_max, start, .. } = settings;
         let clients = lock(&self.clients);
         if let Some(SharedReaders { readers, .. }) = &self.readers {
@@ -367,16 +367,16 @@ impl ClientLink {
             lease: None,
         };
         let leases = lock(&self.leases).clone();
-        *lock(&self.share) = Some(Arc::new(Share { memory, slots, page, leases }));
+        *lock(&self.lent) = Some(Arc::new(Lent { memory, slots, page, leases }));
     }
 
     /// The memory to send to the client at a place; once. Where there is one place only, its
     /// descriptors are closed when it is sent.
-    pub fn take_share(&self, place: u32) -> Option<Arc<Share>> {
-        let mut share = lock(&self.share);
+    pub fn take_lent(&self, place: u32) -> Option<Arc<Lent>> {
+        let mut lent = lock(&self.lent);
         let mut clients = lock(&self.clients);
         let client = clients.iter_mut().find(|client| client.place == place && !client.has_memory)?;
-        let taken = if self.readers.is_some() { share.clone() } else { share.take() };
+        let taken = if self.readers.is_some() { lent.clone() } else { lent.take() };
         client.has_memory = taken.is_some();
         taken
     }
@@ -449,11 +449,11 @@ impl ChargedMemory for ChargedRing<'_> {
         let (memory, slots, page) =
             made.map_err(|error| format!("cannot allocate the memory of the group: {error}"))?;
         lock(&link.leases).push(Lease::new(memory.mappings(), charge));
-        link.share(&memory, settings, slots, page);
+        link.lend(&memory, settings, slots, page);
         Ok(memory)
     }
 
-    fn share_kernel_memory(
+    fn lend_kernel_memory(
         self: Box<Self>,
         memory: &SlotMemory,
         settings: RingSettings,
@@ -461,7 +461,7 @@ impl ChargedMemory for ChargedRing<'_> {
     ) -> io::Result<()> {
         let Self { link, charge } = *self;
         link.kernel_memory.add([slots.as_fd(), page.as_fd()], charge)?;
-        link.share(memory, settings, slots, page);
+        link.lend(memory, settings, slots, page);
         Ok(())
     }
 }

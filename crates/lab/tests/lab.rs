@@ -353,7 +353,7 @@ fn arriving(settings: &LabSettings) -> Option<u32> {
 }
 
 #[test]
-fn links_lose_the_configured_share() {
+fn links_lose_the_configured_fraction() {
     let probability = |probability| Probability::new(probability).unwrap();
     for reorder in [0.0, 0.5] {
         let settings = LabSettings {

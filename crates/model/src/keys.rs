@@ -90,16 +90,16 @@ macro_rules! count_key {
     };
 }
 
-/// A share from 0 to 0.9.
-macro_rules! share_key {
+/// A fraction from 0 to 0.9.
+macro_rules! fraction_key {
     ($name:literal, $field:ident, $about:literal) => {
         Key {
             name: $name,
-            expected: "a share from 0 to 0.9",
+            expected: "a fraction from 0 to 0.9",
             about: $about,
             get: |parameters| parameters.$field.into(),
             set: |parameters, text| {
-                parameters.$field = text.parse().ok().filter(|share| (0.0..=0.9).contains(share))?;
+                parameters.$field = text.parse().ok().filter(|fraction| (0.0..=0.9).contains(fraction))?;
                 Some(())
             },
         }
@@ -123,7 +123,7 @@ macro_rules! choice_key {
 }
 
 pub(crate) use {
-    bytes_key, choice_key, count_key, positive_rate_key, rate_key, share_key, span_key, timeout_key,
+    bytes_key, choice_key, count_key, fraction_key, positive_rate_key, rate_key, span_key, timeout_key,
 };
 
 /// Sets parameters from the lines `key = value` below `[set]` of a testbed's file.

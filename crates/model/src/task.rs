@@ -65,15 +65,15 @@ pub struct Measure {
 /// another.
 pub(crate) const ROOT_USER_US: Measure = Measure {
     name: "root_user_us",
-    label: "root's CPU time at user level (us)",
+    label: "root's CPU utilization at user level (us)",
     about: "CPU time of the root at user level for a multicast: until it knows that its sends are complete, on a \
             path that its end has the message; it polls while it waits",
 };
 
 /// [`ROOT_USER_US`] over the time from one multicast to the next.
 pub(crate) const ROOT_USER_SHARE: Measure = Measure {
-    name: "root_user_share",
-    label: "root's CPU share at user level (0 to 1)",
+    name: "root_user_fraction",
+    label: "root's CPU utilization at user level (0 to 1)",
     about: "root_user_us over the period of multicasts that follow one another: the next one starts when all have \
             the message and the root knows that it is complete",
 };

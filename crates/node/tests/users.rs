@@ -49,7 +49,7 @@ fn wait_until(is_true: impl Fn() -> bool, what: &str) {
 }
 
 #[test]
-fn users_leave_no_descriptors_and_take_no_others_share() {
+fn users_leave_no_descriptors_and_take_no_others_reserve() {
     if !getuid().is_root() {
         println!("skipped: clients of other users are for root");
         return;
@@ -76,7 +76,7 @@ fn users_leave_no_descriptors_and_take_no_others_share() {
     }
     wait_until(|| descriptors() <= before + 8, "the descriptors of users that have left are closed");
 
-    // Some users take all that they are given. Others, and root, have their share nevertheless.
+    // Some users take all that they are given. Others, and root, have theirs nevertheless.
     let mut taken: Vec<OwnedFd> = Vec::new();
     let greedy: Vec<usize> = (FIRST_USER..FIRST_USER + 4)
         .map(|user| {
@@ -89,7 +89,7 @@ fn users_leave_no_descriptors_and_take_no_others_share() {
     assert!(greedy[0] > 100 && greedy[3] >= 16, "{greedy:?}");
     for user in [FIRST_USER + 4, FIRST_USER + 5, 0] {
         let sockets: Vec<_> = as_user(user, || (0..16).map_while(|_| connect(&path)).collect());
-        assert_eq!(sockets.len(), 16, "the share of user {user}, beside {greedy:?}");
+        assert_eq!(sockets.len(), 16, "the reserve of user {user}, beside {greedy:?}");
         taken.extend(sockets);
     }
     drop(taken);

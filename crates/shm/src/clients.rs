@@ -62,7 +62,7 @@ pub trait ChargedMemory {
     ///
     /// # Errors
     /// Those of `epoll_ctl(2)`.
-    fn share_kernel_memory(
+    fn lend_kernel_memory(
         self: Box<Self>,
         memory: &SlotMemory,
         settings: RingSettings,

@@ -16,8 +16,8 @@ use rustix::thread::sched_yield;
 pub struct SpinPolicy {
     /// How long to spin each time; none: as long as recent waits suggest.
     fixed: Option<Duration>,
-    /// The mean of recent waits, in microseconds. Each wait changes it by a share, and threads may
-    /// overwrite one another's change.
+    /// The mean of recent waits, in microseconds. Each wait changes it by a fraction, and threads
+    /// may overwrite one another's change.
     mean_us: AtomicU32,
     /// The number of waits until spinning is tried again, after another thread has kept the
     /// processor.

@@ -200,7 +200,7 @@ impl Bench {
         limits.iter_mut().try_for_each(|samples| samples.measure(&self.worker))?;
         let mut killed = None;
         for round in 0..rounds {
-            let messages = share(self.messages, rounds, round);
+            let messages = part_of(self.messages, rounds, round);
             let victim = self.kill.filter(|_| round + 1 == rounds);
             for (done, index) in order(cases.len(), round).enumerate() {
                 let Case { subject, bytes, delay, statistics } = &mut cases[index];
@@ -418,7 +418,7 @@ fn order(cases: usize, round: u32) -> impl Iterator<Item = usize> {
 }
 
 /// The size of one of several nearly equal parts.
-fn share(total: u32, parts: u32, part: u32) -> u32 {
+fn part_of(total: u32, parts: u32, part: u32) -> u32 {
     total / parts + u32::from(part < total % parts)
 }
 
@@ -473,6 +473,6 @@ mod tests {
 
     #[test]
     fn the_parts_of_a_total_are_nearly_equal() {
-        assert_eq!([0, 1, 2].map(|part| share(8, 3, part)), [3, 3, 2]);
+        assert_eq!([0, 1, 2].map(|part| part_of(8, 3, part)), [3, 3, 2]);
     }
 }

@@ -181,7 +181,7 @@ fn what_is_not_taken_is_passed_on_and_reported() {
 
 /// In simulated time: threads are ranks.
 #[test]
-fn ranks_choose_the_same_way_and_trials_stay_within_their_share() {
+fn ranks_choose_the_same_way_and_trials_stay_within_their_bound() {
     let directory = tempfile::tempdir().unwrap();
     let Some(mpi) = ALL.into_iter().find(|mpi| Built::get().program(*mpi).exists()) else {
         return skip("no MPI, so the choice of ways is not compiled");

@@ -256,7 +256,7 @@ impl Engine {
     /// them.
     fn receive_some(&mut self) -> Progress {
         let mut progress = Progress::Done;
-        let messages_max = match (self.core.owners.have_lanes(), self.core.owners.share()) {
+        let messages_max = match (self.core.owners.have_lanes(), self.core.owners.are_several()) {
             (false, _) => RECEIVE_BATCH,
             (true, false) => LONE_MESSAGES_MAX,
             (true, true) => SHARED_MESSAGES_MAX,
@@ -373,7 +373,7 @@ impl Engine {
     fn send_some(&mut self) -> Progress {
         self.apply_multicast();
         let now = clock::now();
-        let transmits_max = match (self.core.owners.have_lanes(), self.core.owners.share()) {
+        let transmits_max = match (self.core.owners.have_lanes(), self.core.owners.are_several()) {
             (false, _) => u32::MAX,
             (true, false) => LONE_TRANSMITS_MAX,
             (true, true) => SHARED_TRANSMITS_MAX,

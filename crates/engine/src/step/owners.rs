@@ -57,7 +57,7 @@ impl Owners {
     }
 
     /// Whether several owners have groups now, and share the engine in turns.
-    pub fn share(&self) -> bool {
+    pub fn are_several(&self) -> bool {
         self.owners.len() > 1
     }
 
@@ -98,7 +98,7 @@ mod tests {
         assert_eq!(lanes, [1, 2, 1, 3, 1, 2]);
         assert_eq!((owners.groups(OwnerId(7)), owners.lanes_used()), (2, 4));
         assert!(owners.take_change() && !owners.take_change());
-        assert!(owners.share());
+        assert!(owners.are_several());
         owners.remove(OwnerId(9));
         assert_eq!((owners.groups(OwnerId(9)), owners.lane(OwnerId(9))), (0, 0));
         owners.add(OwnerId(3));
@@ -109,7 +109,7 @@ mod tests {
     fn a_socket_of_one_lane_is_never_steered() {
         let mut owners = Owners::new(1);
         owners.add(OwnerId(0));
-        assert!(!owners.take_change() && !owners.share());
+        assert!(!owners.take_change() && !owners.are_several());
         assert_eq!((owners.lane(OwnerId(0)), owners.lanes_used()), (0, 1));
     }
 }

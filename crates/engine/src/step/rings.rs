@@ -92,7 +92,7 @@ fn make_in_kernel(
     if let Some(charged) = charged {
         let shared = match group.take_descriptors() {
             Some(taken) => {
-                taken.and_then(|taken| charged.share_kernel_memory(group.memory(), settings, taken))
+                taken.and_then(|taken| charged.lend_kernel_memory(group.memory(), settings, taken))
             }
             None => Ok(()),
         };

@@ -98,7 +98,7 @@ fn even_ties_load_all_links_equally() {
 
 #[test]
 fn balanced_channels_share_the_load_of_a_link() {
-    let busiest_share = |shape, k, channels| {
+    let busiest_fraction = |shape, k, channels| {
         let topology = grid(shape, k, 2).unwrap();
         let over = routes_over(&topology, channels, Ties::Even);
         let mut links: BTreeMap<_, Vec<u32>> = BTreeMap::new();
@@ -120,9 +120,9 @@ fn balanced_channels_share_the_load_of_a_link() {
         (GridShape::UnidirectionalTorus, 8, 0.76),
     ] {
         // Only one channel of the dateline is used.
-        assert!(busiest_share(shape, k, VirtualChannels::Dateline) > 0.999);
-        let share = busiest_share(shape, k, VirtualChannels::Balanced);
-        assert!(share <= most, "{shape:?} {k}: {share}");
+        assert!(busiest_fraction(shape, k, VirtualChannels::Dateline) > 0.999);
+        let busiest = busiest_fraction(shape, k, VirtualChannels::Balanced);
+        assert!(busiest <= most, "{shape:?} {k}: {busiest}");
     }
 }
 

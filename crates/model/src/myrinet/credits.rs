@@ -69,7 +69,7 @@ pub(super) type Parked = (usize, u32, u64, usize);
 #[derive(Debug)]
 pub(super) struct BufferCredits {
     /// Buffers that a NIC has for each peer.
-    share: u32,
+    buffers: u32,
     /// Buffers in use: by the sending NIC and the NIC that has the buffers.
     used: BTreeMap<(usize, usize), u32>,
     /// Jobs that wait for a buffer, by the same pair.
@@ -79,13 +79,13 @@ pub(super) struct BufferCredits {
 }
 
 impl BufferCredits {
-    pub fn new(share: u32) -> Self {
-        Self { share, used: BTreeMap::new(), blocked: BTreeMap::new(), parked: BTreeMap::new() }
+    pub fn new(buffers: u32) -> Self {
+        Self { buffers, used: BTreeMap::new(), blocked: BTreeMap::new(), parked: BTreeMap::new() }
     }
     /// Takes a receive buffer for a job. A job that finds none is queued, and `None` returned.
     pub fn take(&mut self, from: usize, to: usize, job: Box<Job>) -> Option<Box<Job>> {
         let used = self.used.entry((from, to)).or_default();
-        if *used < self.share {
+        if *used < self.buffers {
             *used += 1;
             return Some(job);
         }

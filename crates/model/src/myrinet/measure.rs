@@ -156,7 +156,7 @@ impl Simulation<'_> {
             nodes.iter().map(time).sum::<Picoseconds>().us() / nodes.len() as f64
         };
         let peak = |most: &dyn Fn(&Node) -> u32| f64::from(nodes.iter().map(most).max().unwrap_or(0));
-        let share = |part: Picoseconds| if now.0 == 0 { 0.0 } else { part.0 as f64 / now.0 as f64 };
+        let fraction = |part: Picoseconds| if now.0 == 0 { 0.0 } else { part.0 as f64 / now.0 as f64 };
         let broadcasts = f64::from(self.parameters.broadcasts);
         // A process that has not returned is still in the call.
         let is_in = |node: &Node| node.phase == Phase::Called;
@@ -174,7 +174,7 @@ impl Simulation<'_> {
             ("host_busy_us", part),
             ("host_waiting_us", whole - part),
             ("root_cpu_us", root.us() / broadcasts),
-            ("root_cpu_utilization", share(root)),
+            ("root_cpu_utilization", fraction(root)),
             ("nic_busy_us", mean(&nic) / broadcasts),
             ("nic_busy_max_us", nodes.iter().map(nic).max().unwrap_or_default().us() / broadcasts),
             ("pci_busy_us", mean(&|node| busy(&node.bus, now)) / broadcasts),
@@ -188,8 +188,8 @@ impl Simulation<'_> {
             ("nic_receive_buffers_peak", peak(&|node| node.peak.receive_buffers)),
         ];
         if let Some(manager) = &self.manager {
-            measured.push(("manager_utilization", share(manager.busy)));
-            measured.push(("manager_nic_utilization", share(nic(&nodes[manager.node]))));
+            measured.push(("manager_utilization", fraction(manager.busy)));
+            measured.push(("manager_nic_utilization", fraction(nic(&nodes[manager.node]))));
         }
         measured.push(("link_concentration_run", self.transits.concentration() / broadcasts));
         measured.push(("link_concurrency_run", f64::from(self.transits.concurrency())));

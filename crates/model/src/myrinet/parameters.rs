@@ -5,7 +5,7 @@ use treecast_terms::{Bytes, Key, Keyed, Picoseconds, parameter, positive_paramet
 use super::policies::{
     Barrier, EagerCopies, FirstBroadcast, Flow, Forwarding, Layer, Membership, Operation, Replicas, Unicasts,
 };
-use crate::keys::{bytes_key, choice_key, count_key, positive_rate_key, share_key, span_key, timeout_key};
+use crate::keys::{bytes_key, choice_key, count_key, fraction_key, positive_rate_key, span_key, timeout_key};
 
 /// The parts of a node, and the operation. The defaults are hosts of 700 MHz with 66 MHz/64 bit
 /// PCI, and NICs with a processor of 133 MHz (`LANai` 9.1) under GM 2.0 on links of 2 Gb/s.
@@ -242,7 +242,7 @@ const KEYS: &[Key<Parameters>] = &[
     ),
     span_key!("unicast_pause_us", unicast_pause, "mean pause before each unicast"),
     span_key!("skew_us", skew, "average process skew, a third of the largest"),
-    share_key!("loss", loss, "probability that a packet is lost"),
+    fraction_key!("loss", loss, "probability that a packet is lost"),
     span_key!("host_post_us", host_post, "CPU time to post a send"),
     span_key!("host_event_us", host_event, "CPU time to find an event and to handle it"),
     span_key!("mpi_call_us", mpi_call, "CPU time of a call of the MPI layer"),
@@ -351,7 +351,7 @@ mod tests {
     #[test]
     fn an_invalid_value_is_rejected_with_what_is_expected() {
         let error = |key, value| Parameters::default().set_key(key, value).unwrap_err().to_string();
-        assert_eq!(error("loss", "1"), "invalid value loss=1: expected a share from 0 to 0.9");
+        assert_eq!(error("loss", "1"), "invalid value loss=1: expected a fraction from 0 to 0.9");
         assert_eq!(error("flow", "credit"), "invalid value flow=credit: expected one of none, fm-mc, lfc");
         assert_eq!(
             error("receive_tokens", "0"),

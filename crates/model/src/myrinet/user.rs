@@ -32,7 +32,10 @@ impl Simulation<'_> {
     /// broadcasts in a row.
     pub fn user_measures(&self, user: Picoseconds, completed: Picoseconds) -> [(&'static str, f64); 2] {
         let period = user.max(completed);
-        let share = if period.0 == 0 { 0.0 } else { user.0 as f64 / period.0 as f64 };
-        [("root_user_us", user.us() / f64::from(self.parameters.broadcasts)), ("root_user_share", share)]
+        let fraction = if period.0 == 0 { 0.0 } else { user.0 as f64 / period.0 as f64 };
+        [
+            ("root_user_us", user.us() / f64::from(self.parameters.broadcasts)),
+            ("root_user_fraction", fraction),
+        ]
     }
 }

@@ -55,7 +55,7 @@ pub const MEASURES: &[Measure] = &[
     Measure {
         name: "root_cpu_utilization",
         label: "utilization of the root's CPU (0 to 1)",
-        about: "share of the latency in which the root's CPU prepares, copies or stalls",
+        about: "fraction of the latency in which the root's CPU prepares, copies or stalls",
     },
     ROOT_USER_US,
     ROOT_USER_SHARE,

@@ -462,17 +462,17 @@ impl<'a> Simulation<'a> {
     pub fn outcome(&self, analysis: &Analysis) -> Outcome {
         let visited = self.visited.iter().filter(|&&visited| visited).count();
         let busy = self.processes[self.plan.root().index()].busy();
-        let share = |part: f64, whole: f64| if whole == 0.0 { 0.0 } else { part / whole };
+        let fraction = |part: f64, whole: f64| if whole == 0.0 { 0.0 } else { part / whole };
         let user = self.known.map_or(0.0, Picoseconds::us);
         let period = user.max(self.finished.map_or(0.0, Picoseconds::us));
         Outcome {
             status: if self.finished.is_some() { Status::Complete } else { Status::Incomplete },
             latency: self.finished,
             measured: vec![
-                ("root_cpu_utilization", share(busy.us(), self.finished.map_or(0.0, Picoseconds::us))),
+                ("root_cpu_utilization", fraction(busy.us(), self.finished.map_or(0.0, Picoseconds::us))),
                 ("root_user_us", user),
-                ("root_user_share", share(user, period)),
-                ("link_concentration_run", share(self.visits as f64, visited as f64)),
+                ("root_user_fraction", fraction(user, period)),
+                ("link_concentration_run", fraction(self.visits as f64, visited as f64)),
                 ("link_concentration_plan", analysis.link_concentration),
                 ("link_concurrency_run", f64::from(self.in_transit_max)),
                 ("link_concurrency_plan", f64::from(analysis.link_concurrency)),

@@ -182,13 +182,13 @@ fn a_long_message_of_the_library_takes_a_handshake_and_its_blocks() {
 #[test]
 fn a_root_knows_when_its_transactions_have_responses_or_the_end_of_its_path_has_the_message() {
     let user = |outcome: &Outcome| measured(outcome, "root_user_us");
-    let share = |outcome: &Outcome| measured(outcome, "root_user_share");
+    let fraction = |outcome: &Outcome| measured(outcome, "root_user_fraction");
     for message in [2, 65536] {
         let path = ran(1..16, "s-torus", message);
         assert!(user(&path) > path.latency.unwrap().us() + 2.0, "{message}");
-        assert!((share(&path) - 1.0).abs() < 1e-9);
+        assert!((fraction(&path) - 1.0).abs() < 1e-9);
         let tree = ran(1..16, "md-torus", message);
-        assert!(user(&tree) < tree.latency.unwrap().us() && share(&tree) < 1.0, "{message}");
+        assert!(user(&tree) < tree.latency.unwrap().us() && fraction(&tree) < 1.0, "{message}");
     }
     // One destination is no path: the response to the only message tells the root.
     let one = ran([1], "s-torus", 2);

@@ -203,7 +203,7 @@ fn outcome(simulation: &Simulation, latency: Option<Picoseconds>) -> Outcome {
         _ if simulation.has_stopped() => Status::Deadlocked,
         _ => Status::Incomplete,
     };
-    let share = |sum: f64, count: f64| if count == 0.0 { 0.0 } else { sum / count };
+    let fraction = |sum: f64, count: f64| if count == 0.0 { 0.0 } else { sum / count };
     let receivers = simulation.group.destinations();
     let busy: f64 = receivers.iter().map(|&id| simulation.members[id.index()].busy.us()).sum();
     let broadcasts = f64::from(figures.iterations.max(1));
@@ -221,7 +221,7 @@ fn outcome(simulation: &Simulation, latency: Option<Picoseconds>) -> Outcome {
             ("dropped_datagrams", figures.dropped as f64),
             ("duplicate_datagrams", figures.duplicates as f64),
             ("root_cpu_us", simulation.members[simulation.root.index()].busy.us() / broadcasts),
-            ("receiver_cpu_us", share(busy, receivers.len() as f64 * broadcasts)),
+            ("receiver_cpu_us", fraction(busy, receivers.len() as f64 * broadcasts)),
         ],
         deadlock: if status == Status::Deadlocked { waiting } else { Vec::new() },
     }

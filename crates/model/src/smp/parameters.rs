@@ -4,7 +4,7 @@ use treecast_terms::{Bytes, Key, Keyed, Picoseconds, parameter, positive_paramet
 
 use super::policy::{Counted, Policy};
 use crate::keys::{
-    bytes_key, choice_key, count_key, positive_rate_key, rate_key, share_key, span_key, timeout_key,
+    bytes_key, choice_key, count_key, fraction_key, positive_rate_key, rate_key, span_key, timeout_key,
 };
 
 /// The operation.
@@ -239,8 +239,8 @@ const KEYS: [Key<Parameters>; 41] = [
             Some(())
         },
     },
-    share_key!("loss", loss, "the share of datagrams that a node does not get"),
-    share_key!("reorder", reorder, "the share of datagrams that come late"),
+    fraction_key!("loss", loss, "the fraction of datagrams that a node does not get"),
+    fraction_key!("reorder", reorder, "the fraction of datagrams that come late"),
     span_key!("reorder_delay_us", reorder_delay, "how late"),
     count_key!("receive_buffers", receive_buffers, 1, 1_048_576, "datagrams that wait for a process"),
     count_key!("window_broadcasts", window_broadcasts, 1, 65_536, "broadcasts without all acknowledgments"),

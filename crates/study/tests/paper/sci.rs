@@ -32,11 +32,11 @@ fn the_root_copies_on_sci_and_not_on_myrinet() {
 fn a_root_polls_until_it_knows_that_its_call_is_complete() {
     let sci = study("sci");
     for figure in ["fig4a", "fig4b"] {
-        let share = |series| measured(&sci, [figure, "", series], 15.0, "root_user_share");
+        let utilization = |series| measured(&sci, [figure, "", series], 15.0, "root_user_fraction");
         for series in ["SCI S-torus", "SCI separate", "serial H.B.", "serial N.A.", "separate H.B."] {
-            assert!(share(series) > 0.98, "{figure} {series} {}", share(series));
+            assert!(utilization(series) > 0.98, "{figure} {series} {}", utilization(series));
         }
-        assert!(share("SCI Md-torus") < 0.9, "{figure} {}", share("SCI Md-torus"));
+        assert!(utilization("SCI Md-torus") < 0.9, "{figure} {}", utilization("SCI Md-torus"));
     }
     let time = |series| measured(&sci, ["fig4a-time", "", series], 15.0, "root_user_us");
     assert!(time("SCI S-torus") > latency(&sci, ["fig3a", "", "SCI S-torus"], 15.0));

@@ -101,9 +101,9 @@ impl Connection {
                         // The root writes the slots, and reads none.
                         readers.places()[number as usize].leave();
                     }
-                    let share = link.take_share(number)?;
-                    let descriptors = copies(&share, link).into_iter().chain(socket.map(OwnedFd::from));
-                    Some((self.leases.add(&share), descriptors.collect()))
+                    let lent = link.take_lent(number)?;
+                    let descriptors = copies(&lent, link).into_iter().chain(socket.map(OwnedFd::from));
+                    Some((self.leases.add(&lent), descriptors.collect()))
                 })
             }
             // The first process of a host joins for all. Where the root is one of them, they wait

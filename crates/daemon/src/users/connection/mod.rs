@@ -13,7 +13,7 @@ use treecast_proto::{
 
 use super::{PeerCredentials, User};
 use crate::account::Lease;
-use crate::client_link::{ClientLink, ClientWaker, LinkedGroup, Others, Share};
+use crate::client_link::{ClientLink, ClientWaker, Lent, LinkedGroup, Others};
 use crate::messages::{
     AbortMessage, ClientMessage, DaemonMessage, GroupUpdate, HostLossMessage, LOSSES_PER_UPDATE_MAX,
     MEMBERS_PER_ANSWER_MAX, MemoryLayout, PlacementMessage, VERSION,
@@ -50,13 +50,13 @@ struct Leases {
 
 impl Leases {
     /// The client is sent this memory.
-    fn add(&mut self, share: &Share) -> MemoryLayout {
-        let lease = (!share.leases.is_empty()).then_some(self.next);
+    fn add(&mut self, lent: &Lent) -> MemoryLayout {
+        let lease = (!lent.leases.is_empty()).then_some(self.next);
         if let Some(lease) = lease {
             self.next += 1;
-            self.leases.insert(lease, share.leases.clone());
+            self.leases.insert(lease, lent.leases.clone());
         }
-        MemoryLayout { lease, ..share.memory }
+        MemoryLayout { lease, ..lent.memory }
     }
 }
 
@@ -336,13 +336,13 @@ impl Connection {
         }
         // The root has its memory from the beginning.
         let placement = entry.group.shared.placement().and_then(|placement| {
-            let share = link.take_share(entry.place)?;
-            descriptors.extend(copies(&share, link));
+            let lent = link.take_lent(entry.place)?;
+            descriptors.extend(copies(&lent, link));
             Some(PlacementMessage {
                 member: placement.member,
                 offload: placement.offload.to_string(),
                 encrypted_session: placement.encrypted_session.map(|session| session.0),
-                memory: self.leases.add(&share),
+                memory: self.leases.add(&lent),
                 is_at_root: link.is_root(),
             })
         });
@@ -384,9 +384,9 @@ impl Connection {
 
 /// Copies of the descriptors of a group's memory, for one client. Where the system has no more
 /// descriptors, the client gets fewer, and reports that.
-fn copies(share: &Share, link: &ClientLink) -> Vec<OwnedFd> {
+fn copies(lent: &Lent, link: &ClientLink) -> Vec<OwnedFd> {
     let places = link.readers().map(SharedReaders::descriptor);
-    let all = [share.slots.as_fd(), share.page.as_fd()].into_iter().chain(places);
+    let all = [lent.slots.as_fd(), lent.page.as_fd()].into_iter().chain(places);
     all.filter_map(|descriptor| descriptor.try_clone_to_owned().ok()).collect()
 }
 

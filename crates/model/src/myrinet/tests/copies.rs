@@ -40,6 +40,6 @@ fn messages_on_a_star_visit_the_link_of_their_sender_and_that_of_their_receiver(
     assert!((measured("serial", "link_concurrency_run") - 1.0).abs() < 1e-9);
     assert!(measured("binomial", "link_concurrency_run") > 1.0);
     // The root of a chain polls until the end has answered.
-    assert!((measured("serial", "root_user_share") - 1.0).abs() < 1e-9);
+    assert!((measured("serial", "root_user_fraction") - 1.0).abs() < 1e-9);
     assert!(measured("serial", "root_user_us") > measured("binary", "root_user_us"));
 }

@@ -118,5 +118,5 @@ fn the_roots_measures_are_means_over_broadcasts_in_a_row() {
         assert!((0.3..1.1).contains(&(user(10) / user(1))), "{scheme} {} {}", user(10), user(1));
     }
     // A root that goes on at once has no pause.
-    assert!(measured("binary", 10, "root_user_share") > measured("binary", 1, "root_user_share"));
+    assert!(measured("binary", 10, "root_user_fraction") > measured("binary", 1, "root_user_fraction"));
 }

@@ -11,9 +11,9 @@ fn beside(settings: &str) -> Case {
     Case::new(16, "binomial", &format!("broadcasts=100,{settings}"))
 }
 
-/// Whether a value is near another, by a share of that.
-fn is_near(value: f64, other: f64, share: f64) -> bool {
-    (value - other).abs() <= share * other
+/// Whether a value is near another, by a fraction of that.
+fn is_near(value: f64, other: f64, fraction: f64) -> bool {
+    (value - other).abs() <= fraction * other
 }
 
 const OFFLOADS: [Offload; 2] = [Offload::Host, Offload::Nic];
