@@ -1,7 +1,7 @@
 //! Simulation.
 
 use pyo3::prelude::*;
-use treecast_sim::{Offload, Recorder, Run, RunContext, RunDocument, Watch};
+use treecast_sim::{Offload, Operation, Recorder, Run, RunContext, RunDocument, Watch};
 use treecast_terms::Flits;
 
 use crate::error::refused;
@@ -60,6 +60,7 @@ pub fn simulate(
     let run = Run {
         fabric: &fabric.fabric,
         plan: &plan.plan,
+        operation: Operation::Broadcast,
         offload,
         message: Flits(message),
         parameters: &parameters,

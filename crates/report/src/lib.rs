@@ -8,7 +8,7 @@
 //! use treecast_fabric::{Fabric, FabricSpec};
 //! use treecast_plan::{Group, MemberId, Placement, PlanOptions, plan};
 //! use treecast_report::Report;
-//! use treecast_sim::{Offload, Parameters, Run, Simulator};
+//! use treecast_sim::{Offload, Operation, Parameters, Run, Simulator};
 //! use treecast_terms::Flits;
 //!
 //! let fabric = Fabric::from_spec(&"star:4".parse::<FabricSpec>()?)?;
@@ -19,6 +19,7 @@
 //! let run = Run {
 //!     fabric: &fabric,
 //!     plan: &plan,
+//!     operation: Operation::Broadcast,
 //!     offload: Offload::Host,
 //!     message: Flits(128),
 //!     parameters: &parameters,

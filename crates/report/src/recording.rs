@@ -132,7 +132,7 @@ fn waits(run: &Run, slices: &[Slice]) -> Vec<Wait> {
 mod tests {
     use treecast_fabric::{Fabric, FabricSpec};
     use treecast_plan::{Group, MemberId, Placement, PlanOptions, plan};
-    use treecast_sim::{Offload, Parameters, Recorder, Simulator};
+    use treecast_sim::{Offload, Operation, Parameters, Recorder, Simulator};
     use treecast_terms::Flits;
 
     use super::*;
@@ -157,6 +157,7 @@ mod tests {
         let run = Run {
             fabric: &fabric,
             plan: &plan,
+            operation: Operation::Broadcast,
             offload: Offload::Nic,
             message: Flits(128),
             parameters: &parameters,

@@ -8,7 +8,7 @@ mod browser;
 use treecast_fabric::{Fabric, FabricSpec};
 use treecast_plan::{Group, MemberId, Placement, PlanOptions, plan};
 use treecast_report::Report;
-use treecast_sim::{Offload, Outcome, Parameters, Run, Simulator};
+use treecast_sim::{Offload, Operation, Outcome, Parameters, Run, Simulator};
 use treecast_terms::Flits;
 
 /// A page of one run for each offload, and their outcomes.
@@ -24,6 +24,7 @@ fn page(spec: &str, scheme: &str, offloads: &[Offload], name: &str) -> (String, 
         let run = Run {
             fabric: &fabric,
             plan: &plan,
+            operation: Operation::Broadcast,
             offload,
             message: Flits(128),
             parameters: &parameters,

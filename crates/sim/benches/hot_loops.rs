@@ -5,7 +5,7 @@ use std::hint::black_box;
 use criterion::{Criterion, criterion_group, criterion_main};
 use treecast_fabric::{Fabric, FabricSpec, HostId, NextLinks};
 use treecast_plan::{Group, MemberId, MemberList, Order, Placement, PlanOptions, Planner, Scheme, plan};
-use treecast_sim::{Arrivals, DestinationSets, LoadRun, Offload, Parameters, Run, Simulator};
+use treecast_sim::{Arrivals, DestinationSets, LoadRun, Offload, Operation, Parameters, Run, Simulator};
 use treecast_terms::{Cycles, Flits};
 
 fn fabric(spec: &str) -> Fabric {
@@ -61,6 +61,7 @@ fn broadcasts(criterion: &mut Criterion) {
         let run = Run {
             fabric: &fabric,
             plan: &plan,
+            operation: Operation::Broadcast,
             offload,
             message,
             parameters: &parameters,

@@ -12,7 +12,9 @@ use std::error::Error;
 
 use treecast_fabric::{Fabric, FabricSpec};
 use treecast_plan::{Group, MemberId, MemberList, Order, Placement, PlanOptions, plan};
-use treecast_sim::{Arrivals, DestinationSets, LoadRun, Offload, Parameters, Run, Simulator, Status};
+use treecast_sim::{
+    Arrivals, DestinationSets, LoadRun, Offload, Operation, Parameters, Run, Simulator, Status,
+};
 use treecast_terms::{Cycles, Flits};
 
 /// A run under load.
@@ -98,6 +100,7 @@ fn broadcast() -> Result<Status, Box<dyn Error>> {
     let run = Run {
         fabric: &fabric,
         plan: &plan,
+        operation: Operation::Broadcast,
         offload: Offload::Nic,
         message: Flits(128),
         parameters: &parameters,

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use treecast_fabric::{Fabric, FabricSpec};
 use treecast_plan::{Group, MemberId, MemberList, Order, Placement, PlanOptions, plan};
-use treecast_sim::{Arrivals, DestinationSets, LoadRun, Offload, Parameters, Run, Simulator};
+use treecast_sim::{Arrivals, DestinationSets, LoadRun, Offload, Operation, Parameters, Run, Simulator};
 use treecast_terms::{Cycles, Flits};
 
 const RUNS: usize = 5;
@@ -168,6 +168,7 @@ fn broadcast(broadcast: &Broadcast) -> Result<(), Box<dyn Error>> {
         let run = Run {
             fabric: &fabric,
             plan: &plan,
+            operation: Operation::Broadcast,
             offload,
             message,
             parameters: &parameters,

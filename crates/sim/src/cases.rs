@@ -62,6 +62,8 @@ pub(crate) struct Drawn {
     start: u64,
     /// In whole packets, and further flits.
     message: (u64, Index),
+    /// Whether contributions go up first, if the message is one packet.
+    reduces: bool,
     seed: u64,
 }
 
@@ -124,7 +126,7 @@ impl Case {
     /// The maximum number of multicasts in flight.
     pub fn in_flight_peak(&self, stage: &Stage, record: &Record) -> usize {
         let mut left: BTreeMap<u64, u32> = BTreeMap::new();
-        let sizes: Vec<u32> = self.multicasts(stage).iter().map(Multicast::destination_count).collect();
+        let sizes: Vec<u32> = self.multicasts(stage).iter().map(Multicast::delivery_count).collect();
         let mut delivered = record.delivered.iter().peekable();
         let mut most = 0;
         for &(number, start) in &record.started {
@@ -182,8 +184,14 @@ impl Drawn {
         let message = Flits(packets * packet + 1 + rest.index(packet as usize) as u64);
         let options = PlanOptions { packets: packets as u32 + 1, ..PlanOptions::default() };
         let plan = plan(fabric, &group, &self.scheme.parse().unwrap(), &options).ok()?;
-        let multicast =
-            MulticastParameters { number, start: Cycles(self.start), offload: self.offload, message };
+        let reduces = self.reduces && packets == 0;
+        let multicast = MulticastParameters {
+            number,
+            start: Cycles(self.start),
+            offload: self.offload,
+            message,
+            reduces,
+        };
         Some(Multicast::new(fabric, parameters, &plan, multicast).unwrap())
     }
 }
@@ -307,14 +315,15 @@ fn multicast() -> impl Strategy<Value = Drawn> {
     // Some start close to a deadlock check.
     let starts = prop_oneof![6 => 0_u64..200, 1 => 9_900_u64..10_100];
     let drawn = (select(&SCHEMES[..]), offload, any::<Index>(), any::<Index>(), starts);
-    (drawn, (0_u64..4, any::<Index>()), any::<u64>()).prop_map(
-        |((scheme, offload, root, size, start), message, seed)| Drawn {
+    (drawn, (0_u64..4, any::<Index>()), any::<bool>(), any::<u64>()).prop_map(
+        |((scheme, offload, root, size, start), message, reduces, seed)| Drawn {
             scheme,
             offload,
             root,
             size,
             start,
             message,
+            reduces,
             seed,
         },
     )

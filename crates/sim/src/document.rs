@@ -26,8 +26,8 @@ pub struct RunDocument {
     pub format: String,
     /// How the run ended.
     pub status: Status,
-    /// From the start of the send at the root to the last delivery, in cycles; null unless
-    /// complete.
+    /// From the start of the send at the root, or of the contributions, to the last delivery, in
+    /// cycles; null unless complete.
     pub latency_cycles: Option<u64>,
     /// The same in nanoseconds.
     pub latency_ns: Option<f64>,
@@ -35,7 +35,7 @@ pub struct RunDocument {
     pub deliveries: Vec<DeliveryDocument>,
     /// The deadlock; null unless the run ended in one.
     pub deadlock: Option<DeadlockDocument>,
-    /// The number of injected worms. Local worms are not injected.
+    /// The number of injected worms, contributions included. Local worms are not injected.
     pub worms: u32,
     /// CPU cycles that the processes of each host spent on sending and receiving, by the host's
     /// number. Hosts with none are left out.
@@ -57,6 +57,8 @@ pub struct RunDocument {
     /// The destinations as given: `all`, `1-31`, `3,5,9`, or `random:15`, which the seed draws;
     /// null if the plan was read from a file.
     pub destinations: Option<String>,
+    /// What the members do: `broadcast`, `all-reduce`, `barrier`.
+    pub operation: String,
     /// Which part of a host forwards: `host`, `assisted`, `nic`.
     pub offload: String,
     /// The length of the message in flits.
@@ -69,7 +71,8 @@ pub struct RunDocument {
     pub parameters: BTreeMap<String, serde_json::Value>,
 }
 
-/// The delivery of the whole message to one destination.
+/// The delivery of the whole message to one destination, or of the result of an all-reduce to one
+/// member.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DeliveryDocument {
@@ -99,7 +102,7 @@ pub struct DeadlockDocument {
 pub struct WaitDocument {
     /// The number of its multicast.
     pub multicast: u64,
-    /// The index of its worm in the plan.
+    /// The index of its worm in the plan. Contributions follow the worms of the plan.
     pub worm: u32,
     /// Its number in the message, from 0.
     pub packet: u32,
@@ -167,6 +170,7 @@ impl RunDocument {
             placement: run.plan.placement().into(),
             root: run.plan.root(),
             destinations: context.destinations,
+            operation: run.operation.to_string(),
             offload: run.offload.to_string(),
             message_flits: run.message.0,
             seed: run.seed,

@@ -32,6 +32,19 @@ pub enum SimError {
         /// The bound.
         packets_max: u32,
     },
+    /// A contribution of several packets.
+    #[error(
+        "a contribution of {message} does not fit one packet, of {packet}: give a shorter --message, or set packet_flits"
+    )]
+    ContributionTooLong {
+        /// Its length.
+        message: Flits,
+        /// The payload of a packet.
+        packet: Flits,
+    },
+    /// A barrier with another length than [`BARRIER_MESSAGE`](crate::BARRIER_MESSAGE).
+    #[error("a barrier has no values: leave out the length of its message, {0}")]
+    BarrierWithValues(Flits),
     /// An offered load out of range.
     #[error("invalid load of {0} flits/host/cycle: expected a number above 0 and at most 1, such as 0.02")]
     Load(f64),

@@ -21,6 +21,18 @@ pub(crate) struct MulticastParameters {
     pub start: Cycles,
     pub offload: Offload,
     pub message: Flits,
+    /// Whether contributions of all members go up the tree first. They have one packet each.
+    pub reduces: bool,
+}
+
+/// What a participant combines with its own values before it contributes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Awaited {
+    /// Contributions that the process receives.
+    pub at_host: u32,
+    /// Contributions that the network interface combines, that of the participant included; 0 if
+    /// all are combined by the process.
+    pub at_nic: u32,
 }
 
 /// A worm of a multicast.
@@ -48,7 +60,11 @@ pub(crate) struct Multicast {
     pub packets: u32,
     /// Whether a packet that arrives at a host is transferred once for all its processes.
     pub shared_delivery: bool,
+    /// The worms of the plan, then the contributions of all participants but the root, in their
+    /// order.
     pub worms: Vec<RunningWorm>,
+    /// What each participant awaits; empty unless contributions go up the tree.
+    pub awaited: Vec<Awaited>,
     participants: Vec<Participant>,
     sends: Vec<u32>,
     packet_flits: Flits,
@@ -59,7 +75,8 @@ impl Multicast {
     /// Prepares a plan.
     ///
     /// # Errors
-    /// [`SimError`] for a message that cannot be cut into packets.
+    /// [`SimError`] for a message that cannot be cut into packets, and for contributions that have
+    /// several.
     pub fn new(
         fabric: &Fabric,
         parameters: &Parameters,
@@ -67,6 +84,10 @@ impl Multicast {
         multicast: MulticastParameters,
     ) -> Result<Self, SimError> {
         let packets = packet_count(multicast.message, parameters.packet_flits)?;
+        if multicast.reduces && packets > 1 {
+            let (message, packet) = (multicast.message, parameters.packet_flits);
+            return Err(SimError::ContributionTooLong { message, packet });
+        }
         let placement = plan.placement().clone();
         let finder = PathFinder::new(fabric, plan, parameters, multicast.number);
         let mut participants = Vec::with_capacity(plan.destination_count() + 1);
@@ -86,6 +107,23 @@ impl Multicast {
         let mut by_member: Vec<(MemberId, u32)> =
             participants.iter().zip(0..).map(|(participant, index)| (participant.member, index)).collect();
         by_member.sort_unstable();
+        if multicast.reduces {
+            let number = |member: MemberId| {
+                let found = by_member.binary_search_by_key(&member, |&(member, _)| member);
+                by_member[found.expect("each contributor takes part")].1
+            };
+            let reduction = plan.reduction(fabric)?;
+            let contributions = reduction.contributions().iter();
+            let mut contributions: Vec<_> =
+                contributions.map(|contribution| (number(contribution.from()), contribution)).collect();
+            contributions.sort_unstable_by_key(|&(from, _)| from);
+            for (_, contribution) in contributions {
+                let to = number(contribution.to());
+                let worm = &contribution.worm;
+                let path = finder.path(worm, worms.len() as u32);
+                worms.push(RunningWorm { kind: worm.kind, receivers: to..to + 1, path });
+            }
+        }
         let worms_by_position = plan.worms().iter().zip(0..);
         let mut sends: Vec<(MemberId, u32, u32)> =
             worms_by_position.map(|(worm, position)| (worm.from, worm.index, position)).collect();
@@ -99,16 +137,50 @@ impl Multicast {
             participants[sender as usize].sends = first..first + stretch.len() as u32;
             first += stretch.len() as u32;
         }
-        Ok(Self {
+        let mut prepared = Self {
             parameters: multicast,
             packets,
             shared_delivery: matches!(plan.scheme(), Scheme::Leader { local: Local::Direct, .. }),
             worms,
+            awaited: Vec::new(),
             participants,
             sends: sends.into_iter().map(|(.., position)| position).collect(),
             packet_flits: parameters.packet_flits,
             placement,
-        })
+        };
+        if multicast.reduces {
+            prepared.awaited = prepared.all_awaited();
+        }
+        Ok(prepared)
+    }
+
+    /// What each participant awaits. A network interface combines the contributions from other
+    /// hosts if the combined one also leaves the host; that of the root if other hosts are among
+    /// its children.
+    fn all_awaited(&self) -> Vec<Awaited> {
+        let is_local = |worm: u32| self.worms[worm as usize].kind == WormKind::Local;
+        let combines_at_nic = |participant: u32| {
+            let goes_to_nic = match participant {
+                Self::ROOT => self.sends_of(Self::ROOT).iter().any(|&worm| !is_local(worm)),
+                _ => !is_local(self.contribution_of(participant)),
+            };
+            self.parameters.offload == Offload::Nic && goes_to_nic
+        };
+        let participants = 0..self.participant_count();
+        let mut awaited: Vec<Awaited> = participants
+            .clone()
+            .map(|participant| Awaited { at_host: 0, at_nic: combines_at_nic(participant).into() })
+            .collect();
+        for participant in participants.skip(1) {
+            let contribution = self.contribution_of(participant);
+            let to = &mut awaited[self.worms[contribution as usize].receivers.start as usize];
+            if to.at_nic > 0 && !is_local(contribution) {
+                to.at_nic += 1;
+            } else {
+                to.at_host += 1;
+            }
+        }
+        awaited
     }
 
     /// The root's index among the participants.
@@ -122,6 +194,39 @@ impl Multicast {
     /// The number of receivers.
     pub fn destination_count(&self) -> u32 {
         self.participant_count() - 1
+    }
+
+    /// The number of members that receive the message: with contributions the root, too, receives
+    /// the result.
+    pub fn delivery_count(&self) -> u32 {
+        self.destination_count() + u32::from(self.parameters.reduces)
+    }
+
+    /// Whether a worm is a contribution.
+    pub fn is_contribution(&self, worm: u32) -> bool {
+        self.parameters.reduces && worm as usize >= self.worms.len() - self.destination_count() as usize
+    }
+
+    /// The worm with which a participant contributes. That of the root stands for what it gives to
+    /// its own network interface: its first worm that leaves the host.
+    pub fn contribution_of(&self, participant: u32) -> u32 {
+        if participant == Self::ROOT {
+            let mut sends = self.sends_of(Self::ROOT).iter();
+            let leaves = |&&worm: &&u32| self.worms[worm as usize].kind != WormKind::Local;
+            return *sends.find(leaves).expect("only a root that sends to other hosts contributes");
+        }
+        self.worms.len() as u32 - self.destination_count() + participant - 1
+    }
+
+    /// Whether the network interface combines the contributions of a participant and its children.
+    pub fn combines_at_nic(&self, participant: u32) -> bool {
+        self.awaited.get(participant as usize).is_some_and(|awaited| awaited.at_nic > 0)
+    }
+
+    /// Whether a packet that a participant's process has moved to the network interface is combined
+    /// there. Such a root sends nothing else: its network interface copies the result.
+    pub fn is_combined_at_nic(&self, worm: u32, participant: u32) -> bool {
+        self.combines_at_nic(participant) && (participant == Self::ROOT || self.is_contribution(worm))
     }
 
     /// The member that a participant is.
@@ -169,6 +274,9 @@ impl Multicast {
 
 /// The longest message.
 pub const MESSAGE_MAX: Flits = Flits(1 << 40);
+
+/// The length of what a barrier sends. It has no values, but there are no empty packets.
+pub const BARRIER_MESSAGE: Flits = Flits(1);
 
 /// The number of packets that a message is segmented into.
 ///

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use treecast_fabric::{Fabric, FabricSpec, PortNumber, RoutingPolicy, SwitchId, TopologyBuilder};
 use treecast_plan::{Arrangement, Group, MemberId, Placement, Plan, PlanOptions, plan};
-use treecast_sim::{Offload, Outcome, Parameters, Run, Simulator, Status};
+use treecast_sim::{Offload, Operation, Outcome, Parameters, Run, Simulator, Status};
 use treecast_terms::Flits;
 
 /// A row of switches, each with the same number of hosts.
@@ -42,6 +42,7 @@ fn simulate(
     let outcome = Run {
         fabric,
         plan,
+        operation: Operation::Broadcast,
         offload,
         message: Flits(message),
         parameters,
@@ -52,6 +53,23 @@ fn simulate(
     .unwrap();
     assert_eq!(outcome.status, Status::Complete);
     outcome
+}
+
+/// The latency of an all-reduce by one simulator, and the cycle in which the root has the result.
+fn all_reduced(
+    fabric: &Fabric,
+    plan: &Plan,
+    offload: Offload,
+    message: u64,
+    parameters: &Parameters,
+    simulator: Simulator,
+) -> (u64, u64) {
+    let (operation, message) = (Operation::AllReduce, Flits(message));
+    let run = Run { fabric, plan, operation, offload, message, parameters, seed: 1, simulator };
+    let outcome = run.simulate().unwrap();
+    assert_eq!(outcome.deliveries.len(), plan.destination_count() + 1);
+    let root = outcome.deliveries.iter().find(|delivery| delivery.member == plan.root()).unwrap();
+    (outcome.latency.unwrap().0, root.cycle.0)
 }
 
 fn latency(fabric: &Fabric, plan: &Plan, offload: Offload, message: u64, parameters: &Parameters) -> u64 {
@@ -156,6 +174,57 @@ proptest! {
         let phase = nics + transit(&parameters, 1, header, payload + header);
         let expected = ends(&parameters, payload) - nics + u64::from(hosts - 1) * phase;
         prop_assert_eq!(latency(&fabric, &plan, Offload::Nic, payload, &parameters), expected);
+    }
+
+    /// Through NICs the way up ends in the NIC of the root, where the way down begins.
+    #[test]
+    fn an_all_reduce_over_a_chain_takes_its_hops_twice(
+        parameters in any_parameters(), hosts in 2_u32..8, payload in 1_u64..129, cycles in any::<bool>()
+    ) {
+        let fabric = spec(&format!("star:{hosts}"));
+        let plan = planned(&fabric, 0, 1..hosts, "serial");
+        let header = parameters.unicast_header_flits.0;
+        let wire = transit(&parameters, 1, header, payload + header);
+        let nics = parameters.nic_send_overhead.0 + parameters.nic_receive_overhead.0;
+        let through_nics = ends(&parameters, payload) - nics;
+        let hops = 2 * u64::from(hosts - 1);
+        let simulator = if cycles { Simulator::Cycle } else { Simulator::Event };
+        let all_reduced = |offload| all_reduced(&fabric, &plan, offload, payload, &parameters, simulator).0;
+        for offload in [Offload::Host, Offload::Assisted] {
+            prop_assert_eq!(all_reduced(offload), hops * (ends(&parameters, payload) + wire));
+        }
+        prop_assert_eq!(all_reduced(Offload::Nic), through_nics + hops * (nics + wire));
+    }
+
+    /// All contribute at once: the slowest stage at the root paces their contributions. Then the
+    /// result goes down as any message.
+    #[test]
+    fn an_all_reduce_at_one_root_is_paced_by_its_slowest_stage(
+        parameters in any_parameters(), hosts in 2_u32..12, payload in 1_u64..129, cycles in any::<bool>()
+    ) {
+        let fabric = spec(&format!("star:{hosts}"));
+        let plan = planned(&fabric, 0, 1..hosts, "separate");
+        let wire = payload + parameters.unicast_header_flits.0;
+        let bus = parameters.bus_time(Flits(payload)).0;
+        let first =
+            ends(&parameters, payload) + transit(&parameters, 1, parameters.unicast_header_flits.0, wire);
+        let nic = wire.max(parameters.nic_receive_overhead.0);
+        let slowest = nic.max(bus).max(parameters.host_receive_overhead.0);
+        let others = u64::from(hosts - 2);
+        let simulator = if cycles { Simulator::Cycle } else { Simulator::Event };
+        let all_reduced = |offload| all_reduced(&fabric, &plan, offload, payload, &parameters, simulator);
+        for offload in [Offload::Host, Offload::Assisted] {
+            let up = first + others * slowest;
+            let down = latency(&fabric, &plan, offload, payload, &parameters);
+            prop_assert_eq!(all_reduced(offload), (up + down, up));
+        }
+        // The NIC combines the contributions. Its copies are the last thing that it does, and those
+        // of a broadcast begin after the host and the bus.
+        let up = first + others * nic;
+        let host = parameters.host_send_overhead.0 + bus;
+        let down = latency(&fabric, &plan, Offload::Nic, payload, &parameters) - host;
+        let at_nic = up - bus - parameters.host_receive_overhead.0;
+        prop_assert_eq!(all_reduced(Offload::Nic), (at_nic + down, up));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use treecast_fabric::{Fabric, FabricSpec};
 use treecast_plan::{Arrangement, Group, MemberId, MemberList, Placement, PlanOptions, plan};
 use treecast_sim::{
-    LoadDocument, Offload, Parameters, Run, RunContext, RunDocument, SaturationDocument, Simulator,
+    LoadDocument, Offload, Operation, Parameters, Run, RunContext, RunDocument, SaturationDocument, Simulator,
 };
 use treecast_terms::Flits;
 
@@ -51,6 +51,7 @@ fn document(
     let run = Run {
         fabric: &fabric,
         plan: &plan,
+        operation: Operation::Broadcast,
         offload,
         message: Flits(300),
         parameters: &parameters,
@@ -135,6 +136,7 @@ fn a_deadlock_names_its_links() {
         let run = Run {
             fabric: &fabric,
             plan: &plan,
+            operation: Operation::Broadcast,
             offload,
             message,
             parameters: &parameters,

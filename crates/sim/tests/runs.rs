@@ -5,7 +5,7 @@ use treecast_fabric::{Fabric, FabricSpec, RoutingPolicy};
 use treecast_plan::{
     Arrangement, Group, MemberId, MemberList, Placement, Plan, PlanError, PlanOptions, WormKind, plan,
 };
-use treecast_sim::{Offload, Outcome, Parameters, Run, SimError, Simulator, Status};
+use treecast_sim::{Offload, Operation, Outcome, Parameters, Run, SimError, Simulator, Status};
 use treecast_terms::{Cycles, Flits};
 
 const SCHEMES: [&str; 15] = [
@@ -56,16 +56,25 @@ fn simulate(
     message: u64,
     parameters: &Parameters,
 ) -> Outcome {
-    Run { fabric, plan, offload, message: Flits(message), parameters, seed: 3, simulator: Simulator::Event }
-        .simulate()
-        .unwrap()
+    Run {
+        fabric,
+        plan,
+        operation: Operation::Broadcast,
+        offload,
+        message: Flits(message),
+        parameters,
+        seed: 3,
+        simulator: Simulator::Event,
+    }
+    .simulate()
+    .unwrap()
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(300) })]
 
     #[test]
-    fn every_destination_receives_once_and_the_processes_work_as_long_as_they_should(
+    fn every_member_receives_once_and_the_processes_work_as_long_as_they_should(
         (spec, routing) in fabrics(),
         scheme in proptest::sample::select(&SCHEMES[..]),
         processes in 1_u32..4,
@@ -73,6 +82,7 @@ proptest! {
         share in 0.0..1.0,
         seed in any::<u64>(),
         message in 1_u64..1500,
+        reduces in any::<bool>(),
         offload in proptest::sample::select(vec![Offload::Host, Offload::Assisted, Offload::Nic]),
         policies in proptest::sample::select(vec![
             "", "adaptive=random", "adaptive=lowest,arbitration=lowest-link", "overlap=widest-first,buffer_flits=176",
@@ -88,6 +98,8 @@ proptest! {
         let count = 1 + (share * f64::from(placement.member_count() - 2)) as u32;
         let destinations = MemberList::Random(count).resolve(&placement, root, seed).unwrap();
         let group = Group::new(placement, root, destinations).unwrap();
+        let (operation, message) =
+            if reduces { (Operation::AllReduce, message.min(128)) } else { (Operation::Broadcast, message) };
         let options = PlanOptions { packets: (message as u32).div_ceil(128), ..PlanOptions::default() };
         let plan = match plan(&fabric, &group, &scheme.parse().unwrap(), &options) {
             Err(
@@ -96,25 +108,36 @@ proptest! {
             plan => plan.unwrap(),
         };
         let parameters: Parameters = policies.parse().unwrap();
-        let outcome = match (Run { fabric: &fabric, plan: &plan, offload, message: Flits(message), parameters: &parameters, seed, simulator: Simulator::Event }).simulate() {
+        let outcome = match (Run { fabric: &fabric, plan: &plan, operation, offload, message: Flits(message), parameters: &parameters, seed, simulator: Simulator::Event }).simulate() {
             Err(SimError::PacketExceedsBuffer { .. }) => return Ok(()),
             outcome => outcome.unwrap(),
         };
         prop_assert_eq!(outcome.status, Status::Complete);
         let reached: Vec<MemberId> = outcome.deliveries.iter().map(|delivery| delivery.member).collect();
         let mut wanted = group.destinations().to_vec();
+        wanted.extend(reduces.then_some(root));
         wanted.sort_unstable();
         prop_assert_eq!(reached, wanted);
         let network = plan.worms().iter().filter(|worm| worm.kind != WormKind::Local);
-        prop_assert_eq!(outcome.worms as usize, network.clone().count());
+        let reduction = plan.reduction(&fabric).unwrap();
+        let up = reduction.contributions().iter();
+        let up = up.filter(|contribution| reduces && contribution.worm.kind != WormKind::Local).count();
+        prop_assert_eq!(outcome.worms as usize, network.clone().count() + up);
         if processes == 1 {
-            let sends = match offload {
+            let (up, count) = (up as u64, u64::from(count));
+            let down = match offload {
                 Offload::Host => network.count(),
                 Offload::Assisted => network.filter(|worm| worm.index == 0).count(),
                 Offload::Nic | Offload::Switch => 1,
             } as u64;
-            let overhead = parameters.host_send_overhead.0;
-            let expected = sends * overhead + u64::from(count) * parameters.host_receive_overhead.0;
+            let (sends, receipts) = match offload {
+                // All give their values to their network interfaces, the root as well, and get the
+                // result back.
+                Offload::Nic if reduces => (up + 1, count + 1),
+                _ => (up + down, up + count),
+            };
+            let expected =
+                sends * parameters.host_send_overhead.0 + receipts * parameters.host_receive_overhead.0;
             prop_assert_eq!(outcome.cpu_busy.iter().map(|busy| busy.0).sum::<u64>(), expected);
         }
     }
@@ -130,6 +153,26 @@ fn broadcast(spec: &str, scheme: &str) -> (Fabric, Plan) {
 }
 
 #[test]
+fn contributions_of_two_packets_and_barriers_with_values_are_refused() {
+    let (fabric, plan) = broadcast("star:4", "binomial");
+    let parameters = Parameters::default();
+    let run = Run {
+        fabric: &fabric,
+        plan: &plan,
+        operation: Operation::AllReduce,
+        offload: Offload::Nic,
+        message: Flits(129),
+        parameters: &parameters,
+        seed: 1,
+        simulator: Simulator::Event,
+    };
+    let refused = SimError::ContributionTooLong { message: Flits(129), packet: Flits(128) };
+    assert_eq!(run.simulate(), Err(refused));
+    let barrier = Run { operation: Operation::Barrier, message: Flits(2), ..run };
+    assert_eq!(barrier.simulate(), Err(SimError::BarrierWithValues(Flits(2))));
+}
+
+#[test]
 fn a_seed_determines_the_run() {
     let (fabric, plan) =
         broadcast("irregular:switches=12,ports=8,hosts=48,seed=2,connectivity=1", "binomial");
@@ -139,6 +182,7 @@ fn a_seed_determines_the_run() {
         let run = Run {
             fabric: &fabric,
             plan: &plan,
+            operation: Operation::Broadcast,
             offload: Offload::Nic,
             message: Flits(2048),
             parameters: &parameters,
@@ -169,6 +213,7 @@ fn invalid_runs_are_rejected_with_a_reason() {
         let run = Run {
             fabric: &fabric,
             plan: &plan,
+            operation: Operation::Broadcast,
             offload: Offload::Host,
             message: Flits(message),
             parameters: &parameters,

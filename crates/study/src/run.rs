@@ -9,7 +9,7 @@ use rand_pcg::Pcg64;
 use treecast_fabric::{Fabric, FabricSpec};
 use treecast_model::{Model, ModelError, Task};
 use treecast_plan::{Group, MemberId, MemberList, Placement, PlanError, PlanOptions, plan};
-use treecast_sim::{LoadRun, Parameters, Run, SimError, Simulator, Status, packet_count};
+use treecast_sim::{LoadRun, Operation, Parameters, Run, SimError, Simulator, Status, packet_count};
 use treecast_terms::{Bytes, Cycles, Flits, Keyed as _};
 
 use crate::digest::digest;
@@ -255,6 +255,7 @@ impl<'a> RunSpec<'a> {
         let run = Run {
             fabric,
             plan: &plan,
+            operation: Operation::Broadcast,
             offload: *offload,
             message: *message,
             parameters,

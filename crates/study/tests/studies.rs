@@ -7,7 +7,7 @@ use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::Field;
 use treecast_fabric::{Fabric, FabricSpec};
 use treecast_plan::{Group, MemberId, MemberList, Placement, PlanOptions, plan};
-use treecast_sim::{Parameters, Run, Simulator, Status, packet_count};
+use treecast_sim::{Operation, Parameters, Run, Simulator, Status, packet_count};
 use treecast_study::journal::Journal;
 use treecast_study::{FigureSpec, Multicast, Quantities, Row, RunSpec, Study, StudyError, rows, run_all};
 use treecast_terms::{Cycles, Flits, Keyed as _};
@@ -392,6 +392,7 @@ fn a_row_holds_all_that_is_needed_to_run_it_again() {
         let run = Run {
             fabric: &fabric,
             plan: &plan,
+            operation: Operation::Broadcast,
             offload,
             message,
             parameters: &parameters,

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use treecast_report::Report;
-use treecast_sim::{Offload, Run};
+use treecast_sim::{Offload, Operation, Run};
 
 use crate::arguments::{FabricArguments, PlanArguments, RunArguments, command_line};
 use crate::interrupt::clean_up_on_signals;
@@ -57,6 +57,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
         let run = Run {
             fabric: &planned.fabric,
             plan: &planned.plan,
+            operation: Operation::Broadcast,
             offload,
             message: arguments.run.message(&planned, &parameters),
             parameters: &parameters,

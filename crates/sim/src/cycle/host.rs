@@ -115,9 +115,71 @@ impl<'a> Hosts<'a> {
         servers.filter_map(|server| server.current.as_ref().map(|&(_, end)| end)).min()
     }
 
+    /// A multicast begins with the sends of the root, or with the contributions of all participants
+    /// that wait for none.
+    pub fn begin(&mut self, now: Cycles, multicast: &Multicast) {
+        if multicast.parameters.reduces {
+            for participant in 0..multicast.participant_count() {
+                if multicast.awaited[participant as usize].at_host == 0 {
+                    self.contribute(now, multicast, participant);
+                }
+            }
+        } else {
+            self.send(now, multicast, Multicast::ROOT, false);
+        }
+    }
+
+    /// A process sends its contribution: to a process on its host, or to its network interface.
+    fn contribute(&mut self, now: Cycles, multicast: &Multicast, participant: u32) {
+        let worm = multicast.contribution_of(participant);
+        let work = match multicast.worms[worm as usize].kind {
+            WormKind::Local => Work::LocalSend,
+            _ => Work::HostSend,
+        };
+        self.queue(now, multicast, work, worm, 0, participant);
+    }
+
+    /// A process has received a contribution; returns whether it is the root's, and has the result.
+    fn received_contribution(
+        &mut self,
+        now: Cycles,
+        multicasts: &mut Multicasts,
+        number: u64,
+        participant: u32,
+    ) -> bool {
+        let in_flight = multicasts.in_flight(number);
+        in_flight.awaited[participant as usize].at_host -= 1;
+        if in_flight.awaited[participant as usize].at_host > 0 {
+            return false;
+        }
+        let multicast = &in_flight.multicast;
+        let has_result = participant == Multicast::ROOT && !multicast.combines_at_nic(participant);
+        if !has_result {
+            self.contribute(now, multicast, participant);
+        }
+        has_result
+    }
+
+    /// A network interface that combines has a contribution.
+    fn combine(&mut self, now: Cycles, multicasts: &mut Multicasts, number: u64, participant: u32) {
+        let in_flight = multicasts.in_flight(number);
+        in_flight.awaited[participant as usize].at_nic -= 1;
+        if in_flight.awaited[participant as usize].at_nic > 0 {
+            return;
+        }
+        let multicast = &in_flight.multicast;
+        let worm = multicast.contribution_of(participant);
+        if participant == Multicast::ROOT {
+            self.queue(now, multicast, Work::BusToMemory, worm, 0, participant);
+            self.copy(now, multicast, 0, participant);
+        } else {
+            self.queue(now, multicast, Work::NicSend, worm, 0, participant);
+        }
+    }
+
     /// A participant that has the message sends its worms, except those that its network interface
     /// has forwarded.
-    pub fn send(&mut self, now: Cycles, multicast: &Multicast, participant: u32, forwarded: bool) {
+    fn send(&mut self, now: Cycles, multicast: &Multicast, participant: u32, forwarded: bool) {
         let mut asked = false;
         for &worm in multicast.sends_of(participant) {
             let local = multicast.worms[worm as usize].kind == WormKind::Local;
@@ -219,11 +281,21 @@ impl<'a> Hosts<'a> {
                     self.queue(now, multicast, Work::BusToNic, worm, packet, participant);
                 }
             }
-            Work::BusToNic if offload == Offload::Host => {
+            Work::BusToNic if multicast.is_combined_at_nic(worm, participant) => {
+                self.combine(now, multicasts, number, participant);
+            }
+            Work::BusToNic if offload == Offload::Host || multicast.is_contribution(worm) => {
                 self.queue(now, multicast, Work::NicSend, worm, packet, participant);
             }
             Work::BusToNic => self.copy(now, multicast, packet, participant),
             Work::NicSend => self.ready[multicast.host(participant).index()].push_back(job.packet),
+            Work::NicReceive if multicast.is_contribution(worm) => {
+                if multicast.combines_at_nic(participant) {
+                    self.combine(now, multicasts, number, participant);
+                } else {
+                    self.queue(now, multicast, Work::BusToMemory, worm, packet, participant);
+                }
+            }
             Work::NicReceive => {
                 for receiver in multicast.receivers_on(worm, multicast.host(participant)) {
                     // With shared delivery one transfer serves all of them.
@@ -240,15 +312,34 @@ impl<'a> Hosts<'a> {
                     self.queue(now, multicast, Work::LocalReceive, worm, 0, receiver);
                 }
             }
+            Work::HostReceive | Work::LocalReceive if multicast.is_contribution(worm) => {
+                if self.received_contribution(now, multicasts, number, participant) {
+                    self.delivered(now, multicasts, number, participant, false, observer);
+                }
+            }
             Work::HostReceive | Work::LocalReceive => {
                 let forwarded = work == Work::HostReceive && offload == Offload::Nic;
-                self.send(now, multicast, participant, forwarded);
-                let (member, host) = (multicast.member(participant), multicast.host(participant));
-                observer.delivered(number, member, host, now);
-                multicasts.delivered(number);
+                self.delivered(now, multicasts, number, participant, forwarded, observer);
             }
             Work::BusToMemory | Work::Transfer => unreachable!("handled above, or not a job of a host"),
         }
+    }
+
+    /// A process has the message.
+    fn delivered(
+        &mut self,
+        now: Cycles,
+        multicasts: &mut Multicasts,
+        number: u64,
+        participant: u32,
+        forwarded: bool,
+        observer: &mut impl Observer,
+    ) {
+        let multicast = &multicasts[&number].multicast;
+        self.send(now, multicast, participant, forwarded);
+        let (member, host) = (multicast.member(participant), multicast.host(participant));
+        observer.delivered(number, member, host, now);
+        multicasts.delivered(number);
     }
 
     /// The network interface copies a packet to each worm of a participant that leaves the host.
@@ -264,7 +355,12 @@ impl<'a> Hosts<'a> {
     fn in_memory(&mut self, now: Cycles, multicasts: &mut Multicasts, job: &Job) {
         let Job { packet: PacketId { multicast: number, worm, .. }, participant, .. } = *job;
         let multicast = &multicasts[&number].multicast;
-        let receivers = if multicast.shared_delivery {
+        if multicast.is_contribution(worm) {
+            self.queue(now, multicast, Work::HostReceive, worm, 0, participant);
+            return;
+        }
+        // The result at a root whose network interface has combined it is for the root alone.
+        let receivers = if multicast.shared_delivery && participant != Multicast::ROOT {
             multicast.receivers_on(worm, multicast.host(participant))
         } else {
             participant..participant + 1

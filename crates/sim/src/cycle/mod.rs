@@ -19,7 +19,7 @@ use treecast_terms::Cycles;
 
 use crate::deadlock::DEADLOCK_INTERVAL;
 use crate::error::SimError;
-use crate::multicast::Multicast;
+use crate::multicast::{Awaited, Multicast};
 use crate::observer::Observer;
 use crate::parameters::Switching;
 use crate::path::WormPath;
@@ -45,8 +45,10 @@ struct InFlightMulticast {
     multicast: Multicast,
     /// Packets in memory, by participant.
     stored: Vec<u32>,
-    /// Destinations that have not received.
-    destinations_left: u32,
+    /// Contributions that each participant still waits for.
+    awaited: Vec<Awaited>,
+    /// Members that have not received.
+    receivers_left: u32,
 }
 
 /// The multicasts in flight, by number.
@@ -65,7 +67,8 @@ impl Multicasts {
     fn begin(&mut self, multicast: Multicast) -> &Multicast {
         let in_flight = InFlightMulticast {
             stored: vec![0; multicast.participant_count() as usize],
-            destinations_left: multicast.destination_count(),
+            awaited: multicast.awaited.clone(),
+            receivers_left: multicast.delivery_count(),
             multicast,
         };
         &self.0.entry(in_flight.multicast.parameters.number).or_insert(in_flight).multicast
@@ -89,8 +92,8 @@ impl Multicasts {
     /// Counts a delivery.
     fn delivered(&mut self, number: u64) {
         let in_flight = self.in_flight(number);
-        in_flight.destinations_left -= 1;
-        if in_flight.destinations_left == 0 {
+        in_flight.receivers_left -= 1;
+        if in_flight.receivers_left == 0 {
             self.0.remove(&number);
         }
     }
@@ -220,7 +223,7 @@ impl<'a, O: Observer> Simulation<'a, O> {
         }
         self.observer.started(multicast.parameters.number, self.now);
         let multicast = self.multicasts.begin(multicast);
-        self.hosts.send(self.now, multicast, Multicast::ROOT, false);
+        self.hosts.begin(self.now, multicast);
         Ok(())
     }
 

@@ -51,7 +51,8 @@ impl Setup {
             let group = Group::new(self.placement(), MemberId(root), to).unwrap();
             let plan = plan(&self.fabric, &group, &scheme.parse().unwrap(), &PlanOptions::default()).unwrap();
             let (start, message) = (Cycles(start), self.message);
-            let multicast = MulticastParameters { number, start, offload: Offload::Host, message };
+            let multicast =
+                MulticastParameters { number, start, offload: Offload::Host, message, reduces: false };
             Multicast::new(&self.fabric, &self.parameters, &plan, multicast)
         };
         (0..).zip(sent).map(multicast).collect()

@@ -168,15 +168,70 @@ impl<'a> Hosts<'a> {
         self.woken_hosts.push(host);
     }
 
-    /// A participant that has the message sends all its worms, or the local ones only.
-    pub fn send(
+    /// A multicast starts: the root sends, or all participants contribute that wait for no other.
+    pub fn begin(&mut self, now: Cycles, multicast: &Multicast, slot: Slot) {
+        if !multicast.parameters.reduces {
+            return self.send(now, multicast, slot, Multicast::ROOT, false);
+        }
+        for (participant, awaited) in (0..).zip(&multicast.awaited) {
+            if awaited.at_host == 0 {
+                self.contribute(now, multicast, slot, participant);
+            }
+        }
+    }
+
+    /// A participant whose process has combined all that it waits for sends its contribution.
+    fn contribute(&mut self, now: Cycles, multicast: &Multicast, slot: Slot, participant: u32) {
+        let worm = multicast.contribution_of(participant);
+        let local = multicast.worms[worm as usize].kind == WormKind::Local;
+        let work = if local { Work::LocalSend } else { Work::HostSend };
+        let priority = priority(now, multicast, worm, 0, true);
+        self.request_cpu(multicast, Job { priority, work, slot, participant, for_all: false });
+    }
+
+    /// A participant's process has a contribution of a child. Returns the root if its process has
+    /// the result by it.
+    fn combine_at_host(
         &mut self,
         now: Cycles,
-        multicast: &Multicast,
+        in_flight: &mut InFlight,
         slot: Slot,
         participant: u32,
-        local_only: bool,
-    ) {
+    ) -> Option<(Slot, u32)> {
+        if !in_flight.combine_at_host(slot, participant) {
+            return None;
+        }
+        let multicast = &in_flight[slot];
+        if participant == Multicast::ROOT && !multicast.combines_at_nic(participant) {
+            self.send(now, multicast, slot, participant, false);
+            return Some((slot, participant));
+        }
+        self.contribute(now, multicast, slot, participant);
+        None
+    }
+
+    /// A participant's network interface has a contribution, its own or that of a child. With the
+    /// last one it sends what it has combined; that of the root copies the result to all, and to
+    /// host memory.
+    fn combine_at_nic(&mut self, now: Cycles, in_flight: &mut InFlight, slot: Slot, participant: u32) {
+        if !in_flight.combine_at_nic(slot, participant) {
+            return;
+        }
+        let multicast = &in_flight[slot];
+        let worm = multicast.contribution_of(participant);
+        let is_root = participant == Multicast::ROOT;
+        let priority = priority(now, multicast, worm, 0, !is_root);
+        let job = |work| Job { priority, work, slot, participant, for_all: false };
+        if is_root {
+            self.request_bus(multicast, job(Work::BusToMemory));
+            self.copy_at_nic(now, multicast, slot, participant, 0);
+        } else {
+            self.request_nic(multicast.host(participant), job(Work::NicSend));
+        }
+    }
+
+    /// A participant that has the message sends all its worms, or the local ones only.
+    fn send(&mut self, now: Cycles, multicast: &Multicast, slot: Slot, participant: u32, local_only: bool) {
         let mut has_requested = false;
         for &worm in multicast.sends_of(participant) {
             let local = multicast.worms[worm as usize].kind == WormKind::Local;
@@ -274,7 +329,12 @@ impl<'a> Hosts<'a> {
 
     /// A CPU completes its job. Returns the participant that has received the message by it, if
     /// any.
-    pub fn cpu_done(&mut self, now: Cycles, in_flight: &InFlight, member: MemberId) -> Option<(Slot, u32)> {
+    pub fn cpu_done(
+        &mut self,
+        now: Cycles,
+        in_flight: &mut InFlight,
+        member: MemberId,
+    ) -> Option<(Slot, u32)> {
         let job = self.cpus.done(member.index());
         self.woken_members.push(member);
         let Job { priority: Priority { worm, .. }, slot, participant, .. } = job;
@@ -293,6 +353,7 @@ impl<'a> Hosts<'a> {
                 }
                 None
             }
+            _ if multicast.is_contribution(worm) => self.combine_at_host(now, in_flight, slot, participant),
             work => {
                 // A network interface that forwards has sent the copies already.
                 let local_only = multicast.parameters.offload == Offload::Nic && work == Work::HostReceive;
@@ -308,7 +369,9 @@ impl<'a> Hosts<'a> {
         let Job { priority: Priority { packet, worm, .. }, slot, participant, for_all, .. } = job;
         if job.work == Work::BusToNic {
             let multicast = &in_flight[slot];
-            if for_all {
+            if multicast.is_combined_at_nic(worm, participant) {
+                self.combine_at_nic(now, in_flight, slot, participant);
+            } else if for_all {
                 self.copy_at_nic(now, multicast, slot, participant, packet);
             } else {
                 let priority = priority(now, multicast, worm, packet, true);
@@ -319,7 +382,8 @@ impl<'a> Hosts<'a> {
         let receivers =
             if for_all { in_flight[slot].receivers_on(worm, host) } else { participant..participant + 1 };
         for receiver in receivers {
-            if in_flight.store_packet(slot, receiver) {
+            // A contribution is one packet.
+            if in_flight[slot].is_contribution(worm) || in_flight.store_packet(slot, receiver) {
                 let multicast = &in_flight[slot];
                 let priority = priority(now, multicast, worm, 0, false);
                 let (work, participant) = (Work::HostReceive, receiver);
@@ -341,7 +405,7 @@ impl<'a> Hosts<'a> {
     pub fn nic_done(
         &mut self,
         now: Cycles,
-        in_flight: &InFlight,
+        in_flight: &mut InFlight,
         host: HostId,
         receiving: bool,
     ) -> Option<PacketCopy> {
@@ -354,6 +418,11 @@ impl<'a> Hosts<'a> {
         }
         let multicast = &in_flight[slot];
         let here = multicast.receivers_on(worm, host);
+        let is_contribution = multicast.is_contribution(worm);
+        if is_contribution && multicast.combines_at_nic(here.start) {
+            self.combine_at_nic(now, in_flight, slot, here.start);
+            return None;
+        }
         // The packet is transferred to each receiver on the host in turn, or once for all.
         let for_all = multicast.shared_delivery;
         let moved = if for_all { here.start..here.start + 1 } else { here.clone() };
@@ -364,7 +433,7 @@ impl<'a> Hosts<'a> {
                 Job { priority, work: Work::BusToMemory, slot, participant, for_all },
             );
         }
-        if multicast.parameters.offload == Offload::Nic {
+        if multicast.parameters.offload == Offload::Nic && !is_contribution {
             for participant in here {
                 self.copy_at_nic(now, multicast, slot, participant, packet);
             }

@@ -2,7 +2,7 @@
 
 use std::ops::Index;
 
-use crate::multicast::Multicast;
+use crate::multicast::{Awaited, Multicast};
 
 /// The index of a multicast in flight. It is reused when the multicast is complete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -13,8 +13,10 @@ struct Entry {
     multicast: Multicast,
     /// Packets in memory, by participant.
     stored: Vec<u32>,
-    /// Destinations that have not received.
-    destinations_left: u32,
+    /// Contributions that each participant still waits for.
+    awaited: Vec<Awaited>,
+    /// Members that have not received.
+    receivers_left: u32,
 }
 
 /// The multicasts in flight. Memory is proportional to the largest number that were in flight at
@@ -32,7 +34,8 @@ impl InFlight {
 
     pub fn insert(&mut self, multicast: Multicast) -> Slot {
         let stored = vec![0; multicast.participant_count() as usize];
-        let entry = Some(Entry { destinations_left: multicast.destination_count(), multicast, stored });
+        let (awaited, receivers_left) = (multicast.awaited.clone(), multicast.delivery_count());
+        let entry = Some(Entry { multicast, stored, awaited, receivers_left });
         if let Some(slot) = self.free.pop() {
             self.entries[slot.0 as usize] = entry;
             return slot;
@@ -58,12 +61,27 @@ impl InFlight {
         *stored == entry.multicast.packets
     }
 
+    /// Counts a contribution that a participant's process has; returns whether it has all.
+    pub fn combine_at_host(&mut self, slot: Slot, participant: u32) -> bool {
+        let awaited = &mut self.entry(slot).awaited[participant as usize];
+        awaited.at_host -= 1;
+        awaited.at_host == 0
+    }
+
+    /// Counts a contribution that a participant's network interface has; returns whether it has
+    /// all.
+    pub fn combine_at_nic(&mut self, slot: Slot, participant: u32) -> bool {
+        let awaited = &mut self.entry(slot).awaited[participant as usize];
+        awaited.at_nic -= 1;
+        awaited.at_nic == 0
+    }
+
     /// Counts a delivery. After the last one, no packet of the multicast is in the fabric: every
     /// copy ends at a destination, and has left the switches before it arrives there.
     pub fn delivered(&mut self, slot: Slot) {
         let entry = self.entry(slot);
-        entry.destinations_left -= 1;
-        if entry.destinations_left == 0 {
+        entry.receivers_left -= 1;
+        if entry.receivers_left == 0 {
             self.entries[slot.0 as usize] = None;
             self.free.push(slot);
         }

@@ -145,7 +145,7 @@ impl<O: Observer> Simulation<'_, O> {
         }
         self.observer.started(multicast.parameters.number, self.events.now);
         let slot = self.in_flight.insert(multicast);
-        self.hosts.send(self.events.now, &self.in_flight[slot], slot, Multicast::ROOT, false);
+        self.hosts.begin(self.events.now, &self.in_flight[slot], slot);
         Ok(())
     }
 

@@ -263,7 +263,7 @@ impl LoadRun<'_> {
             let destinations = destinations.into_iter().map(|host| MemberId(host.0)).collect();
             let group = Group::new(placement.clone(), MemberId(source.0), destinations)?;
             let plan = planner.plan(&group)?;
-            let multicast = MulticastParameters { number, start: cycle, offload, message };
+            let multicast = MulticastParameters { number, start: cycle, offload, message, reduces: false };
             Multicast::new(fabric, parameters, &plan, multicast)
         }))
     }

@@ -5,11 +5,12 @@ mod single;
 
 use std::path::PathBuf;
 
+use anyhow::bail;
 use clap::{Args, ValueEnum};
 use treecast_sim::{Offload, Parameters, Trace};
-use treecast_terms::Keyed as _;
+use treecast_terms::{Keyed as _, Operation};
 
-use crate::arguments::{FabricArguments, PlanArguments, RunArguments};
+use crate::arguments::{FabricArguments, OperationArgument, PlanArguments, RunArguments};
 use crate::interrupt::clean_up_on_signals;
 use crate::output::{OutArguments, print_note, write_file};
 
@@ -27,6 +28,9 @@ pub struct Arguments {
 
     #[command(flatten)]
     plan: PlanArguments,
+
+    #[command(flatten)]
+    operation: OperationArgument,
 
     /// What forwards at an intermediate host: host, assisted or nic
     #[arg(long, value_name = "NAME", default_value_t = Offload::Host)]
@@ -68,6 +72,7 @@ fn after_help() -> String {
   treecast sim --fabric icpp98 --scheme binomial --dests random:15
   treecast sim --fabric icpp98 --scheme k-binomial --offload nic --set nic_overhead=500
   treecast sim --fabric torus:k=8,n=2,uni --scheme s-torus:form=worm --format json
+  treecast sim --fabric star:16 --scheme binomial --operation barrier --offload nic
   treecast sim --plan plan.json --message 1024
   treecast sim --fabric icpp98 --scheme tree-worm --load 0.01 --degree 3
   treecast sim --fabric icpp98 --scheme tree-worm --find-saturation --degree 15
@@ -93,6 +98,10 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     clean_up_on_signals()?;
     let parameters = arguments.run.parameters()?;
     if arguments.load.is_given()? {
+        let operation = arguments.operation.operation;
+        if operation != Operation::Broadcast {
+            bail!("load consists of broadcasts: leave out --operation {operation}");
+        }
         load::run(arguments, &parameters)
     } else {
         single::run(arguments, &parameters)

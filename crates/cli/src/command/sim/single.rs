@@ -1,24 +1,29 @@
-//! One multicast on an idle fabric.
+//! One multicast, all-reduce or barrier on an idle fabric.
 
 use std::fmt::Write;
 use std::ops::ControlFlow;
 
 use treecast_plan::render::counted;
-use treecast_sim::{Delivery, Outcome, Parameters, Run, RunContext, RunDocument, Trace};
-use treecast_terms::Cycles;
+use treecast_sim::{BARRIER_MESSAGE, Delivery, Outcome, Parameters, Run, RunContext, RunDocument, Trace};
+use treecast_terms::{Cycles, Flits, Operation};
 
 use super::{Arguments, Format, write_trace};
 use crate::output::{emit, plain, progress_bar};
 
-/// Runs one multicast; returns the exit status.
+/// Runs one multicast, all-reduce or barrier; returns the exit status.
 pub fn run(arguments: &Arguments, parameters: &Parameters) -> anyhow::Result<u8> {
+    let operation = arguments.operation.operation;
     let packets = arguments.run.packets(parameters)?;
     let planned = arguments.plan.planned(&arguments.fabric, packets)?;
     let run = Run {
         fabric: &planned.fabric,
         plan: &planned.plan,
+        operation,
         offload: arguments.offload,
-        message: arguments.run.message(&planned, parameters),
+        message: match operation {
+            Operation::Barrier => arguments.run.message.map_or(BARRIER_MESSAGE, Flits),
+            Operation::Broadcast | Operation::AllReduce => arguments.run.message(&planned, parameters),
+        },
         parameters,
         seed: arguments.plan.seed,
         simulator: arguments.run.simulator(parameters),
@@ -57,26 +62,34 @@ const DELIVERIES_SHOWN: usize = 40;
 
 fn table(run: &Run, outcome: &Outcome) -> String {
     let parameters = run.parameters;
-    let mut text = format!(
-        "{} ({}), offload {}, {} from {} {} to {}\n",
-        run.plan.scheme(),
-        run.plan.label(),
-        run.offload,
-        counted(run.message.0 as usize, "flit"),
-        if run.plan.placement().processes() > 1 { "member" } else { "host" },
-        run.plan.root(),
-        counted(run.plan.destination_count(), "destination")
-    );
+    let from = if run.plan.placement().processes() > 1 { "member" } else { "host" };
+    let destinations = counted(run.plan.destination_count(), "destination");
+    let length = counted(run.message.0 as usize, "flit");
+    let (scheme, label, offload, root) = (run.plan.scheme(), run.plan.label(), run.offload, run.plan.root());
+    let mut text = match run.operation {
+        Operation::Broadcast => {
+            format!("{scheme} ({label}), offload {offload}, {length} from {from} {root} to {destinations}\n")
+        }
+        operation => {
+            format!(
+                "{operation}, {scheme} ({label}), offload {offload}, {length} up to {from} {root}, and down to \
+                 {destinations}\n"
+            )
+        }
+    };
     let _ = match outcome.latency {
         Some(latency) => {
             writeln!(text, "complete after {latency} = {} us", parameters.nanoseconds(latency) / 1000.0)
         }
         None => writeln!(
             text,
-            "{}: {} of {} destinations have the message",
+            "{}: {} of {} have the message",
             outcome.status.name(),
             outcome.deliveries.len(),
-            run.plan.destination_count()
+            match run.operation {
+                Operation::Broadcast => destinations,
+                _ => counted(run.plan.destination_count() + 1, "member"),
+            }
         ),
     };
     let busy: u64 = outcome.cpu_busy.iter().map(|cycles| cycles.0).sum();
