@@ -1,10 +1,10 @@
 //! Simulation.
 
 use pyo3::prelude::*;
-use treecast_sim::{Offload, Operation, Recorder, Run, RunContext, RunDocument, Watch};
+use treecast_sim::{BARRIER_MESSAGE, Offload, Operation, Recorder, Run, RunContext, RunDocument, Watch};
 use treecast_terms::Flits;
 
-use crate::error::refused;
+use crate::error::{TreecastError, refused};
 use crate::fabric::Fabric;
 use crate::json;
 use crate::number::Whole;
@@ -23,6 +23,10 @@ use crate::trace::traced;
 /// at every flit in every cycle: slow, and the one that knows wormhole switching; both give the
 /// same.
 ///
+/// `operation` is `broadcast`, `all-reduce` or `barrier`: in the last two, contributions of all
+/// members go up the tree of the plan before the plan brings the result down. A contribution is one
+/// packet; a barrier takes no `message`.
+///
 /// `trace` is the path of a file that is to show what every CPU, bus, NIC and link did, for
 /// https://ui.perfetto.dev; it is written whole or not at all, and is at most 256 MiB.
 ///
@@ -36,10 +40,12 @@ use crate::trace::traced;
 /// >>> tree = plan(fabric, Group(fabric), "binomial")
 /// >>> simulate(fabric, tree).latency_cycles, simulate(fabric, tree, "nic").latency_cycles
 /// (8652, 6458)
+/// >>> simulate(fabric, tree, "nic", operation="barrier").latency_cycles
+/// 10022
 #[pyfunction]
-#[pyo3(signature = (fabric, plan, offload = "host", message = None, parameters = None, seed = Whole(1), *, simulator = "event", trace = None))]
+#[pyo3(signature = (fabric, plan, offload = "host", message = None, parameters = None, seed = Whole(1), *, operation = "broadcast", simulator = "event", trace = None))]
 #[pyo3(
-    text_signature = "(fabric, plan, offload='host', message=None, parameters=None, seed=1, *, simulator='event', trace=None)"
+    text_signature = "(fabric, plan, offload='host', message=None, parameters=None, seed=1, *, operation='broadcast', simulator='event', trace=None)"
 )]
 #[expect(clippy::too_many_arguments, reason = "a run has this many independent settings")]
 pub fn simulate(
@@ -50,19 +56,27 @@ pub fn simulate(
     message: Option<Whole<u64>>,
     parameters: Option<&Bound<'_, PyAny>>,
     seed: Whole<u64>,
+    operation: &str,
     simulator: &str,
     trace: Option<Bound<'_, PyAny>>,
 ) -> PyResult<Result> {
     let (fabric, plan) = (fabric.get(), plan.get());
     let offload: Offload = offload.parse().map_err(refused)?;
     let parameters = parameters::read(parameters)?;
-    let message = message.map_or(u64::from(plan.packets) * parameters.packet_flits.0, |Whole(flits)| flits);
+    let operation: Operation = operation.parse().map_err(|expected| {
+        TreecastError::new_err(format!("invalid value {operation} for operation: expected {expected}"))
+    })?;
+    let message = match message {
+        Some(Whole(flits)) => Flits(flits),
+        None if operation == Operation::Barrier => BARRIER_MESSAGE,
+        None => Flits(u64::from(plan.packets) * parameters.packet_flits.0),
+    };
     let run = Run {
         fabric: &fabric.fabric,
         plan: &plan.plan,
-        operation: Operation::Broadcast,
+        operation,
         offload,
-        message: Flits(message),
+        message,
         parameters: &parameters,
         seed: seed.0,
         simulator: simulator.parse().map_err(refused)?,
@@ -184,6 +198,12 @@ impl Result {
         self.0.destinations.as_deref()
     }
 
+    /// What the members did: `broadcast`, `all-reduce` or `barrier`.
+    #[getter]
+    fn operation(&self) -> &str {
+        &self.0.operation
+    }
+
     /// Who forwards: `host`, `assisted`, `nic`.
     #[getter]
     fn offload(&self) -> &str {
@@ -229,13 +249,20 @@ impl Result {
     }
 
     fn __repr__(&self) -> String {
-        let RunDocument { scheme, offload, message_flits, .. } = &self.0;
+        let RunDocument { operation, scheme, offload, message_flits, .. } = &self.0;
         let ended = match self.0.latency_cycles {
             Some(cycles) => format!("complete after {cycles} cycles"),
             None => self.status().into(),
         };
-        let destinations = treecast_plan::render::counted(self.0.deliveries.len(), "destination");
-        format!("<Result {ended}: {scheme}, offload {offload}, {message_flits} flits to {destinations}>")
+        let (operation, noun) = if *operation == Operation::Broadcast.to_string() {
+            (String::new(), "destination")
+        } else {
+            (format!("{operation}, "), "member")
+        };
+        let destinations = treecast_plan::render::counted(self.0.deliveries.len(), noun);
+        format!(
+            "<Result {ended}: {operation}{scheme}, offload {offload}, {message_flits} flits to {destinations}>"
+        )
     }
 
     fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<(Bound<'py, PyAny>, (String,))> {

@@ -106,10 +106,25 @@ def test_both_simulators_give_the_same(fabric, tree):
         simulate(fabric, tree, simulator="cycles")
 
 
+def test_an_all_reduce_delivers_to_the_root_too(fabric, tree):
+    broadcast = simulate(fabric, tree)
+    all_reduce = simulate(fabric, tree, operation="all-reduce")
+    assert len(all_reduce.deliveries) == len(broadcast.deliveries) + 1
+    assert all_reduce.latency_cycles > broadcast.latency_cycles
+    barrier = simulate(fabric, tree, operation="barrier")
+    assert (barrier.operation, barrier.message_flits) == ("barrier", 1)
+    assert ": barrier, " in repr(barrier)
+    with pytest.raises(TreecastError, match="a barrier has no values"):
+        simulate(fabric, tree, message=8, operation="barrier")
+    with pytest.raises(TreecastError, match="invalid value reduce for operation: expected broadcast, all-reduce"):
+        simulate(fabric, tree, operation="reduce")
+
+
 def test_a_result_has_its_inputs(fabric, tree):
     result = simulate(fabric, tree, "nic", message=1000, parameters={"cycle_ns": 2.5}, seed=7)
     document = json.loads(result.to_json())
-    for name in "fabric routing scheme order root destinations offload message_flits seed simulator deadlock".split():
+    names = "fabric routing scheme order root destinations operation offload message_flits seed simulator deadlock"
+    for name in names.split():
         assert getattr(result, name) == document[name], name
     assert dict(result.parameters) == document["parameters"]
 

@@ -407,6 +407,8 @@ class Result:
     @property
     def destinations(self) -> str | None: ...
     @property
+    def operation(self) -> str: ...
+    @property
     def offload(self) -> str: ...
     @property
     def message_flits(self) -> int: ...
@@ -470,6 +472,7 @@ def simulate(
     parameters: Parameters | Mapping[str, int | float | str] | None = None,
     seed: SupportsIndex = 1,
     *,
+    operation: str = "broadcast",
     simulator: str = "event",
     trace: str | PathLike[str] | None = None,
 ) -> Result: ...
