@@ -1,5 +1,5 @@
 //! Dependencies point one way: between crates in the order of ARCHITECTURE.md, and between the
-//! modules of a crate in no circle. Licences of what is linked are those that the project can use.
+//! modules of a folder in no circle. Licences of what is linked are those that the project can use.
 //! No file of tests is left out.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -70,51 +70,66 @@ fn a_crate_uses_only_crates_above_it() {
 }
 
 #[test]
-fn modules_of_a_crate_do_not_use_each_other_in_circles() {
+fn modules_of_a_folder_do_not_use_each_other_in_circles() {
     let mut found = BTreeSet::new();
     let crates = crates();
-    for name in &crates {
-        let uses = uses(&root().join("crates").join(name).join("src"));
+    for folder in crates.iter().flat_map(|name| folders(&root().join("crates").join(name).join("src"))) {
+        let uses = uses(&folder);
         let reachable: BTreeMap<&str, BTreeSet<&str>> =
             uses.keys().map(|module| (module.as_str(), reached(&uses, module))).collect();
         for (module, others) in &reachable {
             let circle: BTreeSet<&str> =
                 others.iter().filter(|other| reachable[**other].contains(module)).copied().collect();
             if !circle.is_empty() {
-                let circle = std::iter::once(name.as_str()).chain(circle);
-                found.insert(circle.map(str::to_string).collect::<Vec<String>>());
+                let folder = folder.strip_prefix(root()).unwrap().display().to_string();
+                found.insert((folder, circle.into_iter().map(str::to_string).collect::<Vec<String>>()));
             }
         }
     }
     assert!(found.is_empty(), "{found:?}");
 }
 
-/// The top-level modules that each top-level module of a crate uses. A module is a file or a folder
-/// directly below `src`.
+/// A folder of sources, and those in it.
+fn folders(folder: &Path) -> Vec<PathBuf> {
+    let inner = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let inner = inner.filter(|path| path.is_dir()).flat_map(|path| folders(&path));
+    std::iter::once(folder.to_path_buf()).chain(inner).collect()
+}
+
+/// The modules of a folder that each of its modules uses. A module is a file or a folder directly
+/// in it.
 fn uses(source: &Path) -> BTreeMap<String, BTreeSet<String>> {
+    let below_source: Vec<_> = source.iter().skip_while(|part| *part != "src").skip(1).collect();
+    let own = std::iter::once("crate".into()).chain(below_source.iter().map(|part| part.to_string_lossy()));
+    let own = own.collect::<Vec<_>>().join("::") + "::";
     let mut uses: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     let mut texts: Vec<(String, String)> = Vec::new();
     for entry in walk(source) {
         let path = entry.strip_prefix(source).unwrap().with_extension("");
         let mut parts: Vec<&str> = path.iter().map(|part| part.to_str().unwrap()).collect();
-        // The root of a crate knows all of its modules.
-        if parts == ["lib"] || parts == ["main"] {
+        // The root of a crate, and that of a folder, knows all of its modules.
+        if matches!(parts[..], ["lib" | "main" | "mod"]) {
             continue;
         }
         parts.pop_if(|part| *part == "mod");
         let code = production_code(&std::fs::read_to_string(&entry).unwrap());
         uses.entry(parts[0].to_string()).or_default();
-        // Fewer `super::` stay within the same top-level module.
-        texts.push((parts[0].to_string(), code.replace(&"super::".repeat(parts.len()), "crate::")));
+        // Fewer `super::` stay within the same module, more leave the folder.
+        let outside = "super::".repeat(parts.len() + 1);
+        let code = code.replace(&outside, "outside::").replace(&"super::".repeat(parts.len()), OWN);
+        texts.push((parts[0].to_string(), code.replace(&own, OWN)));
     }
     let modules: BTreeSet<String> = uses.keys().cloned().collect();
     for (module, text) in texts {
-        let used = text.split("crate::").skip(1).flat_map(first_names);
+        let used = text.split(OWN).skip(1).flat_map(first_names);
         let used = used.filter(|name| *name != module && modules.contains(*name));
         uses.get_mut(&module).unwrap().extend(used.map(str::to_string));
     }
     uses
 }
+
+/// Stands for the path of the folder whose modules are looked at.
+const OWN: &str = "folder::";
 
 /// The first name of the rest of a path; or of each path, if the rest is a list in braces.
 fn first_names(rest: &str) -> Vec<&str> {

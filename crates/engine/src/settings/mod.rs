@@ -23,11 +23,12 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use treecast_fabric::Fabric;
 use treecast_model::Network;
-use treecast_plan::{Plan, Scheme};
+use treecast_plan::{Plan, Scheme, TreeScheme};
 use treecast_proto::{Authentication, GroupId, GroupKey, Integrity, Offload, Transport};
 
 use self::congestion::CongestionControl;
 use self::error::NodeError;
+use self::hosts::Hosts;
 
 /// The packet engine of a node.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -237,6 +238,14 @@ impl GroupSettings {
     /// The key that members derive from the token.
     pub fn key(&self) -> GroupKey {
         GroupKey::new(&self.token, self.group)
+    }
+
+    /// Whether the lambda of a postal tree is to be measured. Two members have only one tree.
+    /// Members that share a node do not measure: their scheme is one for the length of messages.
+    pub fn measures_lambda(&self) -> bool {
+        !Hosts::of(&self.members).is_ok_and(|hosts| hosts.are_shared())
+            && self.scheme == Some(Scheme::tree(TreeScheme::Postal { lambda: None }))
+            && self.members.len() > 2
     }
 
     /// A group of these members; the first is the root.

@@ -57,6 +57,7 @@ mod parameters;
 mod policies;
 mod receive;
 mod rounds;
+mod row;
 mod send;
 mod simulation;
 mod stream;
@@ -64,6 +65,7 @@ mod stream;
 mod tests;
 mod transits;
 mod tree;
+mod unicast_stream;
 mod unicasts;
 mod user;
 

@@ -308,6 +308,13 @@ const KEYS: &[Key<Parameters>] = &[
     timeout_key!("timeout_us", timeout, "retransmission timeout"),
 ];
 
+impl Parameters {
+    /// The number of nodes at the end of the list that multicasts leave out.
+    pub(super) fn outsiders(&self) -> usize {
+        if self.unicasts == Unicasts::Others { 2 } else { 0 }
+    }
+}
+
 impl Keyed for Parameters {
     fn keys() -> &'static [Key<Self>] {
         KEYS

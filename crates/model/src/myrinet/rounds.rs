@@ -6,40 +6,9 @@ use treecast_terms::Picoseconds;
 use super::host::CONTROL;
 use super::node::{GmEvent, Phase, Post};
 use super::policies::{Barrier, Layer, Operation};
+use super::row::mean;
 use super::simulation::{Event, Simulation};
 use super::stream::Content;
-
-/// The times of a row of broadcasts.
-#[derive(Debug, Default)]
-pub(super) struct Row {
-    /// When the root called the broadcast that is timed; where calls are not separated, the first
-    /// one.
-    started: Picoseconds,
-    /// When the last process returned, or the root had the last acknowledgment or answer.
-    pub ended: Picoseconds,
-    /// When the last process had the last message.
-    pub delivered: Picoseconds,
-    /// The sums over all broadcasts that have been timed, each from the call of the root.
-    latencies: Picoseconds,
-    deliveries: Picoseconds,
-}
-
-impl Row {
-    fn close(&mut self) {
-        self.latencies += self.ended - self.started;
-        self.deliveries += Picoseconds(self.delivered.0.saturating_sub(self.started.0));
-    }
-
-    /// The mean time until a message was delivered, of `broadcasts` broadcasts.
-    pub fn mean_delivery(&self, broadcasts: u32) -> Picoseconds {
-        mean(self.deliveries, broadcasts)
-    }
-}
-
-/// The mean of a sum over some broadcasts.
-fn mean(sum: Picoseconds, broadcasts: u32) -> Picoseconds {
-    Picoseconds(sum.0 / u64::from(broadcasts))
-}
 
 /// The number of steps of a dissemination barrier: the logarithm of the number of processes to base
 /// 2, rounded up.

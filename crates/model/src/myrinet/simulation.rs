@@ -12,11 +12,11 @@ use super::credits::{BufferCredits, Manager};
 use super::node::{GmEvent, Job, Node, Packet, Post, Transmission};
 use super::parameters::Parameters;
 use super::policies::{Layer, Operation};
-use super::rounds::Row;
+use super::row::Row;
 use super::stream::Stream;
 use super::transits::Transits;
 use super::tree::{Tree, members};
-use super::unicasts::UnicastStream;
+use super::unicast_stream::UnicastStream;
 use crate::kernel::{EventQueue, Network, Server};
 use crate::task::Task;
 

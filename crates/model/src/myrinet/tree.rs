@@ -6,7 +6,6 @@ use treecast_plan::{Group, MemberId, PlanOptions, Planner, Scheme, WormKind};
 
 use super::parameters::Parameters;
 use super::policies::Membership;
-use super::unicasts::outsiders;
 use crate::task::{ModelError, Task};
 
 /// The tree of one group over the nodes of a task: the node of the root of the task first, then
@@ -37,7 +36,7 @@ pub(super) fn trees(
     packets: u32,
 ) -> Result<Vec<Tree>, ModelError> {
     let members = members(task);
-    let count = members.len() - outsiders(parameters);
+    let count = members.len() - parameters.outsiders();
     if parameters.groups as usize > count {
         return Err(ModelError::Unsupported(format!(
             "each of {} groups has a root of its own, and there are {count} members: set groups to at most {count}",

@@ -4,17 +4,6 @@ use treecast_terms::{Bytes, Picoseconds};
 
 use super::parameters::Parameters;
 
-/// Which messages go through the library.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Library {
-    /// None: each sender writes straight into the memory of its receiver.
-    None,
-    /// Those that a relay receives or sends. The root writes straight into the memory of a leaf.
-    Relays,
-    /// All.
-    All,
-}
-
 /// How a message is carried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Protocol {

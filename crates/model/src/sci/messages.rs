@@ -3,25 +3,9 @@
 use treecast_plan::{MemberId, Worm};
 use treecast_terms::Picoseconds;
 
-use super::library::{Library, Part, Protocol};
-use super::simulation::{Event, Simulation};
-
-/// A piece for a receiver of a message.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Arrival {
-    pub message: u32,
-    pub part: u32,
-    pub piece: u32,
-    pub receiver: u32,
-}
-
-/// From the end of a path to the root: it is not in the plan.
-#[derive(Debug)]
-pub(super) struct Notice {
-    pub from: MemberId,
-    pub to: [MemberId; 1],
-    pub message: [u32; 1],
-}
+use super::library::{Part, Protocol};
+use super::parameters::Library;
+use super::simulation::{Arrival, Event, Notice, Simulation};
 
 impl<'a> Simulation<'a> {
     pub fn worm(&self, message: u32) -> Option<&'a Worm> {

@@ -44,8 +44,7 @@ use treecast_plan::{PACKETS_MAX, PlanOptions, WormKind, plan};
 use treecast_sim::Offload;
 use treecast_terms::Bytes;
 
-pub use library::Library;
-pub use parameters::Parameters;
+pub use parameters::{Library, Parameters};
 
 use crate::task::{Measure, ModelError, Outcome, ROOT_USER_SHARE, ROOT_USER_US, Task, check_deliveries};
 use simulation::Simulation;

@@ -2,8 +2,18 @@
 
 use treecast_terms::{Bytes, Key, Keyed, Picoseconds, parameter, positive_parameter};
 
-use super::library::Library;
 use crate::keys::{bytes_key, choice_key, count_key, positive_rate_key, rate_key, span_key};
+
+/// Which messages go through the library.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Library {
+    /// None: each sender writes straight into the memory of its receiver.
+    None,
+    /// Those that a relay receives or sends. The root writes straight into the memory of a leaf.
+    Relays,
+    /// All.
+    All,
+}
 
 /// The rates, times and lengths. The defaults are those of the testbed of the SCI study
 /// (papers/sci/testbed-sci.toml states which of them are published).

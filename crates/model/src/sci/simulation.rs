@@ -6,7 +6,6 @@ use treecast_sim::Status;
 use treecast_terms::{Bytes, Picoseconds};
 
 use super::links::{Links, PacketId};
-use super::messages::{Arrival, Notice};
 use super::parameters::Parameters;
 use super::path::{Leg, Ringlets};
 use super::process::Process;
@@ -78,6 +77,23 @@ pub(super) enum Event {
 struct Message {
     path: Vec<Leg>,
     back: Vec<Leg>,
+}
+
+/// A piece for a receiver of a message.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Arrival {
+    pub message: u32,
+    pub part: u32,
+    pub piece: u32,
+    pub receiver: u32,
+}
+
+/// From the end of a path to the root: it is not in the plan.
+#[derive(Debug)]
+pub(super) struct Notice {
+    pub from: MemberId,
+    pub to: [MemberId; 1],
+    pub message: [u32; 1],
 }
 
 /// The state of a run.

@@ -24,7 +24,6 @@ use treecast_proto::{
 use treecast_shm::shared_group::{HostLoss, RingSide, SharedGroup};
 use treecast_shm::sync::lock;
 
-use super::measure;
 use super::receiver::Receiver;
 use super::sender::{Sender, SenderConfig};
 
@@ -372,7 +371,7 @@ impl Group {
         if let Some(plan) = self.plan() {
             return Some(*plan.scheme());
         }
-        let is_known = self.is_root() || self.own.is_some() && !measure::is_wanted(&self.settings);
+        let is_known = self.is_root() || self.own.is_some() && !self.settings.measures_lambda();
         is_known.then(|| tree::scheme(&self.hosts, &self.settings, self.backend.has_kernel()))
     }
 

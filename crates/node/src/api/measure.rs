@@ -1,4 +1,5 @@
-//! Measures the lambda of the real network, for a postal tree.
+//! A process takes part in a group: for a postal tree the lambda of the real network is measured
+//! first.
 //!
 //! The root broadcasts a few messages in two probe groups: one with a single member, and one with
 //! all members as its children. The first measures the round trip to a member, the second the cost
@@ -7,9 +8,8 @@
 use std::time::{Duration, Instant};
 
 use treecast_engine::settings::GroupSettings;
-use treecast_engine::settings::config::GroupConfig;
+use treecast_engine::settings::config::{GroupConfig, check_paths};
 use treecast_engine::settings::error::NodeError;
-use treecast_engine::settings::hosts::Hosts;
 use treecast_plan::shape::Lambda;
 use treecast_plan::{Scheme, TreeScheme};
 use treecast_proto::GroupId;
@@ -33,14 +33,6 @@ const _: () = assert!((WARM_UP + ROUNDS) * PACKETS_MAX <= SLOTS as usize);
 /// How long the root waits for the members, and for each message.
 const TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Whether to measure lambda. Two members have only one tree. Members that share a node do not
-/// measure: their scheme is one for the length of messages.
-pub(crate) fn is_wanted(settings: &GroupSettings) -> bool {
-    !Hosts::of(&settings.members).is_ok_and(|hosts| hosts.are_shared())
-        && settings.scheme == Some(Scheme::tree(TreeScheme::Postal { lambda: None }))
-        && settings.members.len() > 2
-}
-
 /// The probe groups: with one member, and with all.
 fn probe_groups(settings: &GroupSettings) -> [GroupSettings; 2] {
     let root = settings.members.get(settings.root).copied();
@@ -63,13 +55,24 @@ fn probe_groups(settings: &GroupSettings) -> [GroupSettings; 2] {
     [probe(0b10, pair, 0), probe(0b11, settings.members.clone(), settings.root)]
 }
 
+impl Node {
+    /// Takes part in a group as the member with this number, after the measurement, if its scheme
+    /// needs one.
+    pub(crate) fn enter(&self, config: GroupConfig, own: usize) -> Result<Group, NodeError> {
+        let settings = config.settings();
+        check_paths(settings, Some(own))?;
+        if own == settings.root {
+            let config = config.for_engine(self.has_streams());
+            return self.create_group(&with_lambda(self, config)?);
+        }
+        let probes = join_probes(self, settings, own)?;
+        Ok(self.join_group(settings, Some(own))?.with_probes(probes))
+    }
+}
+
 /// At a member: joins the probe groups. The caller keeps them until the measured group exists.
-pub(crate) fn join_probes(
-    node: &Node,
-    settings: &GroupSettings,
-    own: usize,
-) -> Result<Vec<Group>, NodeError> {
-    if !is_wanted(settings) {
+fn join_probes(node: &Node, settings: &GroupSettings, own: usize) -> Result<Vec<Group>, NodeError> {
+    if !settings.measures_lambda() {
         return Ok(Vec::new());
     }
     let [pair, all] = probe_groups(settings);
@@ -83,9 +86,9 @@ pub(crate) fn join_probes(
 
 /// At the root: the group with a measured lambda. If members are missing at the timeout, the scheme
 /// is chosen without measuring.
-pub(crate) fn with_lambda(node: &Node, config: GroupConfig) -> Result<GroupConfig, NodeError> {
+fn with_lambda(node: &Node, config: GroupConfig) -> Result<GroupConfig, NodeError> {
     let settings = config.settings();
-    if !is_wanted(settings) {
+    if !settings.measures_lambda() {
         return Ok(config);
     }
     let [pair, all] = probe_groups(settings);
@@ -165,7 +168,7 @@ mod tests {
             scheme: Some("postal".parse().unwrap()),
             ..GroupSettings::new(members.to_vec())
         };
-        assert!(is_wanted(&settings));
+        assert!(settings.measures_lambda());
         let [pair, all] = probe_groups(&settings);
         assert_eq!((pair.members, pair.root), (vec![members[1], members[0]], 0));
         assert_eq!((all.members, all.root), (members.to_vec(), 1));

@@ -21,7 +21,6 @@ use treecast_shm::shared_group::SharedGroup;
 use treecast_shm::sync::lock;
 
 use super::cipher::Cipher;
-use super::measure;
 use super::open;
 use super::sender::SenderConfig;
 use crate::api::group::Group;
@@ -111,18 +110,6 @@ impl Node {
         self.enter(config, own)
     }
 
-    /// Takes part in a group as the member with this number.
-    pub(crate) fn enter(&self, config: GroupConfig, own: usize) -> Result<Group, NodeError> {
-        let settings = config.settings();
-        check_paths(settings, Some(own))?;
-        if own == settings.root {
-            let config = config.for_engine(self.backend.has_streams());
-            return self.create_group(&measure::with_lambda(self, config)?);
-        }
-        let probes = measure::join_probes(self, settings, own)?;
-        Ok(self.join_group(settings, Some(own))?.with_probes(probes))
-    }
-
     /// Asks the root of a group that is running to take this node in. Only the root has to be among
     /// the members of `settings`.
     ///
@@ -131,6 +118,11 @@ impl Node {
     pub fn join_running(&self, settings: &GroupSettings) -> Result<Group, NodeError> {
         check_paths(settings, None)?;
         self.join_group(settings, None)
+    }
+
+    /// Whether its engine has streams.
+    pub(crate) fn has_streams(&self) -> bool {
+        self.backend.has_streams()
     }
 
     pub(crate) fn create_group(&self, config: &GroupConfig) -> Result<Group, NodeError> {

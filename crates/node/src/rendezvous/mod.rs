@@ -17,7 +17,6 @@ use treecast_engine::settings::config::{self, GroupConfig};
 use treecast_engine::settings::error::NodeError;
 use treecast_engine::settings::join_status::{JoinStatus, JoinedMember};
 
-use crate::api::measure;
 pub use client::JoinOptions;
 
 use crate::api::group::Group;
@@ -129,7 +128,7 @@ impl Node {
             }
         };
         let settings = config.settings().clone();
-        if measure::is_wanted(&settings) {
+        if settings.measures_lambda() {
             // The root measures the network with all members, so they have to start first.
             server.start(&settings);
             return self.enter(config, own);

@@ -2,9 +2,8 @@
 
 use std::net::SocketAddr;
 
-use super::multicast::ChildMulticast;
+use super::child_stream::ChildStream;
 use super::stall::Stall;
-use super::stream::ChildStream;
 use super::{ChildAddress, FlowConfig, PeerFailure, Timeouts, zeroed};
 use crate::Nanoseconds;
 use crate::bitmap::Bitmap;
@@ -41,6 +40,15 @@ pub(super) struct Child {
     sent_at: Box<[Nanoseconds]>,
     /// Whether a probe is to be sent to it.
     pub is_probe_due: bool,
+}
+
+/// A parent's knowledge of a child with data by multicast, apart from what it has sent to it.
+#[derive(Debug, Default, Clone)]
+pub(super) struct ChildMulticast {
+    /// Whether multicast reaches it.
+    pub is_reached: bool,
+    /// Whether a member of its subtree loses too many packets by multicast.
+    pub is_congested: bool,
 }
 
 /// A child is declared unresponsive only after this number of unanswered requests, however long

@@ -5,6 +5,8 @@
 
 mod ack;
 mod child;
+mod child_stream;
+mod data_source;
 mod hand_off;
 mod multicast;
 mod receive;
@@ -22,7 +24,8 @@ use crate::bitmap::Bitmap;
 use crate::state::{Expected, FlowState, Start};
 use crate::{GroupCounters, HandOffChild, Nanoseconds, Piece, PlaceStatus, Refused, Settings};
 
-pub(crate) use receive::{DataSource, ParentSeries, PendingAck, Received};
+pub(crate) use data_source::DataSource;
+pub(crate) use receive::{ParentSeries, PendingAck, Received};
 pub(crate) use send::{Probe, Segment};
 pub use stream::StreamChange;
 

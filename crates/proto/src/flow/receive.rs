@@ -3,7 +3,7 @@
 use treecast_wire::{Acknowledgment, Body, Data, Distribution, Missing, Sequence, Timestamp};
 
 use super::multicast::ack_interval;
-use super::{Flow, Multicast, ParentStream, Slot, SlotMulticast};
+use super::{DataSource, Flow, Multicast, ParentStream, Slot, SlotMulticast};
 use crate::state::FlowState;
 use crate::{Nanoseconds, Piece};
 
@@ -36,23 +36,6 @@ pub(crate) struct Received {
     pub slot: Option<u32>,
     /// Whether it shows that the parent is alive, because it is not a replay.
     pub is_fresh: bool,
-}
-
-/// The source of a data packet.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum DataSource {
-    /// From the parent, along the tree.
-    Parent,
-    /// By multicast, from the root, which is the parent.
-    ParentByMulticast,
-    /// By multicast, from the root, which is not the parent.
-    RootByMulticast,
-}
-
-impl DataSource {
-    pub const fn is_multicast(self) -> bool {
-        !matches!(self, Self::Parent)
-    }
 }
 
 /// The packets of a parent whose timestamps increase, beside those of data, which never decrease

@@ -5,8 +5,8 @@ use std::net::{IpAddr, SocketAddr};
 use treecast_wire::{Data, Distribution, MemberId, Sequence, Timestamp};
 
 use super::child::Child;
+use super::child_stream::StreamState;
 use super::multicast::{Multicast, SlotMulticast, requests_regularly};
-use super::stream::StreamState;
 use super::{ChildAddress, Flow, ParentStream, PeerFailure, Slot};
 use crate::state::Start;
 use crate::{Carrier, Nanoseconds, Refused};

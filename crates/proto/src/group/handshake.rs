@@ -9,7 +9,6 @@ use std::net::SocketAddr;
 
 use treecast_wire::{Handshake, MacKey, Nonce, SessionId};
 
-use super::membership::REQUEST_INTERVAL;
 use crate::Nanoseconds;
 
 /// The member's side of the handshake.
@@ -40,6 +39,9 @@ pub(super) enum HandshakeStep {
     /// It answers a hello that this member has not sent, or not now: a replay.
     Stale,
 }
+
+/// The interval at which requests to the root, and reports, are repeated until it answers.
+pub(super) const REQUEST_INTERVAL: Nanoseconds = Nanoseconds::from_ms(20);
 
 /// The shortest time between an invitation and a further hello.
 const HELLO_INTERVAL_MIN: Nanoseconds = Nanoseconds::from_ms(2);

@@ -1,5 +1,6 @@
 //! Golden scripts: commands to a few nodes, and all packets and events that follow.
 
+mod names;
 mod tabletop;
 mod words;
 
@@ -17,7 +18,8 @@ use treecast_wire::{
     RootLoss, Table, Timestamp,
 };
 
-use tabletop::{PAYLOAD_BYTES, Setting, Tabletop, address};
+use names::address;
+use tabletop::{PAYLOAD_BYTES, Setting, Tabletop};
 
 /// Runs a script, compares its output with the expected one, and returns the trace of each node.
 ///

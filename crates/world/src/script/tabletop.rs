@@ -13,6 +13,7 @@ use treecast_proto::{
 };
 use treecast_wire::{Header, Keys, View};
 
+use super::names::{address, name};
 use super::words;
 use crate::{Act, Node, Packet};
 
@@ -95,19 +96,6 @@ pub struct Setting {
     /// Whether the members join; otherwise only the root creates the group.
     pub joins: bool,
     pub bytes_per_s_max: Option<u64>,
-}
-
-/// The address of a node.
-pub fn address(node: char) -> SocketAddr {
-    SocketAddr::from(([10, 0, 0, node as u8], 7_000))
-}
-
-/// The name of the node with an address.
-pub fn name(address: SocketAddr) -> char {
-    match address.ip() {
-        std::net::IpAddr::V4(ip) => ip.octets()[3] as char,
-        std::net::IpAddr::V6(_) => '?',
-    }
 }
 
 /// The multicast address of a group.

@@ -6,6 +6,8 @@ use treecast_wire::{
     Neighbour, Readers, Role, RootLoss, View,
 };
 
+use super::names::name;
+
 /// A datagram as text.
 pub fn datagram(bytes: &[u8]) -> String {
     let packet = match View::new(bytes).and_then(View::read) {
@@ -85,9 +87,8 @@ fn control(epoch: u32, control: &Control) -> String {
         Control::Table(table) => {
             let all = |role| {
                 let neighbours = table.neighbours.iter().filter(move |neighbour| neighbour.role == role);
-                let names: Vec<String> = neighbours
-                    .map(|Neighbour { address, .. }| super::tabletop::name(*address).to_string())
-                    .collect();
+                let names: Vec<String> =
+                    neighbours.map(|Neighbour { address, .. }| name(*address).to_string()).collect();
                 if names.is_empty() { "none".to_owned() } else { names.join(" ") }
             };
             let (member, start) = (table.member, table.start);

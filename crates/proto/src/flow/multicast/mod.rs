@@ -39,15 +39,6 @@ impl SlotMulticast {
     }
 }
 
-/// A parent's knowledge of a child, apart from what it has sent to it.
-#[derive(Debug, Default, Clone)]
-pub(super) struct ChildMulticast {
-    /// Whether multicast reaches it.
-    pub is_reached: bool,
-    /// Whether a member of its subtree loses too many packets by multicast.
-    pub is_congested: bool,
-}
-
 /// The state of data by multicast.
 #[derive(Debug, Clone)]
 pub(super) struct Multicast {

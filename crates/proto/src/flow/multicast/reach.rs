@@ -4,8 +4,7 @@ use treecast_wire::{Distribution, Sequence, Timestamp};
 
 use super::{Multicast, SlotMulticast};
 use crate::Nanoseconds;
-use crate::flow::Flow;
-use crate::flow::receive::DataSource;
+use crate::flow::{DataSource, Flow};
 
 /// Whether multicast reaches this member, and how many packets it loses.
 #[derive(Debug, Clone)]

@@ -10,7 +10,7 @@ use treecast_wire::{
     Table, Timestamp,
 };
 
-use super::handshake::{HandshakeStep, MemberHandshake};
+use super::handshake::{HandshakeStep, MemberHandshake, REQUEST_INTERVAL};
 use super::header::HeaderTemplate;
 use crate::event::whole_ms;
 use crate::flow::{Flow, PeerFailure};
@@ -83,9 +83,6 @@ struct SuspectedNeighbour {
     since: Nanoseconds,
     report_at: Nanoseconds,
 }
-
-/// The interval at which requests to the root and reports are repeated until it answers.
-pub(super) const REQUEST_INTERVAL: Nanoseconds = Nanoseconds::from_ms(20);
 
 impl Membership {
     pub fn new(now: Nanoseconds, root: SocketAddr, seed: [u64; 2]) -> Self {

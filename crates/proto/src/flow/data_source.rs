@@ -1,0 +1,18 @@
+//! Where data comes from.
+
+/// The source of a data packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum DataSource {
+    /// From the parent, along the tree.
+    Parent,
+    /// By multicast, from the root, which is the parent.
+    ParentByMulticast,
+    /// By multicast, from the root, which is not the parent.
+    RootByMulticast,
+}
+
+impl DataSource {
+    pub const fn is_multicast(self) -> bool {
+        !matches!(self, Self::Parent)
+    }
+}
