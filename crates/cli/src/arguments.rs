@@ -268,7 +268,7 @@ pub fn group(
 }
 
 /// A plan from a file, on the fabric that the file names unless `--fabric` is given.
-fn read_plan(
+pub fn read_plan(
     path: &Path,
     fabric_arguments: &FabricArguments,
     packets: Option<u32>,

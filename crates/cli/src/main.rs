@@ -60,7 +60,7 @@ enum Name {
     Sim(command::sim::Arguments),
     /// Predict broadcasts on a network that was measured.
     Predict(command::predict::Arguments),
-    /// Show a simulated multicast in the browser.
+    /// Show a simulated multicast, or the results of other commands, in the browser.
     Report(command::report::Arguments),
     /// List, show and run published studies.
     Paper(command::paper::Arguments),

@@ -2,7 +2,21 @@
 
 use treecast_fabric::{Channel, Fabric, Overlap, RouteFinder};
 
+use crate::error::PlanError;
 use crate::plan::{Plan, Worm, WormKind};
+
+impl Plan {
+    /// The channels that each worm crosses, in the order of [`Plan::worms`]; representative ones,
+    /// with the lowest-numbered link at each step, where the fabric routes adaptively.
+    ///
+    /// # Errors
+    /// [`PlanError::PlacementMismatch`] where the plan belongs to another fabric.
+    pub fn routes(&self, fabric: &Fabric) -> Result<Vec<Vec<Channel>>, PlanError> {
+        self.placement().check_fabric(fabric)?;
+        let mut routes = Routes::new(self, fabric);
+        Ok(self.worms().iter().map(|worm| routes.of(worm)).collect())
+    }
+}
 
 /// The routes of a plan's worms on a fabric. Consecutive requests for worms to one switch share a
 /// search.

@@ -40,12 +40,14 @@ class Picture {
       if (!this.delivered.has(host)) this.delivered.set(host, cycle);
     }
     this.members = new Set([run.root, ...run.worms.flatMap(([from, to]) => [from, ...to])]);
+    // Of a plan, whose clock counts steps: the worms of each step, and the links that are used before it.
+    this.bySteps = run.sends ? Picture.steps(run.sends) : null;
     this.way = { hosts: new Set(), links: new Set() };
 
     this.figure = document.createElement("figure");
     const caption = document.createElement("figcaption");
     const title = document.createElement("b");
-    title.textContent = `${run.scheme}, offload ${run.offload}`;
+    title.textContent = run.name;
     this.state = document.createElement("span");
     caption.append(title, this.state);
     this.canvas = document.createElement("canvas");
@@ -89,7 +91,7 @@ class Picture {
   recolour() {
     const style = getComputedStyle(document.documentElement);
     this.colours = Object.fromEntries(
-      ["paper", "ink", "soft", "line", "raised", "has", "cpu", "nic", "busy", "wait", "way"]
+      ["paper", "ink", "soft", "line", "raised", "has", "cpu", "nic", "busy", "used", "wait", "way"]
         .map((name) => [name, style.getPropertyValue(`--${name}`).trim()]),
     );
     this.ground = document.createElement("canvas");
@@ -153,7 +155,7 @@ class Picture {
     if (host === this.run.root) return `${name}: the root`;
     if (!this.members.has(host)) return `${name}: outside the group`;
     const cycle = this.delivered.get(host);
-    return cycle === undefined ? `${name}: never gets the message` : `${name}: has the message after ${cycle.toLocaleString("en")} cycles`;
+    return cycle === undefined ? `${name}: never gets the message` : `${name}: has the message after ${cycle.toLocaleString("en")} ${this.bySteps ? cycle === 1 ? "step" : "steps" : "cycles"}`;
   }
 
   // The hosts through which a host gets the message, the root first, and the links of those worms.
@@ -171,7 +173,8 @@ class Picture {
 
   choose(host) {
     const { hosts, worms } = host === null || !this.members.has(host) ? { hosts: [], worms: [] } : this.wayTo(host);
-    const links = this.run.transfers.filter(([, worm]) => worms.includes(worm)).map(([link]) => link);
+    const links = this.bySteps ? worms.flatMap((worm) => this.run.sends[worm].links.map(([link]) => link))
+      : this.run.transfers.filter(([, worm]) => worms.includes(worm)).map(([link]) => link);
     this.way = { hosts: new Set(hosts), links: new Set(links) };
     return hosts;
   }
@@ -192,11 +195,15 @@ class Picture {
       this.way.links.forEach((link) => Picture.trace(context, this.curves[link], 1));
       context.stroke();
     }
-    const transfers = this.transfers.at(time);
-    context.strokeStyle = colours.busy;
     context.lineWidth = Math.max(1.25, Math.min(3, scale * 0.14));
+    context.strokeStyle = colours.used;
     context.beginPath();
-    const heads = transfers.map(([link, , , from, to]) => Picture.trace(context, this.curves[link], (time - from) / (to - from)));
+    this.used(time).forEach((link) => Picture.trace(context, this.curves[link], 1));
+    context.stroke();
+    const busy = this.busy(time);
+    context.strokeStyle = colours.busy;
+    context.beginPath();
+    const heads = busy.map(([link, part]) => Picture.trace(context, this.curves[link], part));
     context.stroke();
     this.discs(context, heads, Math.max(1.5, Math.min(4, scale * 0.18)), colours.busy);
 
@@ -204,8 +211,34 @@ class Picture {
     const count = this.hosts(context, time);
     const waiting = this.waiting(context, time);
     this.state.textContent = `${count} of ${this.run.destinations} have it` + (waiting > 0 ? `, ${waiting} waiting` : "");
-    this.canvas.setAttribute("aria-label", `${this.run.scheme}, offload ${this.run.offload}: ${count} of ${this.run.destinations} `
-      + `processes have the message, ${transfers.length} links are busy, ${waiting} packets wait`);
+    this.canvas.setAttribute("aria-label", `${this.run.name}: ${count} of ${this.run.destinations} `
+      + `processes have the message, ${busy.length} links are busy` + (this.bySteps ? "" : `, ${waiting} packets wait`));
+  }
+
+  static steps(sends) {
+    const steps = Array.from({ length: sends.reduce((most, send) => Math.max(most, send.step), 0) + 1 }, () => ({ sends: [], used: [] }));
+    sends.forEach((send) => steps[send.step].sends.push(send));
+    const used = new Set();
+    steps.forEach((step) => {
+      step.used = [...used];
+      step.sends.forEach((send) => send.links.forEach(([link]) => used.add(link)));
+    });
+    return steps;
+  }
+
+  // The links that the steps before this one have used.
+  used(time) {
+    return this.bySteps ? this.bySteps[Math.ceil(time)].used : [];
+  }
+
+  // The busy links, and which part of each the packet has passed. In a plan a worm passes its links one after another, and
+  // they all stay busy until the end of the step.
+  busy(time) {
+    if (!this.bySteps) return this.transfers.at(time).map(([link, , , from, to]) => [link, (time - from) / (to - from)]);
+    const step = Math.ceil(time);
+    const passed = 1 - (step - time);
+    return this.bySteps[step].sends.flatMap(({ links, hops }) => links
+      .map(([link, hop]) => [link, Math.min(passed * hops - hop, 1)]).filter(([, part]) => part > 0));
   }
 
   discs(context, points, radius, fill, stroke, line) {

@@ -1,13 +1,16 @@
 "use strict";
 // The clock, and what is beside the pictures.
 (() => {
+  // The clock of runs counts cycles, that of a plan steps, whose length no plan knows.
   const { fabric, cycleNs, runs } = JSON.parse(document.getElementById("report").textContent);
   const element = (id) => document.getElementById(id);
   const whole = (number) => number.toLocaleString("en");
   const micros = (cycles) => (cycles * cycleNs / 1000).toLocaleString("en", { maximumSignificantDigits: 5 });
 
-  // The picture takes that many seconds at speed 1.
+  const inSteps = cycleNs === null;
+  // The picture takes that many seconds at speed 1; a plan that many for each step, if it has few.
   const SECONDS = 12;
+  const SECONDS_OF_STEP = 1.5;
   // Of the window's height.
   const PICTURE_SHARE = 0.72;
   const ROWS_MAX = 2000;
@@ -16,6 +19,7 @@
   const ends = runs.flatMap((run) => [...rows(run).map((list) => list.reduce((end, row) => Math.max(end, row.at(-1)), 0)),
     ...run.deliveries.map(([, cycle]) => cycle)]);
   const end = ends.reduce((a, b) => Math.max(a, b), 1);
+  const seconds = inSteps ? Math.min(SECONDS, SECONDS_OF_STEP * end) : SECONDS;
   const events = (() => {
     const all = [0, end];
     runs.forEach((run) => {
@@ -36,7 +40,8 @@
   function show() {
     pictures.forEach((picture) => picture.draw(now));
     element("clock").value = now;
-    element("time").textContent = `cycle ${whole(Math.floor(now))} of ${whole(end)} = ${micros(Math.floor(now))} us`;
+    element("time").textContent = inSteps ? `step ${whole(Math.ceil(now))} of ${whole(end)}`
+      : `cycle ${whole(Math.floor(now))} of ${whole(end)} = ${micros(Math.floor(now))} us`;
     const cursor = document.querySelector("#progress .cursor");
     if (cursor) cursor.setAttribute("transform", `translate(${position(now)} 0)`);
   }
@@ -57,9 +62,9 @@
   function frame(time) {
     if (since === null) return;
     // A frame's time may be a little earlier than the click that started the clock.
-    const seconds = Math.max(0, time - since) / 1000;
+    const passed = Math.max(0, time - since) / 1000;
     since = time;
-    goTo(now + seconds * Number(element("speed").value) * end / SECONDS);
+    goTo(now + passed * Number(element("speed").value) * end / seconds);
     if (now >= end) play(false);
     else requestAnimationFrame(frame);
   }
@@ -80,7 +85,7 @@
     const ways = pictures.map((picture) => picture.choose(host));
     const said = host === null ? [] : pictures.map((picture, index) => {
       const way = ways[index].map((at) => fabric.hosts[at][0]).join(" \u2192 ");
-      return `${runs[index].scheme}, offload ${runs[index].offload}: ${picture.describe(host)}${ways[index].length > 1 ? `, by ${way}` : ""}.`;
+      return `${runs[index].name}: ${picture.describe(host)}${ways[index].length > 1 ? `, by ${way}` : ""}.`;
     });
     element("selection").replaceChildren(...said.flatMap((line, index) => (index > 0 ? [document.createElement("br"), line] : [line])));
     show();
@@ -116,7 +121,7 @@
     ticks(end, 6).forEach((cycle) => {
       svg.append(made("text", { x: position(cycle), y: bottom + 17, "text-anchor": "middle" }, whole(cycle)));
     });
-    svg.append(made("text", { x: (chart.left + chart.width) / 2, y: chart.height - 6, "text-anchor": "middle" }, "cycles"));
+    svg.append(made("text", { x: (chart.left + chart.width) / 2, y: chart.height - 6, "text-anchor": "middle" }, inSteps ? "steps" : "cycles"));
     runs.forEach((run, index) => {
       let path = `M${position(0)},${height(0)}`;
       run.deliveries.forEach(([, cycle], before) => { path += `H${position(cycle)}V${height(before + 1)}`; });
@@ -125,7 +130,7 @@
       svg.append(made("path", { ...look, d: path, style: `stroke: ${HUES[index % 4]}` }));
       const y = chart.top + 14 + 18 * index;
       svg.append(made("path", { ...look, d: `M${chart.left + 12},${y}h28`, style: `stroke: ${HUES[index % 4]}` }));
-      svg.append(made("text", { x: chart.left + 48, y: y + 4 }, `${run.scheme}, offload ${run.offload}`));
+      svg.append(made("text", { x: chart.left + 48, y: y + 4 }, run.name));
     });
     svg.append(made("line", { class: "cursor", x1: 0, x2: 0, y1: chart.top, y2: bottom }));
     element("progress").replaceChildren(svg);
@@ -148,9 +153,26 @@
     table.replaceChildren(head, body);
   }
 
-  function fillTables() {
+  function fillSends(sends) {
+    const rows = sends.map((send, worm) => [send, worm]).sort(([a], [b]) => a.step - b.step);
+    fill(element("sends"), ["step", "from", "to", "kind", "links"], rows.slice(0, ROWS_MAX).map(([send, worm]) => [
+      whole(send.step), send.from,
+      hostButton(send.to.join(", "), runs[0].worms[worm][1].at(-1)), send.kind, send.route.join(" ") || "-",
+    ]));
+    if (rows.length > ROWS_MAX) element("sends").createCaption().textContent = `The first ${whole(ROWS_MAX)} of ${whole(rows.length)} sends.`;
+  }
+
+  // A button that shows the way to a host.
+  function hostButton(text, host) {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.textContent = text;
+    button.addEventListener("click", () => choose(host));
+    return button;
+  }
+
+  function fillSummary() {
     const sum = (numbers) => numbers.reduce((a, b) => a + b, 0);
-    const name = (run) => `${run.scheme}, offload ${run.offload}`;
     fill(element("summary"),
       ["run", "result", "last delivery, cycles", "us", "mean, cycles", "worms", "CPUs busy, cycles", "links busy, cycles", "waits", "longest, cycles"],
       runs.map((run) => {
@@ -158,24 +180,23 @@
         const waits = run.waits.map((row) => row.at(-1) - row.at(-2));
         const last = run.latency === null ? ["-", "-"] : [whole(run.latency), micros(run.latency)];
         const mean = cycles.length === 0 ? "-" : whole(Math.round(sum(cycles) / cycles.length));
-        return [name(run), run.status, ...last, mean, whole(run.worms.length), whole(run.cpuBusy),
+        return [run.name, run.status, ...last, mean, whole(run.worms.length), whole(run.cpuBusy),
           whole(sum(run.transfers.map((row) => row.at(-1) - row.at(-2)))), whole(waits.length), whole(waits.reduce((a, b) => Math.max(a, b), 0))];
       }));
     runs.filter((run) => run.trouble).forEach((run) => {
       const line = document.createElement("p");
       line.className = "trouble";
-      line.textContent = `${name(run)}: ${run.trouble}`;
+      line.textContent = `${run.name}: ${run.trouble}`;
       element("summary").parentElement.after(line);
     });
+  }
+
+  function fillDeliveries() {
     const hosts = fabric.hosts.map((_, host) => host).filter((host) => pictures.some((picture) => picture.delivered.has(host)));
     const first = (host) => Math.min(...pictures.map((picture) => picture.delivered.get(host) ?? Infinity));
     hosts.sort((a, b) => first(a) - first(b) || a - b);
-    fill(element("deliveries"), ["host", ...runs.map((run) => `${name(run)}, cycles`)], hosts.slice(0, ROWS_MAX).map((host) => {
-      const button = document.createElement("button");
-      button.type = "button";
-      button.textContent = fabric.hosts[host][0];
-      button.addEventListener("click", () => choose(host));
-      return [button, ...pictures.map((picture) => (picture.delivered.has(host) ? whole(picture.delivered.get(host)) : "-"))];
+    fill(element("deliveries"), ["host", ...runs.map((run) => `${run.name}, ${inSteps ? "step" : "cycles"}`)], hosts.slice(0, ROWS_MAX).map((host) => {
+      return [hostButton(fabric.hosts[host][0], host), ...pictures.map((picture) => (picture.delivered.has(host) ? whole(picture.delivered.get(host)) : "-"))];
     }));
     if (hosts.length > ROWS_MAX) {
       element("deliveries").createCaption().textContent = `The first ${whole(ROWS_MAX)} of ${whole(hosts.length)} hosts.`;
@@ -215,8 +236,10 @@
   });
   addEventListener("resize", resize);
   drawProgress();
-  fillTables();
+  if (inSteps) fillSends(runs[0].sends);
+  else fillSummary();
+  fillDeliveries();
   resize();
-  const asked = /^#cycle=([0-9]+)$/.exec(location.hash);
+  const asked = /^#(?:cycle|step)=([0-9]+)$/.exec(location.hash);
   if (asked) goTo(Number(asked[1]));
 })();

@@ -1,5 +1,5 @@
-//! Runs as one page for the browser: the fabric, the multicast that moves over it, tables; and
-//! pictures of fabrics.
+//! Runs and plans as one page for the browser: the fabric, the multicast that moves over it,
+//! tables; and pictures of fabrics.
 //!
 //! The page is one file that fetches nothing. It plays runs of one fabric side by side on one
 //! clock: who has the message, which links are busy, where packets wait.
@@ -34,18 +34,22 @@
 //! ```
 
 mod layout;
+mod plan;
 mod recording;
+mod steps;
 mod svg;
 
 use serde_json::{Value, json};
 use treecast_fabric::{Fabric, Vertex};
 use treecast_page::{Page, escaped};
+use treecast_plan::PlanError;
 use treecast_sim::{Outcome, Recorder, Run, SimError, Slice};
 use treecast_terms::Picoseconds;
 
 use layout::{Layout, Point};
 use recording::Recording;
 
+pub use plan::plan_page;
 pub use svg::{TooLarge, VERTICES_DRAWN_MAX, fabric_svg};
 
 const STYLE: &str = include_str!("../assets/report.css");
@@ -58,6 +62,9 @@ pub enum ReportError {
     /// The run is impossible.
     #[error(transparent)]
     Sim(#[from] SimError),
+    /// The plan does not fit the fabric.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
     /// There is no room for it.
     #[error(
         "the page would have {slices} pieces of work, and has room for {max}: choose fewer destinations, or a shorter message"
@@ -65,6 +72,16 @@ pub enum ReportError {
     TooLong {
         /// The pieces of work of all runs.
         slices: usize,
+        /// Their greatest number.
+        max: usize,
+    },
+    /// There is no room for the routes of a plan.
+    #[error(
+        "the sends of the plan cross {links} links, and a page has room for {max}: choose fewer destinations"
+    )]
+    TooManyLinks {
+        /// The links of all routes.
+        links: usize,
         /// Their greatest number.
         max: usize,
     },
@@ -115,35 +132,34 @@ impl<'a> Report<'a> {
         };
         let body =
             format!("{BODY}<p class=\"command\">Made with <code>{}</code></p>\n", escaped(self.command));
-        let data =
-            json!({ "fabric": self.picture(), "cycleNs": self.cycle.0 as f64 / 1e3, "runs": self.runs });
+        let data = json!({ "fabric": picture(self.fabric), "cycleNs": self.cycle.0 as f64 / 1e3, "runs": self.runs });
         Page { title: &title, styles: &[STYLE], body: &body, data: &[("report", &data)], scripts: &SCRIPTS }
             .html()
     }
+}
 
-    /// The fabric: names and positions, and the links by their numbers.
-    fn picture(&self) -> Value {
-        let topology = self.fabric.topology();
-        let layout = Layout::new(topology);
-        let rounded = |&(x, y): &Point| ((x * 100.0).round() / 100.0, (y * 100.0).round() / 100.0);
-        let hosts = topology.hosts().zip(&layout.hosts);
-        let switches = topology.switches().zip(&layout.switches);
-        // Hosts have numbers from 0, switches from -1 downwards.
-        let end = |vertex: Vertex| match vertex {
-            Vertex::Host(host) => i64::from(host.0),
-            Vertex::Switch(switch) => -1 - i64::from(switch.0),
-        };
-        let links = topology.links().map(|link| {
-            let link = topology.link(link);
-            (end(link.from), end(link.to))
-        });
-        json!({
-            "hosts": hosts.map(|(host, at)| (topology.host_name(host), rounded(at))).collect::<Vec<_>>(),
-            "switches": switches.map(|(switch, at)| (topology.switch_name(switch), rounded(at))).collect::<Vec<_>>(),
-            "links": links.collect::<Vec<_>>(),
-            "pitch": layout.pitch,
-        })
-    }
+/// The fabric: names and positions, and the links by their numbers.
+fn picture(fabric: &Fabric) -> Value {
+    let topology = fabric.topology();
+    let layout = Layout::new(topology);
+    let rounded = |&(x, y): &Point| ((x * 100.0).round() / 100.0, (y * 100.0).round() / 100.0);
+    let hosts = topology.hosts().zip(&layout.hosts);
+    let switches = topology.switches().zip(&layout.switches);
+    // Hosts have numbers from 0, switches from -1 downwards.
+    let end = |vertex: Vertex| match vertex {
+        Vertex::Host(host) => i64::from(host.0),
+        Vertex::Switch(switch) => -1 - i64::from(switch.0),
+    };
+    let links = topology.links().map(|link| {
+        let link = topology.link(link);
+        (end(link.from), end(link.to))
+    });
+    json!({
+        "hosts": hosts.map(|(host, at)| (topology.host_name(host), rounded(at))).collect::<Vec<_>>(),
+        "switches": switches.map(|(switch, at)| (topology.switch_name(switch), rounded(at))).collect::<Vec<_>>(),
+        "links": links.collect::<Vec<_>>(),
+        "pitch": layout.pitch,
+    })
 }
 
 /// Keeps the first slices, and counts all.

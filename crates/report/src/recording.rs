@@ -19,8 +19,10 @@ type Wait = (u32, u32, u32, u64, u64);
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Recording {
+    /// Scheme and offload.
+    name: String,
+    #[serde(skip)]
     pub scheme: String,
-    offload: String,
     /// `complete`, `deadlocked` or `incomplete`.
     status: &'static str,
     /// Of the last delivery; none unless complete.
@@ -69,8 +71,8 @@ impl Recording {
         transfers.sort_unstable_by_key(|&(link, _, _, from, _)| (from, link));
         work.sort_unstable_by_key(|&(host, _, _, from, _)| (from, host));
         Self {
+            name: format!("{}, offload {}", run.plan.scheme(), run.offload),
             scheme: run.plan.scheme().to_string(),
-            offload: run.offload.to_string(),
             status: outcome.status.name(),
             latency: outcome.latency.map(|latency| latency.0),
             root: host(run.plan.root()),

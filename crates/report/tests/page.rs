@@ -5,9 +5,10 @@
 #[path = "../../page/tests/support/browser.rs"]
 mod browser;
 
-use treecast_fabric::{Fabric, FabricSpec};
+use treecast_fabric::{Fabric, FabricSpec, RoutingPolicy};
+use treecast_plan::render::PlanContext;
 use treecast_plan::{Group, MemberId, Placement, PlanOptions, plan};
-use treecast_report::Report;
+use treecast_report::{Report, plan_page};
 use treecast_sim::{Offload, Operation, Outcome, Parameters, Run, Simulator};
 use treecast_terms::Flits;
 
@@ -88,6 +89,43 @@ fn the_clock_shows_who_has_the_message() {
     for outcome in &outcomes {
         assert!(dom.contains(&format!("<td>{}</td>", grouped(outcome.latency.unwrap().0))));
     }
+}
+
+#[test]
+fn a_plan_is_played_step_by_step() {
+    let fabric = Fabric::from_spec(&"star:8".parse::<FabricSpec>().unwrap()).unwrap();
+    let group = Group::new(Placement::one_per_host(8), MemberId(0), (1..8).map(MemberId).collect()).unwrap();
+    let plan = plan(&fabric, &group, &"binomial".parse().unwrap(), &PlanOptions::default()).unwrap();
+    let context = PlanContext { fabric: "star:8", routing: RoutingPolicy::Auto, order: None, packets: 1 };
+    let page = plan_page(&plan, &fabric, &context, "treecast plan ...").unwrap();
+    let script = format!(
+        "{STATES} {FRAMES} say(`${{clock()}}: ${{states()}}`);
+        for (let step = 0; step < 3; step += 1) {{
+          document.getElementById('forward').click();
+          say(`${{clock()}}: ${{states()}}, ${{document.querySelector('canvas').getAttribute('aria-label').split(', ').at(-1)}}`);
+        }}
+        const cells = [...document.querySelectorAll('#sends tbody tr')].map((row) => row.cells[0].textContent + row.cells[2].textContent);
+        say(cells.join());
+        [...document.querySelectorAll('#sends button')].find((it) => it.textContent === 'h7').click();
+        say(document.getElementById('selection').textContent);
+        key('Home'); document.getElementById('play').click();
+        setTimeout(() => say(clock()), 15000);"
+    );
+    let Some(dom) = rendered(&page, &script) else { return };
+    let [played, way, sends, third, second, first, start] = said(&dom)[..] else { panic!("{dom}") };
+    assert_eq!(start, "step 0 of 3: 0 of 7 have it");
+    // Each send crosses two links of a star.
+    assert_eq!(first, "step 1 of 3: 1 of 7 have it, 2 links are busy");
+    assert_eq!(second, "step 2 of 3: 3 of 7 have it, 4 links are busy");
+    assert_eq!(third, "step 3 of 3: 7 of 7 have it, 8 links are busy");
+    assert_eq!(sends, "1h4,2h2,2h6,3h1,3h5,3h3,3h7");
+    assert_eq!(
+        way,
+        "binomial: h7: has the message after 3 steps, by h0 \u{2192} h4 \u{2192} h6 \u{2192} h7."
+    );
+    assert_eq!(played, "step 3 of 3");
+    assert!(dom.contains("<th scope=\"row\">links used</th><td>11</td>"), "{dom}");
+    assert!(dom.contains("Made with <code>treecast plan ...</code>"));
 }
 
 #[test]

@@ -4,9 +4,10 @@ use anyhow::bail;
 use clap::{Args, ValueEnum};
 use treecast_plan::PACKETS_MAX;
 use treecast_plan::render::{self, PlanDocument, ReductionDocument, WORMS_SHOWN};
+use treecast_report::plan_page;
 use treecast_terms::Operation;
 
-use crate::arguments::{FabricArguments, OperationArgument, PlanArguments, whole_number};
+use crate::arguments::{FabricArguments, OperationArgument, PlanArguments, command_line, whole_number};
 use crate::output::{OutArguments, emit};
 
 #[derive(Debug, Args)]
@@ -18,6 +19,7 @@ use crate::output::{OutArguments, emit};
   treecast plan --fabric icpp98 --scheme path:policy=mdp-lg --dests random:15 --format table
   treecast plan --fabric torus:k=4,n=2,uni --scheme u-torus --dests 3,5,9 --format json
   treecast plan --fabric icpp98 --scheme k-binomial --packets 8 --format svg --out plan.svg
+  treecast plan --fabric icpp98 --scheme k-binomial --format html --out plan.html
   treecast plan --fabric star:4 --processes 4 --scheme leader:over=binomial
   treecast plan --fabric star:16 --scheme binomial --operation barrier
   treecast plan --fabric /etc/slurm/topology.conf --scheme hierarchical --root login --dests 'n[1-16]'
@@ -66,6 +68,8 @@ enum Format {
     Dot,
     /// A picture
     Svg,
+    /// A page for the browser that plays the steps, as docs/report.md describes it
+    Html,
 }
 
 pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
@@ -115,6 +119,10 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
         Format::Svg if reduction.is_some() => {
             bail!("a picture shows only the way down: use --format dot, or leave out --operation")
         }
+        Format::Html if reduction.is_some() => {
+            bail!("a page shows only the way down: use --format dot, or leave out --operation")
+        }
+        Format::Html => plan_page(plan, fabric, &planned.context(), &command_line())?,
         Format::Svg => render::svg(plan, fabric, &analysis()?)?,
     };
     emit(arguments.out.file.as_deref(), &text)?;

@@ -1,34 +1,46 @@
-//! `treecast report`: runs as a page for the browser.
+//! `treecast report`: runs and plans as a page for the browser.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use anyhow::{Context, bail};
 use clap::Args;
-use treecast_report::Report;
+use serde::Deserialize;
+use treecast_plan::render::FORMAT as PLAN_FORMAT;
+use treecast_report::{Report, plan_page};
 use treecast_sim::{Offload, Operation, Run};
 
-use crate::arguments::{FabricArguments, PlanArguments, RunArguments, command_line};
+use crate::arguments::{FabricArguments, PlanArguments, RunArguments, command_line, read_file, read_plan};
 use crate::interrupt::clean_up_on_signals;
 use crate::output::{print_note, write_file};
 
 #[derive(Debug, Args)]
 #[command(
     override_usage = "treecast report --fabric SPEC --scheme NAME[:key=value,...] [OPTIONS] FILE
-       treecast report --plan FILE [OPTIONS] FILE",
+       treecast report --plan FILE [OPTIONS] FILE
+       treecast report FILE.json PAGE",
     after_help = "Examples:
   treecast report --fabric icpp98 --scheme binomial --offload host,nic page.html
   treecast report --fabric torus:k=8,n=2,uni --scheme u-torus --message 1024 page.html
   treecast report --fabric fat-tree:k=16 --scheme k-binomial --offload nic page.html
+  treecast report plan.json page.html
 
 The page plays one multicast on the fabric: who has the message, which links are busy,
 where packets wait; several offloads side by side. It is one file that fetches nothing,
 and works in any browser. 'treecast sim --help' lists the keys of --set, docs/report.md
 describes the page.
+With a JSON file nothing is simulated, and the page shows what the file contains:
+  plan           its steps, sends and analysis (treecast plan --format json)
 Exit status: that of the worst run: 0 complete, 4 deadlocked, 5 incomplete."
 )]
 pub struct Arguments {
-    /// The page
+    /// The page; or, before PAGE, a JSON file that the page shows instead of a new simulation: a
+    /// plan
     #[arg(value_name = "FILE")]
     file: PathBuf,
+
+    /// The page, after a JSON file
+    #[arg(value_name = "PAGE", conflicts_with_all = OF_A_RUN)]
+    page: Option<PathBuf>,
 
     #[command(flatten)]
     fabric: FabricArguments,
@@ -45,8 +57,59 @@ pub struct Arguments {
     run: RunArguments,
 }
 
+/// Options that describe a simulation.
+const OF_A_RUN: [&str; 11] = [
+    "scheme",
+    "plan",
+    "root",
+    "dests",
+    "order",
+    "processes",
+    "placement",
+    "offload",
+    "message",
+    "simulator",
+    "set",
+];
+
 pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     clean_up_on_signals()?;
+    let (page, (html, status)) = match &arguments.page {
+        Some(page) => (page, (of_file(&arguments.file, &arguments.fabric)?, 0)),
+        None => (&arguments.file, of_run(arguments)?),
+    };
+    write_file(page, html.as_bytes())?;
+    print_note(&format!("{} is written: open it in a browser", page.display()));
+    Ok(status)
+}
+
+/// The page of a JSON file of another command, by its `format`.
+fn of_file(path: &Path, fabric: &FabricArguments) -> anyhow::Result<String> {
+    const ACCEPTED: &str = "a plan (treecast plan --format json)";
+    let text = read_file(path)?;
+    let format = format_of(&text).with_context(|| {
+        format!("{} is not JSON with a format that is known here: give {ACCEPTED}", path.display())
+    })?;
+    match &*format {
+        PLAN_FORMAT => {
+            let planned = read_plan(path, fabric, None)?;
+            Ok(plan_page(&planned.plan, &planned.fabric, &planned.context(), &command_line())?)
+        }
+        format => bail!("{} has the format '{format}': give {ACCEPTED}", path.display()),
+    }
+}
+
+/// The field `format` of a JSON text.
+fn format_of(text: &str) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Head {
+        format: String,
+    }
+    serde_json::from_str(text).ok().map(|Head { format }| format)
+}
+
+/// The page of a simulation, and the exit status.
+fn of_run(arguments: &Arguments) -> anyhow::Result<(String, u8)> {
     let parameters = arguments.run.parameters()?;
     let packets = arguments.run.packets(&parameters)?;
     let planned = arguments.plan.planned(&arguments.fabric, packets)?;
@@ -66,7 +129,5 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
         };
         status = status.max(report.add(&run)?.status.exit_status());
     }
-    write_file(&arguments.file, report.html().as_bytes())?;
-    print_note(&format!("{} is written: open it in a browser", arguments.file.display()));
-    Ok(status)
+    Ok((report.html(), status))
 }
