@@ -342,8 +342,13 @@ impl RunArguments {
     }
 }
 
-/// What the user typed, with quotes where a shell needs them, for captions.
+/// What the user typed, for captions.
 pub fn command_line() -> String {
+    in_shell(std::env::args_os().skip(1).map(|argument| argument.to_string_lossy().into_owned()))
+}
+
+/// A command of treecast, with quotes where a shell needs them.
+pub fn in_shell(arguments: impl IntoIterator<Item = String>) -> String {
     let quoted = |argument: String| {
         let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_=:,./@%+".contains(c);
         if !argument.is_empty() && argument.chars().all(is_plain) {
@@ -352,7 +357,8 @@ pub fn command_line() -> String {
             format!("'{}'", argument.replace('\'', "'\\''"))
         }
     };
-    let arguments =
-        std::env::args_os().skip(1).map(|argument| quoted(argument.to_string_lossy().into_owned()));
-    std::iter::once("treecast".to_string()).chain(arguments).collect::<Vec<_>>().join(" ")
+    std::iter::once("treecast".to_string())
+        .chain(arguments.into_iter().map(quoted))
+        .collect::<Vec<_>>()
+        .join(" ")
 }

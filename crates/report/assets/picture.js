@@ -1,5 +1,5 @@
 "use strict";
-// One run over its fabric, on a canvas.
+// Fabrics, and runs over them, on a canvas.
 
 // What is under way at a time, of rows that are sorted by their last but one number, their start; the last is their
 // end. Going forward looks at each row once.
@@ -27,37 +27,19 @@ class UnderWay {
   }
 }
 
-class Picture {
-  // `choose` is called with the number of the host that the reader clicks on, or null.
-  constructor(fabric, run, choose) {
+// A fabric on a canvas.
+class FabricPicture {
+  constructor(fabric, name) {
     this.fabric = fabric;
-    this.run = run;
-    this.transfers = new UnderWay(run.transfers);
-    this.work = new UnderWay(run.work);
-    this.waits = new UnderWay(run.waits);
-    this.delivered = new Map();
-    for (const [host, cycle] of run.deliveries) {
-      if (!this.delivered.has(host)) this.delivered.set(host, cycle);
-    }
-    this.members = new Set([run.root, ...run.worms.flatMap(([from, to]) => [from, ...to])]);
-    // Of a plan, whose clock counts steps: the worms of each step, and the links that are used before it.
-    this.bySteps = run.sends ? Picture.steps(run.sends) : null;
-    this.way = { hosts: new Set(), links: new Set() };
-
     this.figure = document.createElement("figure");
     const caption = document.createElement("figcaption");
     const title = document.createElement("b");
-    title.textContent = run.name;
+    title.textContent = name;
     this.state = document.createElement("span");
     caption.append(title, this.state);
     this.canvas = document.createElement("canvas");
     this.canvas.setAttribute("role", "img");
     this.figure.append(caption, this.canvas);
-    this.canvas.addEventListener("click", (event) => choose(this.hostAt(event)));
-    this.canvas.addEventListener("pointermove", (event) => {
-      const host = this.hostAt(event);
-      this.canvas.title = host === null ? "" : this.describe(host);
-    });
 
     const points = [...fabric.hosts, ...fabric.switches].map(([, point]) => point);
     const [xs, ys] = [points.map(([x]) => x), points.map(([, y]) => y)];
@@ -101,7 +83,7 @@ class Picture {
     context.strokeStyle = this.colours.line;
     context.lineWidth = Math.max(0.5, Math.min(1.5, this.scale * 0.08));
     context.beginPath();
-    this.curves.forEach((curve) => Picture.trace(context, curve, 1));
+    this.curves.forEach((curve) => FabricPicture.trace(context, curve, 1));
     context.stroke();
   }
 
@@ -150,95 +132,15 @@ class Picture {
     return nearest;
   }
 
-  describe(host) {
-    const name = this.fabric.hosts[host][0];
-    if (host === this.run.root) return `${name}: the root`;
-    if (!this.members.has(host)) return `${name}: outside the group`;
-    const cycle = this.delivered.get(host);
-    return cycle === undefined ? `${name}: never gets the message` : `${name}: has the message after ${cycle.toLocaleString("en")} ${this.bySteps ? cycle === 1 ? "step" : "steps" : "cycles"}`;
-  }
-
-  // The hosts through which a host gets the message, the root first, and the links of those worms.
-  wayTo(host) {
-    const worms = [];
-    const hosts = [host];
-    while (hosts[0] !== this.run.root) {
-      const worm = this.run.worms.findIndex(([from, to]) => from !== hosts[0] && to.includes(hosts[0]));
-      if (worm < 0 || hosts.includes(this.run.worms[worm][0])) break;
-      worms.unshift(worm);
-      hosts.unshift(this.run.worms[worm][0]);
-    }
-    return { hosts, worms };
-  }
-
-  choose(host) {
-    const { hosts, worms } = host === null || !this.members.has(host) ? { hosts: [], worms: [] } : this.wayTo(host);
-    const links = this.bySteps ? worms.flatMap((worm) => this.run.sends[worm].links.map(([link]) => link))
-      : this.run.transfers.filter(([, worm]) => worms.includes(worm)).map(([link]) => link);
-    this.way = { hosts: new Set(hosts), links: new Set(links) };
-    return hosts;
-  }
-
-  draw(time) {
+  // Starts a drawing with the fabric's links.
+  cleared() {
     const context = this.canvas.getContext("2d");
-    const { colours, scale } = this;
     context.setTransform(1, 0, 0, 1, 0, 0);
     context.clearRect(0, 0, this.canvas.width, this.canvas.height);
     context.drawImage(this.ground, 0, 0);
     context.scale(this.size.dots, this.size.dots);
-
     context.lineCap = "round";
-    if (this.way.links.size > 0) {
-      context.strokeStyle = colours.way;
-      context.lineWidth = Math.max(2, Math.min(4, scale * 0.22));
-      context.beginPath();
-      this.way.links.forEach((link) => Picture.trace(context, this.curves[link], 1));
-      context.stroke();
-    }
-    context.lineWidth = Math.max(1.25, Math.min(3, scale * 0.14));
-    context.strokeStyle = colours.used;
-    context.beginPath();
-    this.used(time).forEach((link) => Picture.trace(context, this.curves[link], 1));
-    context.stroke();
-    const busy = this.busy(time);
-    context.strokeStyle = colours.busy;
-    context.beginPath();
-    const heads = busy.map(([link, part]) => Picture.trace(context, this.curves[link], part));
-    context.stroke();
-    this.discs(context, heads, Math.max(1.5, Math.min(4, scale * 0.18)), colours.busy);
-
-    this.switches(context);
-    const count = this.hosts(context, time);
-    const waiting = this.waiting(context, time);
-    this.state.textContent = `${count} of ${this.run.destinations} have it` + (waiting > 0 ? `, ${waiting} waiting` : "");
-    this.canvas.setAttribute("aria-label", `${this.run.name}: ${count} of ${this.run.destinations} `
-      + `processes have the message, ${busy.length} links are busy` + (this.bySteps ? "" : `, ${waiting} packets wait`));
-  }
-
-  static steps(sends) {
-    const steps = Array.from({ length: sends.reduce((most, send) => Math.max(most, send.step), 0) + 1 }, () => ({ sends: [], used: [] }));
-    sends.forEach((send) => steps[send.step].sends.push(send));
-    const used = new Set();
-    steps.forEach((step) => {
-      step.used = [...used];
-      step.sends.forEach((send) => send.links.forEach(([link]) => used.add(link)));
-    });
-    return steps;
-  }
-
-  // The links that the steps before this one have used.
-  used(time) {
-    return this.bySteps ? this.bySteps[Math.ceil(time)].used : [];
-  }
-
-  // The busy links, and which part of each the packet has passed. In a plan a worm passes its links one after another, and
-  // they all stay busy until the end of the step.
-  busy(time) {
-    if (!this.bySteps) return this.transfers.at(time).map(([link, , , from, to]) => [link, (time - from) / (to - from)]);
-    const step = Math.ceil(time);
-    const passed = 1 - (step - time);
-    return this.bySteps[step].sends.flatMap(({ links, hops }) => links
-      .map(([link, hop]) => [link, Math.min(passed * hops - hop, 1)]).filter(([, part]) => part > 0));
+    return context;
   }
 
   discs(context, points, radius, fill, stroke, line) {
@@ -277,6 +179,117 @@ class Picture {
     context.textBaseline = "middle";
     context.font = `${Math.min(11, room / Math.max(2, name.length) * 1.5)}px system-ui, sans-serif`;
     context.fillText(name, x, y + 0.5, room);
+  }
+}
+
+// One run over its fabric.
+class Picture extends FabricPicture {
+  // `choose` is called with the number of the host that the reader clicks on, or null.
+  constructor(fabric, run, choose) {
+    super(fabric, run.name);
+    this.run = run;
+    this.transfers = new UnderWay(run.transfers);
+    this.work = new UnderWay(run.work);
+    this.waits = new UnderWay(run.waits);
+    this.delivered = new Map();
+    for (const [host, cycle] of run.deliveries) {
+      if (!this.delivered.has(host)) this.delivered.set(host, cycle);
+    }
+    this.members = new Set([run.root, ...run.worms.flatMap(([from, to]) => [from, ...to])]);
+    // Of a plan, whose clock counts steps: the worms of each step, and the links that are used before it.
+    this.bySteps = run.sends ? Picture.steps(run.sends) : null;
+    this.way = { hosts: new Set(), links: new Set() };
+
+    this.canvas.addEventListener("click", (event) => choose(this.hostAt(event)));
+    this.canvas.addEventListener("pointermove", (event) => {
+      const host = this.hostAt(event);
+      this.canvas.title = host === null ? "" : this.describe(host);
+    });
+  }
+
+  describe(host) {
+    const name = this.fabric.hosts[host][0];
+    if (host === this.run.root) return `${name}: the root`;
+    if (!this.members.has(host)) return `${name}: outside the group`;
+    const cycle = this.delivered.get(host);
+    return cycle === undefined ? `${name}: never gets the message` : `${name}: has the message after ${cycle.toLocaleString("en")} ${this.bySteps ? cycle === 1 ? "step" : "steps" : "cycles"}`;
+  }
+
+  // The hosts through which a host gets the message, the root first, and the links of those worms.
+  wayTo(host) {
+    const worms = [];
+    const hosts = [host];
+    while (hosts[0] !== this.run.root) {
+      const worm = this.run.worms.findIndex(([from, to]) => from !== hosts[0] && to.includes(hosts[0]));
+      if (worm < 0 || hosts.includes(this.run.worms[worm][0])) break;
+      worms.unshift(worm);
+      hosts.unshift(this.run.worms[worm][0]);
+    }
+    return { hosts, worms };
+  }
+
+  choose(host) {
+    const { hosts, worms } = host === null || !this.members.has(host) ? { hosts: [], worms: [] } : this.wayTo(host);
+    const links = this.bySteps ? worms.flatMap((worm) => this.run.sends[worm].links.map(([link]) => link))
+      : this.run.transfers.filter(([, worm]) => worms.includes(worm)).map(([link]) => link);
+    this.way = { hosts: new Set(hosts), links: new Set(links) };
+    return hosts;
+  }
+
+  draw(time) {
+    const context = this.cleared();
+    const { colours, scale } = this;
+    if (this.way.links.size > 0) {
+      context.strokeStyle = colours.way;
+      context.lineWidth = Math.max(2, Math.min(4, scale * 0.22));
+      context.beginPath();
+      this.way.links.forEach((link) => FabricPicture.trace(context, this.curves[link], 1));
+      context.stroke();
+    }
+    context.lineWidth = Math.max(1.25, Math.min(3, scale * 0.14));
+    context.strokeStyle = colours.used;
+    context.beginPath();
+    this.used(time).forEach((link) => FabricPicture.trace(context, this.curves[link], 1));
+    context.stroke();
+    const busy = this.busy(time);
+    context.strokeStyle = colours.busy;
+    context.beginPath();
+    const heads = busy.map(([link, part]) => FabricPicture.trace(context, this.curves[link], part));
+    context.stroke();
+    this.discs(context, heads, Math.max(1.5, Math.min(4, scale * 0.18)), colours.busy);
+
+    this.switches(context);
+    const count = this.hosts(context, time);
+    const waiting = this.waiting(context, time);
+    this.state.textContent = `${count} of ${this.run.destinations} have it` + (waiting > 0 ? `, ${waiting} waiting` : "");
+    this.canvas.setAttribute("aria-label", `${this.run.name}: ${count} of ${this.run.destinations} `
+      + `processes have the message, ${busy.length} links are busy` + (this.bySteps ? "" : `, ${waiting} packets wait`));
+  }
+
+  static steps(sends) {
+    const steps = Array.from({ length: sends.reduce((most, send) => Math.max(most, send.step), 0) + 1 }, () => ({ sends: [], used: [] }));
+    sends.forEach((send) => steps[send.step].sends.push(send));
+    const used = new Set();
+    steps.forEach((step) => {
+      step.used = [...used];
+      step.sends.forEach((send) => send.links.forEach(([link]) => used.add(link)));
+    });
+    return steps;
+  }
+
+  // The links that the steps before this one have used.
+  used(time) {
+    return this.bySteps ? this.bySteps[Math.ceil(time)].used : [];
+  }
+
+  // The busy links, and which part of each the packet has passed. In a plan a worm passes its links one after another, and
+  // they all stay busy until the end of the step.
+  busy(time) {
+    if (!this.bySteps) return this.transfers.at(time).map(([link, , , from, to]) => [link, (time - from) / (to - from)]);
+    const step = Math.ceil(time);
+    const passed = 1 - (step - time);
+    return this.bySteps[step].sends.flatMap(({ links, hops }) => links
+      .map(([link, hop]) => [link, Math.min(passed * hops - hop, 1)]).filter(([, part]) => part > 0));
   }
 
   // Draws the hosts; how many processes have the message.

@@ -136,26 +136,9 @@
     element("progress").replaceChildren(svg);
   }
 
-  function fill(table, heads, lines) {
-    const row = (cells, name) => {
-      const line = document.createElement("tr");
-      cells.forEach((cell) => {
-        const box = document.createElement(name);
-        if (name === "th") box.scope = "col";
-        box.append(cell);
-        line.append(box);
-      });
-      return line;
-    };
-    const [head, body] = [document.createElement("thead"), document.createElement("tbody")];
-    head.append(row(heads, "th"));
-    body.append(...lines.map((cells) => row(cells, "td")));
-    table.replaceChildren(head, body);
-  }
-
   function fillSends(sends) {
     const rows = sends.map((send, worm) => [send, worm]).sort(([a], [b]) => a.step - b.step);
-    fill(element("sends"), ["step", "from", "to", "kind", "links"], rows.slice(0, ROWS_MAX).map(([send, worm]) => [
+    fillTable(element("sends"), ["step", "from", "to", "kind", "links"], rows.slice(0, ROWS_MAX).map(([send, worm]) => [
       whole(send.step), send.from,
       hostButton(send.to.join(", "), runs[0].worms[worm][1].at(-1)), send.kind, send.route.join(" ") || "-",
     ]));
@@ -173,7 +156,7 @@
 
   function fillSummary() {
     const sum = (numbers) => numbers.reduce((a, b) => a + b, 0);
-    fill(element("summary"),
+    fillTable(element("summary"),
       ["run", "result", "last delivery, cycles", "us", "mean, cycles", "worms", "CPUs busy, cycles", "links busy, cycles", "waits", "longest, cycles"],
       runs.map((run) => {
         const cycles = run.deliveries.map(([, cycle]) => cycle);
@@ -195,7 +178,7 @@
     const hosts = fabric.hosts.map((_, host) => host).filter((host) => pictures.some((picture) => picture.delivered.has(host)));
     const first = (host) => Math.min(...pictures.map((picture) => picture.delivered.get(host) ?? Infinity));
     hosts.sort((a, b) => first(a) - first(b) || a - b);
-    fill(element("deliveries"), ["host", ...runs.map((run) => `${run.name}, ${inSteps ? "step" : "cycles"}`)], hosts.slice(0, ROWS_MAX).map((host) => {
+    fillTable(element("deliveries"), ["host", ...runs.map((run) => `${run.name}, ${inSteps ? "step" : "cycles"}`)], hosts.slice(0, ROWS_MAX).map((host) => {
       return [hostButton(fabric.hosts[host][0], host), ...pictures.map((picture) => (picture.delivered.has(host) ? whole(picture.delivered.get(host)) : "-"))];
     }));
     if (hosts.length > ROWS_MAX) {

@@ -34,10 +34,13 @@
 //! ```
 
 mod layout;
+mod load;
 mod plan;
 mod recording;
 mod steps;
 mod svg;
+
+use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 use treecast_fabric::{Fabric, Vertex};
@@ -49,12 +52,15 @@ use treecast_terms::Picoseconds;
 use layout::{Layout, Point};
 use recording::Recording;
 
+pub use load::{LoadPageError, load_page};
 pub use plan::plan_page;
 pub use svg::{TooLarge, VERTICES_DRAWN_MAX, fabric_svg};
 
 const STYLE: &str = include_str!("../assets/report.css");
 const BODY: &str = include_str!("../assets/report.html");
-const SCRIPTS: [&str; 2] = [include_str!("../assets/picture.js"), include_str!("../assets/report.js")];
+const PICTURE: &str = include_str!("../assets/picture.js");
+const TABLE: &str = include_str!("../assets/table.js");
+const SCRIPTS: [&str; 3] = [PICTURE, TABLE, include_str!("../assets/report.js")];
 
 /// Why a run is not on a page.
 #[derive(Debug, thiserror::Error)]
@@ -160,6 +166,16 @@ fn picture(fabric: &Fabric) -> Value {
         "links": links.collect::<Vec<_>>(),
         "pitch": layout.pitch,
     })
+}
+
+/// A table of names and values.
+fn facts<'a>(rows: impl IntoIterator<Item = (&'a str, String)>) -> String {
+    let mut text = String::from("<div class=\"scroll\"><table class=\"facts\">\n");
+    for (name, value) in rows {
+        let _ =
+            writeln!(text, "<tr><th scope=\"row\">{}</th><td>{}</td></tr>", escaped(name), escaped(&value));
+    }
+    text + "</table></div>\n"
 }
 
 /// Keeps the first slices, and counts all.

@@ -1,7 +1,5 @@
 //! The page of a plan.
 
-use std::fmt::Write as _;
-
 use serde_json::json;
 use treecast_fabric::Fabric;
 use treecast_page::{Page, escaped};
@@ -9,7 +7,7 @@ use treecast_plan::render::{PlanContext, WORMS_SHOWN, tree};
 use treecast_plan::{Analysis, Plan};
 
 use crate::steps::Steps;
-use crate::{Report, ReportError, SCRIPTS, STYLE, picture};
+use crate::{Report, ReportError, SCRIPTS, STYLE, facts, picture};
 
 const BODY: &str = include_str!("../assets/plan.html");
 const TABLES: &str = include_str!("../assets/plan_tables.html");
@@ -36,7 +34,7 @@ pub fn plan_page(
         "{BODY}<section aria-labelledby=\"plan-title\">\n<h2 id=\"plan-title\">Plan and analysis</h2>\n{}\
          <details>\n<summary>Tree</summary>\n<pre tabindex=\"0\" aria-label=\"Tree\">{}</pre>\n</details>\n</section>\n\
          {TABLES}<p class=\"command\">Made with <code>{}</code></p>\n",
-        facts(plan, fabric, context, &analysis),
+        plan_facts(plan, fabric, context, &analysis),
         escaped(&tree(plan, fabric, WORMS_SHOWN)?),
         escaped(command)
     );
@@ -52,7 +50,7 @@ pub fn plan_page(
 }
 
 /// The inputs of the plan and the figures of its analysis, as a table.
-fn facts(plan: &Plan, fabric: &Fabric, context: &PlanContext, analysis: &Analysis) -> String {
+fn plan_facts(plan: &Plan, fabric: &Fabric, context: &PlanContext, analysis: &Analysis) -> String {
     let placement = plan.placement();
     let root = fabric.topology().host_name(placement.host_of(plan.root()));
     let order = context.order.map_or("that of the scheme".into(), |order| order.to_string());
@@ -76,9 +74,5 @@ fn facts(plan: &Plan, fabric: &Fabric, context: &PlanContext, analysis: &Analysi
         ("pairs of worms that contend for a link", analysis.contending_pairs.to_string()),
         ("id rule", if analysis.id_rule { "holds" } else { "does not hold" }.into()),
     ];
-    let mut text = String::from("<div class=\"scroll\"><table class=\"facts\">\n");
-    for (name, value) in rows {
-        let _ = writeln!(text, "<tr><th scope=\"row\">{name}</th><td>{}</td></tr>", escaped(&value));
-    }
-    text + "</table></div>\n"
+    facts(rows)
 }

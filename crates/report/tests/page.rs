@@ -8,9 +8,12 @@ mod browser;
 use treecast_fabric::{Fabric, FabricSpec, RoutingPolicy};
 use treecast_plan::render::PlanContext;
 use treecast_plan::{Group, MemberId, Placement, PlanOptions, plan};
-use treecast_report::{Report, plan_page};
-use treecast_sim::{Offload, Operation, Outcome, Parameters, Run, Simulator};
-use treecast_terms::Flits;
+use treecast_report::{Report, load_page, plan_page};
+use treecast_sim::{
+    Arrivals, DestinationSets, LoadContext, LoadDocument, LoadRun, Offload, Operation, Outcome, Parameters,
+    Run, Simulator,
+};
+use treecast_terms::{Cycles, Flits};
 
 /// A page of one run for each offload, and their outcomes.
 fn page(spec: &str, scheme: &str, offloads: &[Offload], name: &str) -> (String, Vec<Outcome>) {
@@ -126,6 +129,77 @@ fn a_plan_is_played_step_by_step() {
     assert_eq!(played, "step 3 of 3");
     assert!(dom.contains("<th scope=\"row\">links used</th><td>11</td>"), "{dom}");
     assert!(dom.contains("Made with <code>treecast plan ...</code>"));
+}
+
+#[test]
+fn links_under_load_show_their_utilization() {
+    let fabric = Fabric::from_spec(&"icpp98".parse::<FabricSpec>().unwrap()).unwrap();
+    let parameters = Parameters::default();
+    let run = LoadRun {
+        fabric: &fabric,
+        scheme: &"tree-worm".parse().unwrap(),
+        order: None,
+        offload: Offload::Host,
+        message: Flits(128),
+        degree: 3,
+        load: 0.01,
+        arrivals: Arrivals::default(),
+        sets: DestinationSets::default(),
+        cycles: Cycles(100_000),
+        warmup: Cycles(50_000),
+        backlog_max: None,
+        parameters: &parameters,
+        seed: 1,
+        simulator: Simulator::Event,
+    };
+    let context = LoadContext { fabric: "icpp98".into(), routing: "auto".into() };
+    let document = LoadDocument::new(&run, &run.simulate().unwrap(), context);
+    let page = load_page(&document, &fabric, "treecast sim ...", "treecast report ...").unwrap();
+    // Clicks on the canvas, then on the first row of the table, which is the busiest link.
+    let script = "const canvas = document.querySelector('canvas'); const box = canvas.getBoundingClientRect();
+        const selection = document.getElementById('selection'); const names = new Set();
+        for (let x = 0; x < box.width; x += 6) for (let y = 0; y < box.height; y += 6) {
+          canvas.dispatchEvent(new MouseEvent('click', { clientX: box.left + x, clientY: box.top + y, bubbles: true }));
+          if (selection.textContent) names.add(selection.textContent);
+        }
+        say(names.size);
+        document.body.dispatchEvent(new KeyboardEvent('keydown', { key: 'Escape', bubbles: true }));
+        say(`nothing: ${selection.textContent}`);
+        document.querySelector('#links button').click();
+        const pixels = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
+        let chosen = 0;
+        for (let i = 0; i < pixels.length; i += 4) chosen += pixels[i] === 130 && pixels[i + 1] === 80 && pixels[i + 2] === 223;
+        say(chosen > 20); say(selection.textContent); say(document.documentElement.scrollWidth <= innerWidth);";
+    let Some(dom) = rendered(&page, script) else { return };
+    let [fits, busiest, is_drawn, nothing, links] = said(&dom)[..] else { panic!("{dom}") };
+    assert_eq!((fits, is_drawn, nothing), ("true", "true", "nothing: "));
+    // All links of icpp98 carry traffic; nearly all can be hit by a click every six pixels.
+    let links: usize = links.parse().unwrap();
+    assert!(links > document.links.len() / 2 && links <= document.links.len(), "{links}");
+    let link = &document.figures.link_utilization;
+    let (name, most) = (link.link.as_ref().unwrap(), link.max * 100.0);
+    assert_eq!(busiest.replace("&gt;", ">"), format!("{name}: {most:.1} %"));
+    assert!((document.links[name] - link.max).abs() < 1e-12);
+    assert!(dom.contains("Simulated with <code>treecast sim ...</code>"));
+}
+
+#[test]
+fn a_run_under_load_on_another_fabric_has_no_page() {
+    let text = r#"{"format": "treecast-load/1", "status": "complete", "offered_load": 0.1, "ejection_load": 0.1,
+        "accepted_load": 0.1, "multicasts_measured": 1, "latency_mean_cycles": 1.0, "latency_p50_cycles": 1,
+        "latency_p99_cycles": 1, "latency_max_cycles": 1, "latency_ci95_cycles": null,
+        "first_last_spread_mean_cycles": 0.0, "link_utilization": {"mean": 0.1, "max": 0.1, "link": "h9>s0:9"},
+        "links": {"h9>s0:9": 0.1}, "end_cycle": 20, "deadlock": null, "fabric": "star:16", "routing": "auto",
+        "scheme": "separate", "order": null, "offload": "host", "message_flits": 1, "degree": 1,
+        "arrivals": "fixed", "destination_sets": "random", "cycles": 20, "warmup_cycles": 0, "backlog_max": 9,
+        "simulator": "event", "seed": 1, "parameters": {}}"#;
+    let document: LoadDocument = serde_json::from_str(text).unwrap();
+    let fabric = Fabric::from_spec(&"star:4".parse::<FabricSpec>().unwrap()).unwrap();
+    let error = load_page(&document, &fabric, "", "").unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "the fabric has no link h9>s0:9, which the run names: give the fabric of the run"
+    );
 }
 
 #[test]

@@ -5,11 +5,18 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use clap::Args;
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use treecast_fabric::{Fabric, RoutingPolicy};
 use treecast_plan::render::FORMAT as PLAN_FORMAT;
-use treecast_report::{Report, plan_page};
-use treecast_sim::{Offload, Operation, Run};
+use treecast_report::{Report, load_page, plan_page};
+use treecast_sim::{
+    LOAD_FORMAT, LoadDocument, LoadSetup, Offload, Operation, Run, SATURATION_FORMAT, SaturationDocument,
+};
+use treecast_study::{page, saturation_figure};
 
-use crate::arguments::{FabricArguments, PlanArguments, RunArguments, command_line, read_file, read_plan};
+use crate::arguments::{
+    FabricArguments, PlanArguments, RunArguments, command_line, fabric, in_shell, read_file, read_plan,
+};
 use crate::interrupt::clean_up_on_signals;
 use crate::output::{print_note, write_file};
 
@@ -23,6 +30,7 @@ use crate::output::{print_note, write_file};
   treecast report --fabric torus:k=8,n=2,uni --scheme u-torus --message 1024 page.html
   treecast report --fabric fat-tree:k=16 --scheme k-binomial --offload nic page.html
   treecast report plan.json page.html
+  treecast report load.json page.html
 
 The page plays one multicast on the fabric: who has the message, which links are busy,
 where packets wait; several offloads side by side. It is one file that fetches nothing,
@@ -30,11 +38,14 @@ and works in any browser. 'treecast sim --help' lists the keys of --set, docs/re
 describes the page.
 With a JSON file nothing is simulated, and the page shows what the file contains:
   plan           its steps, sends and analysis (treecast plan --format json)
+  run under load its figures, and the utilization of each link on the fabric
+                 (treecast sim --load --format json)
+  saturation     latency over load (treecast sim --find-saturation --format json)
 Exit status: that of the worst run: 0 complete, 4 deadlocked, 5 incomplete."
 )]
 pub struct Arguments {
     /// The page; or, before PAGE, a JSON file that the page shows instead of a new simulation: a
-    /// plan
+    /// plan, or a run or a search under load
     #[arg(value_name = "FILE")]
     file: PathBuf,
 
@@ -84,19 +95,47 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
 }
 
 /// The page of a JSON file of another command, by its `format`.
-fn of_file(path: &Path, fabric: &FabricArguments) -> anyhow::Result<String> {
-    const ACCEPTED: &str = "a plan (treecast plan --format json)";
+fn of_file(path: &Path, given: &FabricArguments) -> anyhow::Result<String> {
+    const ACCEPTED: &str = "a plan (treecast plan --format json), or a run or a search under load (treecast sim \
+                            --load or --find-saturation, with --format json)";
     let text = read_file(path)?;
     let format = format_of(&text).with_context(|| {
         format!("{} is not JSON with a format that is known here: give {ACCEPTED}", path.display())
     })?;
     match &*format {
         PLAN_FORMAT => {
-            let planned = read_plan(path, fabric, None)?;
+            let planned = read_plan(path, given, None)?;
             Ok(plan_page(&planned.plan, &planned.fabric, &planned.context(), &command_line())?)
+        }
+        LOAD_FORMAT => {
+            let document: LoadDocument = parsed(path, &text)?;
+            let mut simulation = document.setup.arguments();
+            simulation.extend(["--load".into(), document.offered_load.to_string()]);
+            let fabric = of_setup(&document.setup, given)?;
+            Ok(load_page(&document, &fabric, &in_shell(simulation), &command_line())?)
+        }
+        SATURATION_FORMAT => {
+            let document: SaturationDocument = parsed(path, &text)?;
+            let mut search = document.setup.arguments();
+            search.extend(["--find-saturation".into(), "--precision".into(), document.precision.to_string()]);
+            Ok(page::html(&[saturation_figure(&document, in_shell(search))]))
         }
         format => bail!("{} has the format '{format}': give {ACCEPTED}", path.display()),
     }
+}
+
+/// A document in a file.
+fn parsed<T: DeserializeOwned>(path: &Path, text: &str) -> anyhow::Result<T> {
+    serde_json::from_str(text).with_context(|| path.display().to_string())
+}
+
+/// The fabric of a run, unless the user gives another place of it.
+fn of_setup(setup: &LoadSetup, given: &FabricArguments) -> anyhow::Result<Fabric> {
+    let routing = match given.routing {
+        RoutingPolicy::Auto => setup.routing.parse()?,
+        given => given,
+    };
+    fabric(given.fabric.as_deref().unwrap_or(&setup.fabric), routing)
 }
 
 /// The field `format` of a JSON text.

@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use treecast_fabric::Topology;
 use treecast_terms::Cycles;
 
 use super::{LoadFigures, LoadOutcome, LoadRun, Saturation, ShortWindow};
 use crate::document::{DeadlockDocument, parameter_values, to_json};
 use crate::outcome::Status;
+use crate::parameters::Parameters;
 
 /// The format of [`LoadDocument`].
 pub const LOAD_FORMAT: &str = "treecast-load/1";
@@ -65,6 +67,10 @@ pub struct LoadDocument {
     /// The measured figures.
     #[serde(flatten)]
     pub figures: LoadFigures,
+    /// The utilization of each link that carried flits, by its name. Links inside the nodes of a
+    /// torus or mesh are left out.
+    #[serde(default)]
+    pub links: BTreeMap<String, f64>,
     /// The cycle at which the run ended; that cycle was not simulated.
     pub end_cycle: u64,
     /// The deadlock, if the run ended in one; else null.
@@ -116,6 +122,36 @@ pub struct LoadContext {
 }
 
 impl LoadSetup {
+    /// The arguments of `treecast` that simulate the run again, without its load.
+    pub fn arguments(&self) -> Vec<String> {
+        let mut words = vec!["sim".to_string()];
+        let mut option = |name: &str, value: &str| words.extend([format!("--{name}"), value.to_string()]);
+        option("fabric", &self.fabric);
+        option("routing", &self.routing);
+        option("scheme", &self.scheme);
+        if let Some(order) = &self.order {
+            option("order", order);
+        }
+        option("offload", &self.offload);
+        option("message", &self.message_flits.to_string());
+        option("degree", &self.degree.to_string());
+        option("arrivals", &self.arrivals);
+        option("destination-sets", &self.destination_sets);
+        option("cycles", &self.cycles.to_string());
+        option("warmup", &self.warmup_cycles.to_string());
+        option("backlog-max", &self.backlog_max.to_string());
+        option("simulator", &self.simulator);
+        option("seed", &self.seed.to_string());
+        let defaults = parameter_values(&Parameters::default());
+        for (key, value) in &self.parameters {
+            if defaults.get(key) != Some(value) {
+                let value = value.as_str().map_or_else(|| value.to_string(), str::to_string);
+                option("set", &format!("{key}={value}"));
+            }
+        }
+        words
+    }
+
     fn new(run: &LoadRun, context: LoadContext) -> Self {
         Self {
             fabric: context.fabric,
@@ -146,6 +182,7 @@ impl LoadDocument {
             offered_load: run.load,
             ejection_load: run.ejection_load(),
             figures: outcome.figures.clone(),
+            links: utilization_of_links(run.fabric.topology(), outcome),
             end_cycle: outcome.end.0,
             deadlock: outcome.deadlock.as_ref().map(|deadlock| DeadlockDocument::new(run.fabric, deadlock)),
             setup: LoadSetup::new(run, context),
@@ -163,6 +200,12 @@ impl LoadDocument {
     pub fn to_json(&self) -> String {
         to_json(self)
     }
+}
+
+fn utilization_of_links(topology: &Topology, outcome: &LoadOutcome) -> BTreeMap<String, f64> {
+    let links = topology.links().zip(&outcome.utilization_of_links);
+    let used = links.filter(|&(link, &share)| share > 0.0 && !topology.is_internal(link));
+    used.map(|(link, &share)| (topology.link_name(link), share)).collect()
 }
 
 impl SaturationDocument {

@@ -166,9 +166,9 @@ impl Measurement {
         }
     }
 
-    /// The figures of a run that ended at the cycle `end`, and whether its backlog grew, as
-    /// docs/load.md defines it.
-    pub fn finish(mut self, topology: &Topology, end: Cycles) -> (LoadFigures, bool) {
+    /// The figures of a run that ended at the cycle `end`, the utilization of each link, and
+    /// whether the backlog grew, as docs/load.md defines it.
+    pub fn finish(mut self, topology: &Topology, end: Cycles) -> (LoadFigures, Vec<f64>, bool) {
         self.count_backlog(end);
         self.subtract_beyond(end);
         let cycles = self.window.end.min(end).0.saturating_sub(self.window.start.0) as f64;
@@ -195,7 +195,9 @@ impl Measurement {
             first_last_spread_mean_cycles: mean(self.spreads),
             link_utilization: utilization(topology, &self.carried, cycles),
         };
-        (figures, is_whole && backlog_grows(&backlogs, self.begun))
+        let share = |&flits: &u64| if cycles > 0.0 { flits as f64 / cycles } else { 0.0 };
+        let by_link = self.carried.iter().map(share).collect();
+        (figures, by_link, is_whole && backlog_grows(&backlogs, self.begun))
     }
 }
 

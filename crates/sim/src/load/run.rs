@@ -65,6 +65,8 @@ pub struct LoadOutcome {
     pub status: Status,
     /// The measured figures.
     pub figures: LoadFigures,
+    /// The utilization of each link, by its number, links inside nodes included.
+    pub utilization_of_links: Vec<f64>,
     /// The deadlock, if the run ended in one.
     pub deadlock: Option<Deadlock>,
     /// The cycle at which it ended; that cycle was not simulated.
@@ -134,7 +136,7 @@ impl LoadRun<'_> {
             Ending::Deadlocked(deadlock) => (deadlock.cycle.min(self.cycles), Some(deadlock)),
             Ending::Drained | Ending::CycleLimit => (self.cycles, None),
         };
-        let (figures, backlog_grows) = observer.0.finish(topology, end);
+        let (figures, utilization_of_links, backlog_grows) = observer.0.finish(topology, end);
         let status = if deadlock.is_some() {
             Status::Deadlocked
         } else if end < self.cycles || backlog_grows {
@@ -144,7 +146,7 @@ impl LoadRun<'_> {
         } else {
             Status::Complete
         };
-        Ok(LoadOutcome { status, figures, deadlock, end, events })
+        Ok(LoadOutcome { status, figures, utilization_of_links, deadlock, end, events })
     }
 
     /// Searches for the highest offered load that is sustained, up to the bandwidth of ejection
