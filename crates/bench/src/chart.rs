@@ -7,9 +7,71 @@ use treecast_terms::Operation;
 
 use crate::report::{Report, Row};
 
+/// A quantity over the message size.
+struct Quantity {
+    name: &'static str,
+    title: &'static str,
+    label: &'static str,
+    best: Best,
+    caption: &'static str,
+    /// The value of a row, and the end of its error bar.
+    value: fn(&Row) -> (f64, f64),
+}
+
+const PERCENTILES: &str = "Medians; error bars end at the 99th percentile.";
+
+const LAST_DELIVERY: Quantity = Quantity {
+    name: "last-delivery",
+    title: "latency of the last delivery",
+    label: "last delivery (us)",
+    best: Best::Lowest,
+    caption: PERCENTILES,
+    value: |row| (row.last_delivery_us_p50, row.last_delivery_us_p99),
+};
+
+const OTHERS: [Quantity; 3] = [
+    Quantity {
+        name: "root",
+        title: "time of the root",
+        label: "root (us)",
+        best: Best::Lowest,
+        caption: PERCENTILES,
+        value: |row| (row.root_us_p50, row.root_us_p99),
+    },
+    Quantity {
+        name: "cpu",
+        title: "CPU time of all processes",
+        label: "CPU (us)",
+        best: Best::Lowest,
+        caption: "CPU time for each call, of all processes together.",
+        value: |row| (row.cpu_us_per_broadcast, row.cpu_us_per_broadcast),
+    },
+    Quantity {
+        name: "throughput",
+        title: "throughput",
+        label: "throughput (MB/s)",
+        best: Best::Highest,
+        caption: "10^6 bytes per second that each member received.",
+        value: |row| (row.throughput_mb_s, row.throughput_mb_s),
+    },
+];
+
 /// The latency of the last delivery over the message size, with one curve per configuration. A
 /// point is the median; its error bar ends at the 99th percentile.
 pub fn figure(report: &Report, command: String) -> Figure {
+    drawn(report, command, &LAST_DELIVERY)
+}
+
+/// That figure, and those of the root's time, CPU time and throughput, where all rows have them.
+pub fn figures(report: &Report, command: &str) -> Vec<Figure> {
+    let is_everywhere = |quantity: &&Quantity| report.rows.iter().all(|row| (quantity.value)(row).0 > 0.0);
+    std::iter::once(&LAST_DELIVERY)
+        .chain(OTHERS.iter().filter(is_everywhere))
+        .map(|quantity| drawn(report, command.to_string(), quantity))
+        .collect()
+}
+
+fn drawn(report: &Report, command: String, quantity: &Quantity) -> Figure {
     let mut curves: Vec<Curve> = Vec::new();
     for row in &report.rows {
         let racks = if row.on_fabric == Some(true) { " racks" } else { "" };
@@ -20,13 +82,8 @@ pub fn figure(report: &Report, command: String) -> Figure {
         let parts = [&row.engine, &row.offload, &row.scheme, &row.auth, integrity, transport];
         let name =
             parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ") + racks + &late;
-        let point = Point {
-            x: row.bytes as f64,
-            mean: row.last_delivery_us_p50,
-            low: row.last_delivery_us_p50,
-            high: row.last_delivery_us_p99,
-            runs: row.messages as usize,
-        };
+        let (mean, high) = (quantity.value)(row);
+        let point = Point { x: row.bytes as f64, mean, low: mean, high, runs: row.messages as usize };
         match curves.iter_mut().find(|curve| curve.name == name) {
             Some(curve) => curve.points.push(point),
             None => curves.push(Curve {
@@ -53,18 +110,18 @@ pub fn figure(report: &Report, command: String) -> Figure {
     let processes = if processes > 1 { format!(" of {processes} processes") } else { String::new() };
     Figure {
         study: "bench".into(),
-        name: "last-delivery".into(),
-        title: format!("{operation} among {hosts} hosts{processes}: latency of the last delivery"),
+        name: quantity.name.into(),
+        title: format!("{operation} among {hosts} hosts{processes}: {}", quantity.title),
         x_label: "message (bytes)".into(),
-        y_label: "last delivery (us)".into(),
+        y_label: quantity.label.into(),
         row_label: None,
-        best: Best::Lowest,
+        best: quantity.best,
         x_scale: Scale::Log2,
         y_scale: Scale::Log2,
         shared_y: true,
         columns: 1,
         panels: vec![Panel { title: String::new(), curves }],
-        caption: "Medians; error bars end at the 99th percentile.".into(),
+        caption: quantity.caption.into(),
         command,
     }
 }

@@ -25,7 +25,7 @@ mod tune;
 mod worker;
 mod workers;
 
-pub use chart::figure;
+pub use chart::{figure, figures};
 pub use coordinator::{Bench, Late, Skew, Workload};
 pub use error::{BenchError, WorkerId};
 pub use hosts::{Hosts, RemoteHosts, WorkerCommand};

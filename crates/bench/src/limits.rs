@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::thread::{futex, sched_yield};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::board::Board;
 use crate::clock::now_ns;
@@ -19,7 +19,7 @@ use crate::hosts::WorkerCommand;
 use crate::workers::Worker;
 
 /// The limits of a machine for a broadcast to a number of its processes: medians.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Limits {
     /// The number of processes, the sender not included.
     pub processes: u32,

@@ -1,7 +1,7 @@
 //! The measurements, as rows.
 
 use hdrhistogram::Histogram;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::control::Measured;
 use crate::limits::Limits;
@@ -10,10 +10,16 @@ use crate::limits::Limits;
 pub const FORMAT: &str = "treecast-bench-1";
 
 /// The measurements: one row per message size and configuration.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Report {
     /// [`FORMAT`].
-    pub format: &'static str,
+    pub format: String,
+    /// The command that measured, as typed; empty if it is not known.
+    #[serde(default)]
+    pub command: String,
+    /// The machine on which that command ran: kernel and processors; empty if it is not known.
+    #[serde(default)]
+    pub machine: String,
     /// The rows, by size and configuration.
     pub rows: Vec<Row>,
     /// The members that were lost, in the root's words.
@@ -30,7 +36,7 @@ pub struct Report {
 
 /// Times to open the nodes of an engine. For the kernel engine, that is mostly loading its program.
 /// Times are in milliseconds.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct NodesOpened {
     /// The packet engine.
     pub engine: String,
@@ -50,7 +56,7 @@ impl NodesOpened {
 
 /// The effect of killing a member in the middle of a message. Times are in microseconds after it
 /// was killed.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct KilledMember {
     /// The number of the member.
     pub member: u32,
@@ -62,7 +68,7 @@ pub struct KilledMember {
 
 /// A process of each host that enters each call late, and what the others notice of it. Times are
 /// in microseconds.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct LateProcess {
     /// The number of the process on its host. The root is in time.
     pub process: u32,
@@ -78,7 +84,7 @@ pub struct LateProcess {
 
 /// One configuration and message size. Times are in microseconds. What is said of a broadcast and
 /// its messages goes for other operations and their calls as well.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Row {
     /// What all members did: broadcast, all-reduce or barrier.
     pub operation: String,
@@ -165,7 +171,16 @@ pub struct Row {
 impl Report {
     pub(crate) fn new(rows: Vec<Row>, lost_members: Vec<String>, clock_error_ns: u64) -> Self {
         let clock_error_us = clock_error_ns as f64 / 1e3;
-        Self { format: FORMAT, rows, lost_members, clock_error_us, nodes_opened: Vec::new(), limits: None }
+        Self {
+            format: FORMAT.into(),
+            command: String::new(),
+            machine: String::new(),
+            rows,
+            lost_members,
+            clock_error_us,
+            nodes_opened: Vec::new(),
+            limits: None,
+        }
     }
 }
 

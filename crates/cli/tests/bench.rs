@@ -360,6 +360,24 @@ fn measurements_are_drawn_as_charts() {
 }
 
 #[test]
+fn a_saved_bench_has_the_page_that_its_chart_is() {
+    let directory = tempfile::tempdir().unwrap();
+    let [json, chart, page] =
+        ["bench.json", "chart.html", "page.html"].map(|name| directory.path().join(name));
+    let arguments = "--loopback 2 --messages 2 --sizes 4,64 --offload host,nic --format json";
+    let output = bench(arguments).arg("--chart").arg(&chart).arg("--out").arg(&json).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let treecast = env!("CARGO_BIN_EXE_treecast");
+    let output = Command::new(treecast).arg("report").args([&json, &page]).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = std::fs::read_to_string(page).unwrap();
+    assert!(text == std::fs::read_to_string(chart).unwrap(), "the pages differ");
+    for part in ["throughput (MB/s)", "Measured on Linux ", "last delivery p50", "--sizes 4,64"] {
+        assert!(text.contains(part), "{part}");
+    }
+}
+
+#[test]
 fn invalid_arguments_are_reported_in_one_sentence() {
     let cases: &[(&[&str], &str)] = &[
         (

@@ -29,9 +29,22 @@ const MAP_HINT: &str = "Uncheck a curve to see who wins without it.";
 /// The page follows the reader's choice of light or dark, works with the keyboard, and shows the
 /// numbers where scripts are off.
 pub fn html(figures: &[Figure]) -> String {
+    html_with_text(figures, "", "")
+}
+
+/// As [`html`], with a last section: a heading and a text of lines, if that is not empty.
+pub fn html_with_text(figures: &[Figure], heading: &str, text: &str) -> String {
     let figures: Vec<Figure> = figures.iter().map(Figure::tidy).collect();
     let specs: Value = figures.iter().map(vega_lite).collect();
-    let body: String = figures.iter().zip(1..).map(|(figure, id)| section(figure, id)).collect();
+    let mut body: String = figures.iter().zip(1..).map(|(figure, id)| section(figure, id)).collect();
+    if !text.is_empty() {
+        let (heading, text) = (escaped(heading), escaped(text));
+        let _ = write!(
+            body,
+            "<section aria-labelledby=\"title-text\">\n<h2 id=\"title-text\">{heading}</h2>\n\
+             <pre tabindex=\"0\" aria-labelledby=\"title-text\">{text}</pre>\n</section>\n"
+        );
+    }
     let page = Page {
         title: &page_title(&figures),
         styles: &[STYLE],

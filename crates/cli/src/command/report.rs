@@ -6,6 +6,7 @@ use anyhow::{Context, bail};
 use clap::Args;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use treecast_bench::FORMAT as BENCH_FORMAT;
 use treecast_fabric::{Fabric, RoutingPolicy};
 use treecast_plan::render::FORMAT as PLAN_FORMAT;
 use treecast_report::{Report, load_page, plan_page};
@@ -17,6 +18,7 @@ use treecast_study::{page, saturation_figure};
 use crate::arguments::{
     FabricArguments, PlanArguments, RunArguments, command_line, fabric, in_shell, read_file, read_plan,
 };
+use crate::command::bench::page_of;
 use crate::interrupt::clean_up_on_signals;
 use crate::output::{print_note, write_file};
 
@@ -41,11 +43,13 @@ With a JSON file nothing is simulated, and the page shows what the file contains
   run under load its figures, and the utilization of each link on the fabric
                  (treecast sim --load --format json)
   saturation     latency over load (treecast sim --find-saturation --format json)
+  bench          charts and the table of what it measured (treecast bench --format json)
+The pages of studies are written by 'treecast paper run'.
 Exit status: that of the worst run: 0 complete, 4 deadlocked, 5 incomplete."
 )]
 pub struct Arguments {
     /// The page; or, before PAGE, a JSON file that the page shows instead of a new simulation: a
-    /// plan, or a run or a search under load
+    /// plan, a run or a search under load, or a bench
     #[arg(value_name = "FILE")]
     file: PathBuf,
 
@@ -96,8 +100,8 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
 
 /// The page of a JSON file of another command, by its `format`.
 fn of_file(path: &Path, given: &FabricArguments) -> anyhow::Result<String> {
-    const ACCEPTED: &str = "a plan (treecast plan --format json), or a run or a search under load (treecast sim \
-                            --load or --find-saturation, with --format json)";
+    const ACCEPTED: &str = "a plan, a run or a search under load, or a bench, as treecast plan, sim --load, \
+                            sim --find-saturation and bench write them with --format json";
     let text = read_file(path)?;
     let format = format_of(&text).with_context(|| {
         format!("{} is not JSON with a format that is known here: give {ACCEPTED}", path.display())
@@ -120,6 +124,7 @@ fn of_file(path: &Path, given: &FabricArguments) -> anyhow::Result<String> {
             search.extend(["--find-saturation".into(), "--precision".into(), document.precision.to_string()]);
             Ok(page::html(&[saturation_figure(&document, in_shell(search))]))
         }
+        BENCH_FORMAT => Ok(page_of(&parsed(path, &text)?)),
         format => bail!("{} has the format '{format}': give {ACCEPTED}", path.display()),
     }
 }

@@ -12,10 +12,13 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::{ArgGroup, Args, ValueEnum};
-use treecast_bench::{Bench, Hosts, Late, Peer, RemoteHosts, Skew, WorkerCommand, Workload, default_sizes};
+use treecast_bench::{
+    Bench, Hosts, Late, Peer, RemoteHosts, Report, Skew, WorkerCommand, Workload, default_sizes,
+};
 use treecast_fabric::RoutingPolicy;
 use treecast_lab::{LabSettings, Losses, Multicast, Probability, Racks, Rate};
 use treecast_node::{Authentication, CongestionControl, EngineChoice, Integrity, Offload, Scheme, Transport};
+use treecast_plan::render::counted;
 use treecast_remote::RemoteShell;
 use treecast_study::chart::{self, Ink};
 use treecast_study::page;
@@ -25,6 +28,7 @@ use modes::modes;
 use table::{comparison, table};
 
 use crate::arguments::{Hostlist, command_line, fabric, network, whole_number};
+use crate::doctor::machine::{kernel, read};
 use crate::interrupt::temporary_files;
 use crate::log::LogArguments;
 use crate::mpi::{Interface, directories, find_shim};
@@ -277,7 +281,8 @@ pub struct Arguments {
     #[arg(long, value_enum, default_value = "table")]
     format: Format,
 
-    /// Also draw the last delivery over the message size, into a .svg or .html file
+    /// Also draw the last delivery over the message size into a .svg file, or a page with this and
+    /// other charts and the table into a .html file
     #[arg(long, value_name = "FILE", value_parser = picture_file)]
     chart: Option<PathBuf>,
 
@@ -362,11 +367,12 @@ pub fn run(arguments: &Arguments, log: &LogArguments) -> anyhow::Result<u8> {
         // What was measured is shown all the same.
         print_message(&format!("the model predicts nothing: {error}"));
     }
+    report.command = command_line();
+    report.machine = machine();
     let figure = || treecast_bench::figure(&report, command_line());
     if let Some(path) = &arguments.chart {
-        let figure = figure();
         let is_svg = path.extension() == Some(OsStr::new("svg"));
-        let picture = if is_svg { chart::svg(&figure)? } else { page::html(std::slice::from_ref(&figure)) };
+        let picture = if is_svg { chart::svg(&figure())? } else { page_of(&report) };
         write_file(path, picture.as_bytes())?;
     }
     let text = match arguments.format {
@@ -387,6 +393,26 @@ pub fn run(arguments: &Arguments, log: &LogArguments) -> anyhow::Result<u8> {
     };
     emit(arguments.out.as_deref(), &text)?;
     Ok(0)
+}
+
+/// The page of a report: its charts and its table.
+pub fn page_of(report: &Report) -> String {
+    let machine =
+        if report.machine.is_empty() { "" } else { &format!("Measured on {}.\n\n", report.machine) };
+    let figures = treecast_bench::figures(report, &report.command);
+    page::html_with_text(&figures, "All measurements", &format!("{machine}{}", table(report)))
+}
+
+/// Kernel and processors of this machine.
+fn machine() -> String {
+    let (_, release) = kernel();
+    let count = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let model = read("/proc/cpuinfo").and_then(|text| {
+        let line = text.lines().find_map(|line| line.strip_prefix("model name"))?;
+        Some(line.trim_start_matches([' ', '\t', ':']).to_string())
+    });
+    let model = model.map(|name| format!(" ({name})")).unwrap_or_default();
+    format!("Linux {release}, {}{model}", counted(count, "processor"))
 }
 
 /// The command that runs a worker: this one.
