@@ -11,7 +11,8 @@ use treecast_fabric::{Fabric, RoutingPolicy};
 use treecast_plan::render::FORMAT as PLAN_FORMAT;
 use treecast_report::{Report, load_page, plan_page};
 use treecast_sim::{
-    LOAD_FORMAT, LoadDocument, LoadSetup, Offload, Operation, Run, SATURATION_FORMAT, SaturationDocument,
+    FORMAT as RUN_FORMAT, LOAD_FORMAT, LoadDocument, LoadSetup, Offload, Operation, Run, SATURATION_FORMAT,
+    SaturationDocument,
 };
 use treecast_study::{page, saturation_figure};
 
@@ -106,6 +107,10 @@ fn of_file(path: &Path, given: &FabricArguments) -> anyhow::Result<String> {
     let format = format_of(&text).with_context(|| {
         format!("{} is not JSON with a format that is known here: give {ACCEPTED}", path.display())
     })?;
+    let has_no_fabric = matches!(&*format, SATURATION_FORMAT | BENCH_FORMAT);
+    if has_no_fabric && given.fabric.is_some() {
+        bail!("{}: its page shows no fabric: leave out --fabric", path.display());
+    }
     match &*format {
         PLAN_FORMAT => {
             let planned = read_plan(path, given, None)?;
@@ -125,6 +130,10 @@ fn of_file(path: &Path, given: &FabricArguments) -> anyhow::Result<String> {
             Ok(page::html(&[saturation_figure(&document, in_shell(search))]))
         }
         BENCH_FORMAT => Ok(page_of(&parsed(path, &text)?)),
+        RUN_FORMAT => bail!(
+            "{} is a run, which is simulated again for its page: give its fabric and scheme instead, or --plan",
+            path.display()
+        ),
         format => bail!("{} has the format '{format}': give {ACCEPTED}", path.display()),
     }
 }
