@@ -99,13 +99,15 @@ __noinline __u32 payload_crc(struct slot *slot, __u32 length)
 			break;
 		crc = crc_word(tables, crc, *(__u64 *)(slot->payload + word));
 	}
+	/* The words before end here. A number that the loop above has left would be one of which the verifier knows too much. */
+	at = length & ~7u;
 	for (index = 0; index < 7; index++, at++) {
 		__u32 byte = at;
 
 		asm volatile("" : "+r"(byte));
 		if (byte >= length || byte >= SLOT_BYTES)
 			break;
-		crc = CRC_TABLES[0][(crc ^ slot->payload[byte]) & 0xff] ^ crc >> 8;
+		crc = CRC_ENTRY(tables, 0, (crc ^ slot->payload[byte]) << 2) ^ crc >> 8;
 	}
 	return ~crc;
 }
@@ -127,7 +129,7 @@ __noinline __u32 payload_sum(struct slot *slot, __u32 length)
 		return 0;
 	for (block = 0; block < SLOT_BYTES / 512 + 1; block++) {
 		__u32 from = block * 512;
-		__u32 size;
+		__u64 size;
 
 		if (from >= length || from >= SLOT_BYTES)
 			break;
@@ -135,10 +137,10 @@ __noinline __u32 payload_sum(struct slot *slot, __u32 length)
 		if (size > 512)
 			size = 512;
 		size = (size + 3) & ~3u;
-		if (size > SLOT_BYTES - from)
-			size = SLOT_BYTES - from;
+		/* The verifier of Linux 6.1 has to see the checks of the number that is passed. */
+		asm volatile("" : "+r"(size));
 		/* Kernels before 6.13 take at most 512 bytes per call. */
-		if (size > 512)
+		if (size > SLOT_BYTES - from || size > 512)
 			break;
 		sum = bpf_csum_diff(NULL, 0, (__be32 *)(slot->payload + from), size, (__wsum)sum);
 		if (sum < 0)

@@ -49,10 +49,12 @@ __noinline bool read_next_piece(struct header *header, __u32 length, struct grou
 /* Pads the payload of a slot with zeros to a multiple of 8 bytes, before it is stored. */
 static __always_inline void pad(struct slot *slot, __u32 length)
 {
-	__u32 padded = (length + 7) & ~7u;
+	__u32 word = (length - 1) & ~7u;
 
-	if (padded >= 8 && padded <= SLOT_BYTES)
-		*(__u64 *)(slot->payload + padded - 8) = 0;
+	/* The verifier of Linux 6.1 has to see one check of the number that is added. */
+	asm volatile("" : "+r"(word));
+	if (word <= SLOT_BYTES - 8)
+		*(__u64 *)(slot->payload + word) = 0;
 }
 
 /* Stores the payload in its slot. */
@@ -109,11 +111,11 @@ struct reception {
 	/* The segments that request an acknowledgment, and those that end a message, one bit per segment. */
 	__u64 ack_requests;
 	__u64 message_ends;
-	__u32 is_from_root_socket;
+	bool is_from_root_socket;
 	/* Whether the checksum of the datagram is verified in place of those of payloads; of a batch it is verified already. */
-	__u32 trusts_network;
+	bool trusts_network;
 	/* By multicast the root may not be the parent: its timestamps are of another clock, and are not for the parent. */
-	__u32 is_from_parent;
+	bool is_from_parent;
 };
 
 /* Whether the payload in a slot is what was sent. */
@@ -137,7 +139,8 @@ static long receive_segment(__u32 index, void *context)
 	__u32 at = index * work->segment_bytes, length = work->length - at, number = group->flow.next & (group->slots - 1);
 	struct slot *slot = bpf_map_lookup_elem(reception->slots, &number);
 	__u32 sender = group->is_by_multicast ? group->root : group->parent;
-	struct descriptor piece = {};
+	/* The stack of all calls together is 512 bytes, of which kernels before 6.4 round each frame up to 32. */
+	struct descriptor *piece = &work->piece;
 	__u64 timestamp;
 
 	if (index >= SEGMENTS_MAX || !slot)
@@ -157,36 +160,37 @@ static long receive_segment(__u32 index, void *context)
 		if (!store_segment(buffer, at, slot, length))
 			return 1;
 	}
-	if (!read_next_piece(header, length, group, &piece))
+	__builtin_memset(piece, 0, sizeof(*piece));
+	if (!read_next_piece(header, length, group, piece))
 		return 1;
 	if (reception->is_from_root_socket) {
 		/* The application has stored the payload and computed its checksum. If that is wrong, the members of its own group drop the
 		 * packet. */
 		if (header->flags)
 			return 1;
-		piece.is_verified = 1;
+		piece->is_verified = 1;
 	} else {
 		if (header->version != VERSION || bpf_ntohl(header->epoch) != group->epoch ||
 		    bpf_ntohl(header->sender) != sender || header_mac(&group->header_key, header) != header->mac)
 			return 1;
-		if ((!index && !store(buffer, at + HEADER_BYTES, slot, piece.length)) ||
-		    !verify_payload(reception, slot, &piece))
+		if ((!index && !store(buffer, at + HEADER_BYTES, slot, piece->length)) ||
+		    !verify_payload(reception, slot, piece))
 			return 1;
 		timestamp = bpf_be64_to_cpu(header->timestamp);
 		if (reception->is_from_parent && timestamp > group->flow.parent_timestamp)
 			group->flow.parent_timestamp = timestamp;
 	}
-	if (piece.ack_requested) {
+	if (piece->ack_requested) {
 		reception->ack_requests |= 1ULL << index;
 		/* No packet of a correct sender has the timestamp 0. */
 		if (header->timestamp)
 			reception->echo = header->timestamp;
 		reception->ack_requested = group->flow.next + 1;
 	}
-	if (is_last(&piece))
+	if (is_last(piece))
 		reception->message_ends |= 1ULL << index;
-	describe(slot, &piece, work);
-	accept(group, &piece);
+	describe(slot, piece, work);
+	accept(group, piece);
 	reception->received++;
 	return 0;
 }
