@@ -2,9 +2,9 @@
 
 use std::sync::LazyLock;
 
-use treecast_ebpf::KERNEL_MIN;
+use treecast_ebpf::{KERNEL_MIN, kernel_release, kernel_version};
 
-use crate::doctor::machine::{is_root, kernel};
+use crate::doctor::machine::is_root;
 
 /// The commit of the build, which `make release` and the packages set.
 const COMMIT: Option<&str> = option_env!("TREECAST_COMMIT");
@@ -12,8 +12,7 @@ const COMMIT: Option<&str> = option_env!("TREECAST_COMMIT");
 /// The version, the commit, and the state of the kernel engine.
 pub fn long() -> &'static str {
     static TEXT: LazyLock<String> = LazyLock::new(|| {
-        let (numbers, release) = kernel();
-        let engine = engine(numbers, &release, is_root());
+        let engine = engine(kernel_version(), &kernel_release(), is_root());
         let commit = COMMIT.map_or(String::new(), |commit| format!(" (commit {commit})"));
         format!("{}{commit}\nkernel engine: {engine}", env!("CARGO_PKG_VERSION"))
     });

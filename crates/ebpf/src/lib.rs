@@ -16,6 +16,7 @@ mod error;
 mod fields;
 mod group;
 mod group_maker;
+mod kernel_version;
 mod layout;
 mod memory;
 mod object;
@@ -28,11 +29,9 @@ pub use attach::{Direction, Hook, HookTrouble, Interface, interfaces_for};
 pub use error::EbpfError;
 pub use group::{KernelCounters, KernelGroup, ReceivedNak, SendWindow};
 pub use group_maker::GroupMaker;
+pub use kernel_version::{GSO_KERNEL_MIN, KERNEL_MIN, TCX_KERNEL_MIN, kernel_release, kernel_version};
 pub use layout::{CHILDREN_MAX, FastPathCounters, SEGMENTS_MAX};
 pub use memory::Mapping;
 pub use program::{Program, ProgramSettings, WakeReason, Wakeup};
 pub use slots::SlotMemory;
 pub use wake::{WakeNonce, WakeSocket};
-
-/// The oldest version of Linux that loads the program, major and minor: the first with `bpf_loop`.
-pub const KERNEL_MIN: (u32, u32) = (5, 17);

@@ -21,11 +21,22 @@ use nix::sched::{CloneFlags, unshare};
 use rustix::net::sockopt::socket_cookie;
 use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
 use treecast_ebpf::{
-    Direction, EbpfError, Hook, HookTrouble, Interface, Program, ProgramSettings, WakeNonce, WakeSocket,
-    interfaces_for,
+    Direction, EbpfError, Hook, HookTrouble, Interface, Program, ProgramSettings, TCX_KERNEL_MIN, WakeNonce,
+    WakeSocket, interfaces_for, kernel_version,
 };
 
-const HOOKS: [Hook; 2] = [Hook::Tcx, Hook::Clsact];
+/// The hooks of this kernel.
+fn hooks() -> impl Iterator<Item = Hook> {
+    [Hook::Tcx, Hook::Clsact].into_iter().filter(|hook| *hook == Hook::Clsact || has_tcx())
+}
+
+fn has_tcx() -> bool {
+    let has_tcx = kernel_version() >= TCX_KERNEL_MIN;
+    if !has_tcx {
+        skip(&"TCX links need a later kernel");
+    }
+    has_tcx
+}
 const CHILD_INTERFACE: &str = "TREECAST_TEST_ATTACH_AND_WAIT";
 
 /// Other BPF programs, as bytecode for tc(8): one passes packets to the next program; one drops
@@ -142,7 +153,7 @@ impl Node {
 #[test]
 fn packets_pass_the_program_in_both_directions_until_it_is_dropped() {
     in_namespace(|| {
-        for hook in HOOKS {
+        for hook in hooks() {
             let node = Node::new(hook, &["one", "two"]);
             node.send();
             assert_eq!(node.seen(1), (1, 1), "{hook:?}");
@@ -162,7 +173,7 @@ fn packets_pass_the_program_in_both_directions_until_it_is_dropped() {
 #[test]
 fn attaching_again_detaches_from_the_first_interfaces() {
     in_namespace(|| {
-        for hook in HOOKS {
+        for hook in hooks() {
             let mut node = Node::new(hook, &["one", "two"]);
             node.program.attach(&interfaces(&["two"])).unwrap();
             node.send();
@@ -180,7 +191,7 @@ fn attaching_again_detaches_from_the_first_interfaces() {
 #[test]
 fn a_program_is_detached_while_another_process_has_its_descriptors() {
     in_namespace(|| {
-        for hook in HOOKS {
+        for hook in hooks() {
             let mut node = Node::new(hook, &["one"]);
             let mut holder = Command::new("sleep");
             holder.arg("1000");
@@ -227,6 +238,9 @@ fn nodes_share_an_interface_with_any_combination_of_hooks() {
         for (hook, other_hook) in
             [(Hook::Tcx, Hook::Tcx), (Hook::Tcx, Hook::Clsact), (Hook::Clsact, Hook::Clsact)]
         {
+            if hook == Hook::Tcx && !has_tcx() {
+                continue;
+            }
             let node = Node::new(hook, &["one", "two"]);
             let mut other = Node::new(other_hook, &["one", "two"]);
             for round in 1..=2 {
@@ -249,7 +263,7 @@ fn nodes_share_an_interface_with_any_combination_of_hooks() {
 fn other_programs_run_before_and_after_ours_and_stay() {
     in_namespace(|| {
         run("tc qdisc add dev one clsact");
-        for hook in HOOKS {
+        for hook in hooks() {
             add_filter("dev one egress pref 100", DROP);
             let before = filters("dev one egress");
             let node = Node::new(hook, &["one", "two"]);
@@ -346,7 +360,7 @@ fn only_the_stale_filters_of_killed_processes_are_removed() {
         drop((killed, killed_elsewhere));
         assert_eq!(filters("dev one egress"), filters_of_both, "the filters of a killed process stay");
         assert!(filters("dev two ingress").contains("treecast_ingress"));
-        for hook in HOOKS {
+        for hook in hooks() {
             let node = Node::new(hook, &["one"]);
             let our_count = usize::from(hook == Hook::Clsact);
             assert_eq!(filters("dev one egress").matches(" name treecast_egress ").count(), 1 + our_count);
@@ -361,7 +375,7 @@ fn only_the_stale_filters_of_killed_processes_are_removed() {
 #[test]
 fn an_interface_that_is_removed_or_replaced_is_reported() {
     in_namespace(|| {
-        for hook in HOOKS {
+        for hook in hooks() {
             let node = Node::new(hook, &["one"]);
             run("ip link del one");
             let interface = || "one".to_owned();
@@ -385,7 +399,7 @@ fn an_interface_that_is_removed_or_replaced_is_reported() {
 #[test]
 fn a_changed_mtu_is_reported() {
     in_namespace(|| {
-        for hook in HOOKS {
+        for hook in hooks() {
             let mut node = Node::new(hook, &["one"]);
             run("ip link set one mtu 1400");
             let trouble =
@@ -452,6 +466,9 @@ fn detach(link: u32) {
 
 #[test]
 fn a_detached_link_is_reported() {
+    if !has_tcx() {
+        return;
+    }
     in_namespace(|| {
         let node = Node::new(Hook::Tcx, &["one"]);
         let (_, programs) = SchedClassifier::query_tcx("one", TcAttachType::Egress).unwrap();

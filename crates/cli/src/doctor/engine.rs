@@ -3,10 +3,10 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use treecast_ebpf::{EbpfError, KERNEL_MIN, Program, ProgramSettings};
+use treecast_ebpf::{EbpfError, KERNEL_MIN, Program, ProgramSettings, kernel_release, kernel_version};
 
 use crate::doctor::hosts::Classifier;
-use crate::doctor::machine::{is_root, kernel, read};
+use crate::doctor::machine::{is_root, read};
 use crate::doctor::report::Area::KernelEngine;
 use crate::doctor::report::Finding;
 
@@ -17,9 +17,8 @@ pub fn examine(classifier: Classifier) -> Vec<Finding> {
 }
 
 fn version() -> Finding {
-    let (numbers, release) = kernel();
-    let found = format!("Linux {release}");
-    if numbers >= KERNEL_MIN {
+    let found = format!("Linux {}", kernel_release());
+    if kernel_version() >= KERNEL_MIN {
         return Finding::ok(KernelEngine, "kernel", found);
     }
     Finding::missing(KernelEngine, "kernel", found, "the kernel engine needs Linux 5.17 or later")

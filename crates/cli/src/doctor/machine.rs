@@ -27,27 +27,3 @@ pub fn output(tool: &Path, arguments: &[&str]) -> Option<String> {
 pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
-
-/// The kernel's version: major and minor number, and the whole release string.
-pub fn kernel() -> ((u32, u32), String) {
-    let release = rustix::system::uname().release().to_string_lossy().into_owned();
-    (version(&release), release)
-}
-
-fn version(release: &str) -> (u32, u32) {
-    let mut numbers = release.split(|character: char| !character.is_ascii_digit());
-    let mut next = || numbers.next().and_then(|number| number.parse().ok()).unwrap_or(0);
-    (next(), next())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn kernel_releases_are_parsed() {
-        assert_eq!(version("6.12.41-amd64"), (6, 12));
-        assert_eq!(version("5.9-rc1"), (5, 9));
-        assert_eq!(version("strange"), (0, 0));
-    }
-}

@@ -11,8 +11,12 @@ use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 
+use aya::programs::tc::qdisc_add_clsact;
 use aya::programs::{SchedClassifier, TcAttachType, TestRun, TestRunOptions};
-use treecast_ebpf::{KernelGroup, Program, ProgramSettings, WakeNonce, WakeSocket};
+use treecast_ebpf::{
+    GSO_KERNEL_MIN, KernelGroup, Program, ProgramSettings, TCX_KERNEL_MIN, WakeNonce, WakeSocket,
+    kernel_version,
+};
 use treecast_proto::{GroupId, HandOff, MemberId, Sequence};
 use treecast_wire::{Body, Header, MacKey, Timestamp};
 
@@ -116,12 +120,8 @@ impl Lab {
     /// A lab for batches. Before Linux 6.16 the kernel may crash when a batch that a program has
     /// changed is segmented.
     pub fn for_batches() -> Option<Self> {
-        let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-        let mut numbers =
-            release.split(|c: char| !c.is_ascii_digit()).map_while(|number| number.parse::<u32>().ok());
-        let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
-        if version < (6, 16) {
-            skip(&format_args!("batches need Linux 6.16, and this is {}", release.trim()));
+        if kernel_version() < GSO_KERNEL_MIN {
+            skip(&"GSO batches need a later kernel");
             return None;
         }
         Self::new()
@@ -150,6 +150,9 @@ impl Lab {
             check(libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFINDEX, &raw const request))?;
             request.ifr_ifru.ifru_ifindex
         };
+        if kernel_version() < TCX_KERNEL_MIN {
+            qdisc_add_clsact("equal").map_err(io::Error::other)?;
+        }
         for (name, place) in
             [("treecast_egress", TcAttachType::Egress), ("treecast_ingress", TcAttachType::Ingress)]
         {

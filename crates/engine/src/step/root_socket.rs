@@ -6,7 +6,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::atomic::Ordering;
 
-use treecast_ebpf::{EbpfError, SlotMemory, interfaces_for};
+use treecast_ebpf::{EbpfError, GSO_KERNEL_MIN, SlotMemory, interfaces_for, kernel_version};
 use treecast_proto::{GroupId, Nanoseconds, Sequence};
 use treecast_shm::clock;
 use treecast_shm::delegation::SendDelegation;
@@ -24,9 +24,6 @@ const MULTICAST_IPV6: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 0x5443)
 /// each child into contiguous memory; where it has no 64 KiB of that, the copy is lost, and user
 /// space sends the packets again.
 const GSO_BYTES_MAX: usize = 47_500;
-
-/// Older kernels may crash when a program splits GSO batches.
-const GSO_KERNEL_MIN: (u32, u32) = (6, 16);
 
 /// A socket whose datagrams are packets of one group's root.
 pub struct RootSocket {
@@ -254,11 +251,7 @@ fn to(node: SocketAddr) -> SocketAddr {
 
 /// Whether GSO batches may pass the program on this kernel.
 pub(crate) fn supports_gso() -> bool {
-    let release = rustix::system::uname();
-    let release = release.release().to_string_lossy();
-    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map_while(|number| number.parse().ok());
-    let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
-    version >= GSO_KERNEL_MIN
+    kernel_version() >= GSO_KERNEL_MIN
 }
 
 #[cfg(test)]
