@@ -10,7 +10,7 @@ PURE_CRATES := -p treecast-terms -p treecast-fabric -p treecast-plan -p treecast
 	-p treecast-page -p treecast-report
 TREECAST := target/debug/treecast
 
-.PHONY: demo demonstration quick release mpi install docs packages wheel packages-set-up packages-test test checks beside set-up compiled computing format lint pure unit schedules python python-tests bench bench-peers bench-anchors bench-cp bench-mpi-apps instructions explore pictures equality worlds soak neighbours bpf fuzz corpora clean
+.PHONY: demo demonstration quick release mpi install docs packages wheel packages-set-up packages-test kernels-test test checks beside set-up compiled computing format lint pure unit schedules python python-tests bench bench-peers bench-anchors bench-cp bench-mpi-apps instructions explore pictures equality worlds soak neighbours bpf fuzz corpora clean
 
 demo:
 	cargo build --profile demo --package treecast-cli
@@ -156,6 +156,16 @@ packages-set-up:
 # and for packages of another MACHINE an emulator.
 packages-test: packages-set-up
 	MACHINE=$(MACHINE) dist/test-packages $(PACKAGES)
+
+# The kernel engine on kernels of Debian, in an emulator (docs/kernel.md): KERNELS='bookworm-security:6.1'.
+# As root; it takes some minutes a kernel.
+KERNEL_TESTS := load attach equal kernel
+kernels-test: release
+	@(for tool in qemu-system-x86_64 mmdebstrap depmod cpio; do PATH="$$PATH:/usr/sbin:/sbin" command -v $$tool >/dev/null || exit 1; done) || \
+		{ $(APT_GET) --no-install-recommends qemu-system-x86 mmdebstrap kmod cpio >/dev/null; } || \
+		echo "not installed: some of qemu-system-x86, mmdebstrap, kmod and cpio"
+	cargo test --workspace --no-run $(addprefix --test ,$(KERNEL_TESTS)) 2> target/kernel-tests.txt || { cat target/kernel-tests.txt; exit 1; }
+	dist/test-kernels out/kernels target/release/treecast $$(sed -n 's/.*Executable.*(\(.*\))/\1/p' target/kernel-tests.txt)
 
 # Prints at the end which tests were skipped, and how many: those that print `skipped:` and why.
 TEST_OUTPUT := target/test.txt
