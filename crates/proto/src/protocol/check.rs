@@ -58,7 +58,7 @@ impl Protocol {
 
     fn is_current(&self, found: &Found<'_>) -> bool {
         let is_handshake = matches!(found.packet.header.body, Body::Handshake(_));
-        let entry = self.groups.get(found.index).and_then(Option::as_ref);
+        let entry = self.groups.get(found.index);
         let keys = entry.and_then(|entry| entry.group.keys(is_handshake));
         keys.is_some_and(|keys| keys.header == found.key)
     }
@@ -74,7 +74,7 @@ impl Protocol {
     fn find<'a>(&self, view: Result<View<'a>, Malformed>) -> Result<Found<'a>, StrayKind> {
         let view = view.map_err(|_| StrayKind::Malformed)?;
         let index = *self.indices.get(&view.group()).ok_or(StrayKind::UnknownGroup)?;
-        let keys = self.groups[index].as_ref().and_then(|entry| entry.group.keys(view.is_handshake()));
+        let keys = self.groups.get(index).and_then(|entry| entry.group.keys(view.is_handshake()));
         let keys = keys.ok_or(StrayKind::UnknownGroup)?;
         let packet = view.check(keys).map_err(|malformed| match malformed {
             Malformed::Mac => StrayKind::Unauthentic,

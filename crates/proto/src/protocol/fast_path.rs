@@ -19,14 +19,14 @@ impl Protocol {
     /// something does. [`Input::HandedOff`](crate::Input::HandedOff) tells that the fast path has
     /// accepted it.
     pub fn hand_off_state(&self, group: GroupId, to: &mut HandOff) -> bool {
-        let entry = self.indices.get(&group).and_then(|&index| self.groups[index].as_ref());
+        let entry = self.indices.get(&group).and_then(|&index| self.groups.get(index));
         entry.is_some_and(|entry| entry.may_be_handed_off() && entry.group.hand_off(to))
     }
 
     /// The packets that are new in slots with this state of a fast path: those that
     /// [`Input::Reclaimed`](crate::Input::Reclaimed) is to bring. None if the state is invalid.
     pub fn new_packets(&self, group: GroupId, state: &HandOff) -> impl Iterator<Item = Sequence> + use<> {
-        let entry = self.indices.get(&group).and_then(|&index| self.groups[index].as_ref());
+        let entry = self.indices.get(&group).and_then(|&index| self.groups.get(index));
         let packets = entry.filter(|entry| entry.is_handed_off).map(|entry| entry.group.new_packets(state));
         packets.into_iter().flatten()
     }
@@ -58,7 +58,7 @@ impl Protocol {
     /// The group that has to be reclaimed before a datagram is handled: an authentic packet of a
     /// group that is handed off. Any other datagram changes nothing in a group.
     pub fn group_to_reclaim(&self, datagram: &Checked<'_>) -> Option<GroupId> {
-        let entry = self.groups.get(datagram.index()?)?.as_ref().filter(|entry| entry.is_handed_off)?;
+        let entry = self.groups.get(datagram.index()?).filter(|entry| entry.is_handed_off)?;
         Some(entry.group.id())
     }
 }

@@ -7,6 +7,7 @@ mod queries;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 
+use slab::Slab;
 use treecast_wire::{Body, Challenge, GroupId, HEADER_BYTES, View};
 
 pub use self::check::Checked;
@@ -32,7 +33,7 @@ use crate::{Event, Input, Nanoseconds, Output, Refused, Settings, Store, StrayCo
 #[derive(Debug, Clone)]
 pub struct Protocol {
     settings: Settings,
-    groups: Vec<Option<Entry>>,
+    groups: Slab<Entry>,
     indices: BTreeMap<GroupId, usize>,
     /// Groups that may have something to send.
     ready: Turns,
@@ -105,7 +106,7 @@ impl Protocol {
     pub fn new(settings: Settings) -> Self {
         Self {
             settings,
-            groups: Vec::new(),
+            groups: Slab::new(),
             indices: BTreeMap::new(),
             ready: Turns::default(),
             timeouts: Timeouts::default(),
@@ -197,11 +198,9 @@ impl Protocol {
     fn detect_suspend(&mut self, now: Nanoseconds) {
         let paused = now.since(std::mem::replace(&mut self.ran_at, now));
         if self.timeout().is_some_and(|timeout| now.since(timeout) > self.settings.keepalive) {
-            for index in 0..self.groups.len() {
-                if let Some(entry) = &mut self.groups[index] {
-                    entry.group.handle_suspend(now, paused);
-                    self.timeouts.set(index, Some(now));
-                }
+            for (index, entry) in &mut self.groups {
+                entry.group.handle_suspend(now, paused);
+                self.timeouts.set(index, Some(now));
             }
         }
     }
@@ -214,7 +213,7 @@ impl Protocol {
             Ok(found) => found,
             Err(kind) => return self.count_stray(kind, view),
         };
-        let Some(Entry { group, .. }) = &mut self.groups[index] else { return };
+        let Some(Entry { group, .. }) = self.groups.get_mut(index) else { return };
         let slot = if matches!(packet.header.body, Body::Handshake(_)) {
             group.handle_handshake(now, from, &packet);
             None
@@ -242,7 +241,7 @@ impl Protocol {
             }
         };
         let child = found.and_then(|(index, header)| {
-            let group = &mut self.groups[index].as_mut()?.group;
+            let group = &mut self.groups.get_mut(index)?.group;
             let child = group.attach(now, from, challenge, &header)?;
             self.make_ready(index);
             Some((header.group, child))
@@ -278,11 +277,7 @@ impl Protocol {
             is_handed_off: false,
             is_changed: false,
         };
-        let index = self.groups.iter().position(Option::is_none).unwrap_or_else(|| {
-            self.groups.push(None);
-            self.groups.len() - 1
-        });
-        self.groups[index] = Some(entry);
+        let index = self.groups.insert(entry);
         self.indices.insert(id, index);
         self.make_ready(index);
         Ok(())
@@ -294,7 +289,7 @@ impl Protocol {
         command: impl FnOnce(&mut Group) -> Result<(), Refused>,
     ) -> Result<(), Refused> {
         let index = *self.indices.get(&id).ok_or(Refused::UnknownGroup(id))?;
-        if let Some(entry) = &mut self.groups[index] {
+        if let Some(entry) = self.groups.get_mut(index) {
             command(&mut entry.group)?;
             // A group that has ended waits for nothing: it is removed, and another one may take its
             // number.
@@ -308,7 +303,7 @@ impl Protocol {
 
     fn make_ready(&mut self, index: usize) {
         self.mark_changed(index);
-        if let Some(entry) = &mut self.groups[index]
+        if let Some(entry) = self.groups.get_mut(index)
             && entry.turn == Turn::Idle
         {
             entry.turn = Turn::Ready;
@@ -317,7 +312,7 @@ impl Protocol {
     }
 
     fn mark_changed(&mut self, index: usize) {
-        if let Some(entry) = self.groups[index].as_mut().filter(|entry| !entry.is_changed) {
+        if let Some(entry) = self.groups.get_mut(index).filter(|entry| !entry.is_changed) {
             entry.is_changed = true;
             self.changed.push((entry.group.id(), index));
         }
@@ -360,13 +355,13 @@ impl Protocol {
     }
 
     fn entry_mut(&mut self, id: GroupId) -> Result<(usize, &mut Entry), Refused> {
-        let found = self.indices.get(&id).and_then(|&index| Some((index, self.groups[index].as_mut()?)));
+        let found = self.indices.get(&id).and_then(|&index| Some((index, self.groups.get_mut(index)?)));
         found.ok_or(Refused::UnknownGroup(id))
     }
 
     /// Whether a group is held back ([`Input::Hold`]).
     pub fn is_held(&self, group: GroupId) -> bool {
-        let entry = self.indices.get(&group).and_then(|&index| self.groups[index].as_ref());
+        let entry = self.indices.get(&group).and_then(|&index| self.groups.get(index));
         entry.is_some_and(|entry| entry.turn == Turn::Held)
     }
 }
@@ -383,7 +378,7 @@ impl Protocol {
             return Output::Reclaim(group);
         }
         while let Some(index) = self.ready.first() {
-            let Some(entry) = &mut self.groups[index] else {
+            let Some(entry) = self.groups.get_mut(index) else {
                 self.ready.pop();
                 continue;
             };
@@ -405,7 +400,7 @@ impl Protocol {
                 if self.indices.get(&id) == Some(&index) {
                     self.indices.remove(&id);
                 }
-                self.groups[index] = None;
+                self.groups.remove(index);
             }
             if let Some(event) = self.events.pop_front() {
                 return Output::Event(event);
@@ -418,7 +413,7 @@ impl Protocol {
     /// not at this node any more. Without calls the list grows by each group that there has been.
     pub fn poll_changed(&mut self) -> impl Iterator<Item = GroupId> {
         for &(_, index) in &self.changed {
-            if let Some(entry) = &mut self.groups[index] {
+            if let Some(entry) = self.groups.get_mut(index) {
                 entry.is_changed = false;
             }
         }
@@ -437,7 +432,7 @@ impl Protocol {
     /// reclaimed before the others.
     fn expire_timeouts(&mut self, now: Nanoseconds) -> Option<GroupId> {
         while let Some((_, index)) = self.timeouts.first().filter(|&(timeout, _)| timeout <= now) {
-            if let Some(entry) = self.groups[index].as_ref().filter(|entry| entry.is_handed_off) {
+            if let Some(entry) = self.groups.get(index).filter(|entry| entry.is_handed_off) {
                 return Some(entry.group.id());
             }
             self.timeouts.set(index, None);

@@ -149,6 +149,6 @@ impl Protocol {
     }
 
     pub(crate) fn group(&self, id: GroupId) -> Option<&Group> {
-        self.groups[*self.indices.get(&id)?].as_ref().map(|entry| &entry.group)
+        self.groups.get(*self.indices.get(&id)?).map(|entry| &entry.group)
     }
 }

@@ -2,6 +2,8 @@
 
 use std::ops::Index;
 
+use slab::Slab;
+
 use crate::multicast::{Awaited, Multicast};
 
 /// The index of a multicast in flight. It is reused when the multicast is complete.
@@ -22,26 +24,17 @@ struct Entry {
 /// The multicasts in flight. Memory is proportional to the largest number that were in flight at
 /// once.
 #[derive(Debug, Default)]
-pub(super) struct InFlight {
-    entries: Vec<Option<Entry>>,
-    free: Vec<Slot>,
-}
+pub(super) struct InFlight(Slab<Entry>);
 
 impl InFlight {
     pub fn count(&self) -> usize {
-        self.entries.len() - self.free.len()
+        self.0.len()
     }
 
     pub fn insert(&mut self, multicast: Multicast) -> Slot {
         let stored = vec![0; multicast.participant_count() as usize];
         let (awaited, receivers_left) = (multicast.awaited.clone(), multicast.delivery_count());
-        let entry = Some(Entry { multicast, stored, awaited, receivers_left });
-        if let Some(slot) = self.free.pop() {
-            self.entries[slot.0 as usize] = entry;
-            return slot;
-        }
-        self.entries.push(entry);
-        Slot(self.entries.len() as u32 - 1)
+        Slot(self.0.insert(Entry { multicast, stored, awaited, receivers_left }) as u32)
     }
 
     pub fn get_mut(&mut self, slot: Slot) -> &mut Multicast {
@@ -49,7 +42,7 @@ impl InFlight {
     }
 
     fn entry(&mut self, slot: Slot) -> &mut Entry {
-        self.entries[slot.0 as usize].as_mut().expect("the multicast is in flight")
+        self.0.get_mut(slot.0 as usize).expect("the multicast is in flight")
     }
 
     /// Counts a packet in a participant's memory; returns whether it was the last of the message.
@@ -82,8 +75,7 @@ impl InFlight {
         let entry = self.entry(slot);
         entry.receivers_left -= 1;
         if entry.receivers_left == 0 {
-            self.entries[slot.0 as usize] = None;
-            self.free.push(slot);
+            self.0.remove(slot.0 as usize);
         }
     }
 }
@@ -92,6 +84,6 @@ impl Index<Slot> for InFlight {
     type Output = Multicast;
 
     fn index(&self, slot: Slot) -> &Multicast {
-        &self.entries[slot.0 as usize].as_ref().expect("the multicast is in flight").multicast
+        &self.0.get(slot.0 as usize).expect("the multicast is in flight").multicast
     }
 }
