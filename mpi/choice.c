@@ -52,16 +52,9 @@ void begin_choice(struct choice *choice)
     choice->trial.class = -1;
 }
 
-int class_of(uint64_t bytes)
+bool is_tried(const struct choice *choice, int root, int class)
 {
-    int class = 63 - __builtin_clzll(bytes | 1);
-
-    return class < CLASSES ? class : CLASSES - 1;
-}
-
-bool is_tried(const struct choice *choice, int root, uint64_t bytes)
-{
-    return choice->trial.class == class_of(bytes) && choice->trial.root == root;
+    return choice->trial.class == class && choice->trial.root == root;
 }
 
 static enum way way_in_trial(const struct trial *trial)
@@ -69,20 +62,18 @@ static enum way way_in_trial(const struct trial *trial)
     return trial->broadcasts == 0 || (trial->broadcasts - 1) % BLOCK >= BLOCK / 2 ? BY_TREECAST : BY_MPI;
 }
 
-enum outcome choose(const struct choice *choice, int root, uint64_t bytes)
+enum outcome choose(const struct choice *choice, int root, int class)
 {
-    if (settings()->choice != CHOICE_ALWAYS && is_tried(choice, root, bytes))
+    if (settings()->choice != CHOICE_ALWAYS && is_tried(choice, root, class))
         return way_in_trial(&choice->trial) == BY_TREECAST ? TAKEN : IN_TRIAL;
-    return choose_nonblocking(choice, bytes);
+    return choose_nonblocking(choice, class);
 }
 
-enum outcome choose_nonblocking(const struct choice *choice, uint64_t bytes)
+enum outcome choose_nonblocking(const struct choice *choice, int class)
 {
-    const struct class *class = &choice->classes[class_of(bytes)];
-
-    if (settings()->choice == CHOICE_ALWAYS || class->way == BY_TREECAST)
+    if (settings()->choice == CHOICE_ALWAYS || choice->classes[class].way == BY_TREECAST)
         return TAKEN;
-    return class->trial_us[BY_TREECAST] > 0 ? SLOWER : UNTRIED;
+    return choice->classes[class].trial_us[BY_TREECAST] > 0 ? SLOWER : UNTRIED;
 }
 
 static int compare_double(const void *one, const void *other)
@@ -247,23 +238,23 @@ static int compare_ranks(struct choice *choice, MPI_Comm comm)
     return MPI_SUCCESS;
 }
 
-int note_broadcast(struct choice *choice, MPI_Comm comm, int root, uint64_t bytes, enum way way, double us, bool *is_given_up)
+int note_call(struct choice *choice, MPI_Comm comm, int root, int class, uint64_t bytes, enum way way, double us, bool *is_given_up)
 {
-    struct class *class = &choice->classes[class_of(bytes)];
+    struct class *noted = &choice->classes[class];
     struct trial *trial = &choice->trial;
 
     *is_given_up = false;
     if (settings()->choice != CHOICE_MEASURE)
         return MPI_SUCCESS;
-    class->broadcasts++;
-    class->spent_us += us;
-    class->root = root;
+    noted->broadcasts++;
+    noted->spent_us += us;
+    noted->root = root;
     choice->weight += 1 + bytes / BYTES_OF_WEIGHT;
     /* Treecast was to carry it out and could not, for a reason that all ranks know: there is
      * nothing to compare. */
-    if (is_tried(choice, root, bytes) && way != way_in_trial(trial))
+    if (is_tried(choice, root, class) && way != way_in_trial(trial))
         trial->class = -1;
-    if (is_tried(choice, root, bytes)) {
+    if (is_tried(choice, root, class)) {
         int number = trial->broadcasts++ - 1;
 
         if (number < 0)

@@ -1,5 +1,6 @@
 /* Chooses for each class of message lengths of a communicator whether the MPI or Treecast
- * carries out its broadcasts, by measurement.
+ * carries out its broadcasts, by measurement. What is said of broadcasts is true of the other
+ * collectives too.
  *
  * The first broadcasts are by the MPI. At certain counts of broadcasts, which are the same at
  * all ranks, the ranks compare the time that they have spent in broadcasts. If a trial costs at
@@ -17,6 +18,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "class.h"
 #include "library.h"
 #include "report.h"
 
@@ -65,23 +67,20 @@ struct choice {
 
 void begin_choice(struct choice *choice);
 
-/* The class of a length: the index of its highest bit. */
-int class_of(uint64_t bytes);
-
 /* TAKEN if a broadcast is by Treecast, or else the reason. All ranks get the same result. */
-enum outcome choose(const struct choice *choice, int root, uint64_t bytes);
+enum outcome choose(const struct choice *choice, int root, int class);
 
 /* The same for a nonblocking broadcast, as the blocking ones of its class have turned out. It is
  * not part of trials, because its calls do not show how long it takes. */
-enum outcome choose_nonblocking(const struct choice *choice, uint64_t bytes);
+enum outcome choose_nonblocking(const struct choice *choice, int class);
 
 /* Whether the next broadcast is part of a trial. */
-bool is_tried(const struct choice *choice, int root, uint64_t bytes);
+bool is_tried(const struct choice *choice, int root, int class);
 
-/* Records the duration of a broadcast at this rank. At some counts all ranks of the communicator
+/* Records the duration of a broadcast of a class at this rank. At some counts all ranks of the communicator
  * compare their times, by collectives of the MPI on `comm`. `is_given_up` is set if a trial has
  * ended and no class is by Treecast, so that the groups can be closed. Returns an MPI error
  * code. */
-int note_broadcast(struct choice *choice, MPI_Comm comm, int root, uint64_t bytes, enum way way, double us, bool *is_given_up);
+int note_call(struct choice *choice, MPI_Comm comm, int root, int class, uint64_t bytes, enum way way, double us, bool *is_given_up);
 
 #endif

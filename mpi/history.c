@@ -14,7 +14,7 @@
 #include "settings.h"
 
 /* The first line of the file. Each other line has the times of one class of lengths. */
-#define HEADER "# MPI\tsettings\tranks\tranks per host\tbytes from\tMPI us\tTreecast us\n"
+#define HEADER "# MPI\tsettings\tranks\tranks per host\tcollective\tbytes from\tMPI us\tTreecast us\n"
 
 /* The most lines of the file; older ones are dropped. */
 enum { LINES_MAX = 1024, LINE_BYTES = 512 };
@@ -67,8 +67,8 @@ static size_t write_key(char text[LINE_BYTES], MPI_Comm comm, int class)
 
     name_mpi(name, sizeof name);
     mpi.Comm_size(comm, &ranks);
-    return (size_t)snprintf(text, LINE_BYTES, "%s\t%016llx\t%d\t%d\t%llu\t", name, (unsigned long long)hash_settings(), ranks,
-                            local_ranks(), 1ull << class);
+    return (size_t)snprintf(text, LINE_BYTES, "%s\t%016llx\t%d\t%d\t%s\t%llu\t", name, (unsigned long long)hash_settings(), ranks,
+                            local_ranks(), name_of(collective_of(class)), bytes_from(class));
 }
 
 /* Whether a line has this key. */

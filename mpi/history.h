@@ -4,6 +4,7 @@
 #ifndef TREECAST_MPI_HISTORY_H
 #define TREECAST_MPI_HISTORY_H
 
+#include "class.h"
 #include "library.h"
 #include "report.h"
 

@@ -34,15 +34,30 @@ typedef uintptr_t handle;
         function;                                                              \
     })
 
-/* Whether a broadcast may be taken at all. Each rank decides that by itself, and all get the
- * same result. */
-enum outcome judge(MPI_Comm comm, int root, uint64_t bytes);
-
 /* Whether a broadcast that is in no trial is taken, as far as its groups do not decide, and the
  * state of its communicator. All ranks get the same result. */
 enum outcome judge_untried(MPI_Comm comm, int root, uint64_t bytes, struct communicator **found);
 
 /* The bytes of data; 0 also if an argument is invalid. */
 uint64_t bytes_of(MPI_Count count, MPI_Datatype type);
+
+#ifdef OPEN_MPI
+/* What functions of Fortran are given. MPI_BOTTOM and MPI_IN_PLACE are variables there. */
+typedef void *of_fortran_function(MPI_Fint number);
+#define TYPE_IN_C(number) ((handle)PASS_TO(of_fortran_function, "PMPI_Type_f2c")(number))
+#define COMM_IN_C(number) ((handle)PASS_TO(of_fortran_function, "PMPI_Comm_f2c")(number))
+void *as_in_c(const void *address);
+
+/* The names that Fortran compilers make of a function, and that by which the module mpi_f08
+ * calls it. */
+#define FORTRAN_NAME(function, name) \
+    extern __typeof__(function) fortran_##name __asm__(#name) __attribute__((alias(#function), visibility("default")));
+#define FORTRAN_NAMES(function, lower, UPPER)                                                                        \
+    FORTRAN_NAME(function, mpi_##lower)                                                                              \
+    FORTRAN_NAME(function, mpi_##lower##_)                                                                           \
+    FORTRAN_NAME(function, mpi_##lower##__)                                                                          \
+    FORTRAN_NAME(function, MPI_##UPPER)                                                                              \
+    FORTRAN_NAME(function, ompi_##lower##_f)
+#endif
 
 #endif

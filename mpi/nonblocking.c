@@ -1,5 +1,6 @@
 /* Nonblocking broadcasts, and the collectives in which groups for them are made. */
 
+#include "call.h"
 #include "choice.h"
 #include "communicator.h"
 #include "intercept.h"
@@ -20,7 +21,7 @@ enum outcome judge_untried(MPI_Comm comm, int root, uint64_t bytes, struct commu
         return communicator->outcome;
     if (bytes < communicator->bytes_min || bytes > communicator->bytes_max)
         return OTHER_BYTES;
-    return choose_nonblocking(&communicator->choice, bytes);
+    return choose_nonblocking(&communicator->choice, class_of(BROADCAST, bytes));
 }
 
 /* Whether a nonblocking broadcast is taken, and then by which groups. All ranks get the same
@@ -79,7 +80,7 @@ int intercept_ibcast(void *address, int count, handle type, int root, handle com
 
     if (!is_passed_on)
         return error;
-    count_passed(NONBLOCKING);
+    count_passed(BROADCAST, NONBLOCKING);
     return PASS_TO(ibcast_function, "PMPI_Ibcast")(address, count, type, root, comm, request);
 }
 
@@ -90,7 +91,7 @@ int intercept_ibcast_c(void *address, MPI_Count count, handle type, int root, ha
 
     if (!is_passed_on)
         return error;
-    count_passed(NONBLOCKING);
+    count_passed(BROADCAST, NONBLOCKING);
     return PASS_TO(ibcast_c_function, "PMPI_Ibcast_c")(address, count, type, root, comm, request);
 }
 
@@ -129,7 +130,6 @@ int intercept_allreduce_c(const void *from, void *to, MPI_Count count, handle ty
 /* Fortran's functions call those of C by their profiling names in Open MPI. A collective in which
  * some ranks are in Fortran code is one for all of them. */
 
-typedef void *of_fortran_function(MPI_Fint number);
 typedef void barrier_of_fortran_function(const MPI_Fint *comm, MPI_Fint *error);
 typedef void allreduce_of_fortran_function(const void *from, void *to, const MPI_Fint *count, const MPI_Fint *type, const MPI_Fint *op,
                                            const MPI_Fint *comm, MPI_Fint *error);
@@ -137,7 +137,7 @@ typedef void allreduce_of_fortran_function(const void *from, void *to, const MPI
 /* Returns whether the collective can go on; otherwise the error is set. */
 static bool make_groups_from_fortran(const MPI_Fint *comm, MPI_Fint *error)
 {
-    int result = make_groups_in((handle)PASS_TO(of_fortran_function, "PMPI_Comm_f2c")(*comm));
+    int result = make_groups_in(COMM_IN_C(*comm));
 
     if (result != MPI_SUCCESS && error)
         *error = result;
@@ -157,16 +157,6 @@ static __attribute__((used)) void allreduce_from_fortran(const void *from, void 
         PASS_TO(allreduce_of_fortran_function, "pmpi_allreduce_")(from, to, count, type, op, comm, error);
 }
 
-/* The names that Fortran compilers make of a function, and that by which the module mpi_f08
- * calls it. */
-#define FORTRAN_NAME(function, name) \
-    extern __typeof__(function) fortran_##name __asm__(#name) __attribute__((alias(#function), visibility("default")));
-#define FORTRAN_NAMES(function, lower, UPPER)                                                                        \
-    FORTRAN_NAME(function, mpi_##lower)                                                                              \
-    FORTRAN_NAME(function, mpi_##lower##_)                                                                           \
-    FORTRAN_NAME(function, mpi_##lower##__)                                                                          \
-    FORTRAN_NAME(function, MPI_##UPPER)                                                                              \
-    FORTRAN_NAME(function, ompi_##lower##_f)
 FORTRAN_NAMES(barrier_from_fortran, barrier, BARRIER)
 FORTRAN_NAMES(allreduce_from_fortran, allreduce, ALLREDUCE)
 #endif

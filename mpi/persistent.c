@@ -226,7 +226,7 @@ static int begin_init(void *address, MPI_Count count, handle type, int root, han
             mpi.Comm_call_errhandler((MPI_Comm)comm, error);
     }
     if (*is_passed_on)
-        count_passed(PERSISTENT);
+        count_passed(BROADCAST, PERSISTENT);
     return error;
 }
 

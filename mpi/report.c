@@ -24,11 +24,13 @@ static const char *const REASONS[OUTCOMES] = {
     [MANY_ROOTS] = "more roots in turn than have groups (TREECAST_MPI_ROOTS)",
     [NONBLOCKING] = "nonblocking",
     [PERSISTENT] = "persistent",
+    [LONG_VALUES] = "of more than 504 bytes in all",
+    [ENCRYPTED] = "groups are encrypted",
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct report *reports[REPORTS_MAX];
-static uint64_t passed[OUTCOMES];
+static uint64_t passed[COLLECTIVES][OUTCOMES];
 
 void begin_report(struct report *report, MPI_Comm comm)
 {
@@ -59,36 +61,36 @@ static double middle_us(unsigned step)
     return step < 8 ? step / 1e3 : ((double)((uint64_t)(8 + step % 8) << (octave - 3)) + (double)(1ull << (octave - 3)) / 2) / 1e3;
 }
 
-static double quantile_us(const struct report *report, double part)
+static double quantile_us(const struct statistics *statistics, double part)
 {
     uint64_t before = 0;
     unsigned step;
 
     for (step = 0; step < TIME_STEPS - 1; step++) {
-        before += report->times[step];
-        if ((double)before >= part * (double)report->outcomes[TAKEN])
+        before += statistics->times[step];
+        if ((double)before >= part * (double)statistics->outcomes[TAKEN])
             break;
     }
     return middle_us(step);
 }
 
-void count_taken(struct report *report, uint64_t bytes, uint64_t ns)
+void count_taken(struct statistics *statistics, uint64_t bytes, uint64_t ns)
 {
-    if (!report->outcomes[TAKEN] || bytes < report->bytes_min)
-        report->bytes_min = bytes;
-    if (bytes > report->bytes_max)
-        report->bytes_max = bytes;
-    report->bytes += bytes;
-    report->outcomes[TAKEN]++;
-    report->times[step_of(ns)]++;
+    if (!statistics->outcomes[TAKEN] || bytes < statistics->bytes_min)
+        statistics->bytes_min = bytes;
+    if (bytes > statistics->bytes_max)
+        statistics->bytes_max = bytes;
+    statistics->bytes += bytes;
+    statistics->outcomes[TAKEN]++;
+    statistics->times[step_of(ns)]++;
 }
 
-void count_passed(enum outcome outcome)
+void count_passed(enum collective collective, enum outcome outcome)
 {
-    __atomic_fetch_add(&passed[outcome], 1, __ATOMIC_RELAXED);
+    __atomic_fetch_add(&passed[collective][outcome], 1, __ATOMIC_RELAXED);
 }
 
-static void add(struct report *all, const struct report *one)
+static void add_statistics(struct statistics *all, const struct statistics *one)
 {
     int i;
 
@@ -96,22 +98,30 @@ static void add(struct report *all, const struct report *one)
         all->bytes_min = one->bytes_min;
     if (one->bytes_max > all->bytes_max)
         all->bytes_max = one->bytes_max;
+    all->bytes += one->bytes;
+    for (i = 0; i < OUTCOMES; i++)
+        all->outcomes[i] += one->outcomes[i];
+    for (i = 0; i < TIME_STEPS; i++)
+        all->times[i] += one->times[i];
+}
+
+static void add(struct report *all, const struct report *one)
+{
+    int i;
+
+    for (i = 0; i < COLLECTIVES; i++)
+        add_statistics(&all->statistics[i], &one->statistics[i]);
     if (one->ranks > all->ranks)
         all->ranks = one->ranks;
     if (!*all->why)
         memcpy(all->why, one->why, sizeof all->why);
     all->communicators += one->communicators;
-    all->bytes += one->bytes;
     all->groups += one->groups;
     all->errors += one->errors;
     all->nonblocking += one->nonblocking;
     all->nonblocking_bytes += one->nonblocking_bytes;
     all->persistent += one->persistent;
     all->persistent_bytes += one->persistent_bytes;
-    for (i = 0; i < OUTCOMES; i++)
-        all->outcomes[i] += one->outcomes[i];
-    for (i = 0; i < TIME_STEPS; i++)
-        all->times[i] += one->times[i];
     for (i = 0; i < CLASSES; i++)
         if (one->trial_us[i][BY_TREECAST] > 0)
             memcpy(all->trial_us[i], one->trial_us[i], sizeof all->trial_us[i]);
@@ -135,14 +145,17 @@ void keep_report(const struct report *report)
     pthread_mutex_unlock(&lock);
 }
 
-static void print_passed(const uint64_t outcomes[OUTCOMES], const char *why)
+/* What lines that are not about broadcasts begin with. */
+static const char *const PREFIXES[COLLECTIVES] = {[BROADCAST] = "", [ALLGATHER] = "allgathers: "};
+
+static void print_passed(enum collective collective, const uint64_t outcomes[OUTCOMES], const char *why)
 {
     int i;
 
     for (i = TAKEN + 1; i < OUTCOMES; i++)
         if (outcomes[i])
-            fprintf(stderr, "treecast:     %llu passed on to the MPI: %s%s%s\n", (unsigned long long)outcomes[i], REASONS[i],
-                    (i == NO_NODE || i == NO_GROUP) && *why ? ": " : "", i == NO_NODE || i == NO_GROUP ? why : "");
+            fprintf(stderr, "treecast:     %s%llu passed on to the MPI: %s%s%s\n", PREFIXES[collective],
+                    (unsigned long long)outcomes[i], REASONS[i], (i == NO_NODE || i == NO_GROUP) && *why ? ": " : "", i == NO_NODE || i == NO_GROUP ? why : "");
 }
 
 /* The times of the ways that were compared. */
@@ -154,26 +167,40 @@ static void print_trials(const struct report *report)
         const double *us = report->trial_us[i];
 
         if (us[BY_TREECAST] > 0)
-            fprintf(stderr, "treecast:     from %llu bytes: slowest rank %.1f us by the MPI, %.1f us by Treecast (medians)\n",
-                    1ull << i, us[BY_MPI], us[BY_TREECAST]);
+            fprintf(stderr, "treecast:     %sfrom %llu bytes: slowest rank %.1f us by the MPI, %.1f us by Treecast (medians)\n",
+                    PREFIXES[collective_of(i)], bytes_from(i), us[BY_MPI], us[BY_TREECAST]);
     }
 }
 
 static bool is_any_passed(void)
 {
     bool is_any = false;
-    int i;
+    int i, collective;
 
-    for (i = TAKEN + 1; i < OUTCOMES; i++)
-        is_any |= passed[i] != 0;
+    for (collective = 0; collective < COLLECTIVES; collective++)
+        for (i = TAKEN + 1; i < OUTCOMES; i++)
+            is_any |= passed[collective][i] != 0;
     return is_any;
+}
+
+/* The blocking ones that were taken. */
+static void print_taken(const struct report *report, enum collective collective)
+{
+    const struct statistics *statistics = &report->statistics[collective];
+
+    if (statistics->outcomes[TAKEN])
+        fprintf(stderr,
+                "treecast:     %s%llu taken, %llu to %llu bytes, %.1f MB in %llu groups; in the call %.1f us (median), %.1f us (99 %%)\n",
+                PREFIXES[collective], (unsigned long long)statistics->outcomes[TAKEN], (unsigned long long)statistics->bytes_min,
+                (unsigned long long)statistics->bytes_max, (double)statistics->bytes / 1e6, (unsigned long long)report->groups,
+                quantile_us(statistics, 0.5), quantile_us(statistics, 0.99));
 }
 
 void print_reports(void)
 {
-    int i;
+    int i, collective;
 
-    fprintf(stderr, "treecast: broadcasts at rank 0\n");
+    fprintf(stderr, "treecast: collectives at rank 0\n");
     for (i = 0; i < REPORTS_MAX && reports[i]; i++) {
         const struct report *report = reports[i];
 
@@ -181,24 +208,22 @@ void print_reports(void)
         if (report->communicators > 1)
             fprintf(stderr, ", %llu communicators", (unsigned long long)report->communicators);
         fprintf(stderr, ", %s%d ranks\n", report->communicators > 1 ? "up to " : "", report->ranks);
-        if (report->outcomes[TAKEN])
-            fprintf(stderr,
-                    "treecast:     %llu taken, %llu to %llu bytes, %.1f MB in %llu groups; in the call %.1f us (median), %.1f us (99 %%)\n",
-                    (unsigned long long)report->outcomes[TAKEN], (unsigned long long)report->bytes_min,
-                    (unsigned long long)report->bytes_max, (double)report->bytes / 1e6, (unsigned long long)report->groups,
-                    quantile_us(report, 0.5), quantile_us(report, 0.99));
+        for (collective = 0; collective < COLLECTIVES; collective++)
+            print_taken(report, (enum collective)collective);
         if (report->nonblocking)
             fprintf(stderr, "treecast:     %llu taken, nonblocking, %.1f MB\n", (unsigned long long)report->nonblocking,
                     (double)report->nonblocking_bytes / 1e6);
         if (report->persistent)
             fprintf(stderr, "treecast:     %llu taken, persistent, %.1f MB\n", (unsigned long long)report->persistent,
                     (double)report->persistent_bytes / 1e6);
-        print_passed(report->outcomes, report->why);
+        for (collective = 0; collective < COLLECTIVES; collective++)
+            print_passed((enum collective)collective, report->statistics[collective].outcomes, report->why);
         print_trials(report);
         if (report->errors)
             fprintf(stderr, "treecast:     %llu failed: %s\n", (unsigned long long)report->errors, report->why);
     }
     if (is_any_passed())
         fprintf(stderr, "treecast:   all communicators\n");
-    print_passed(passed, "");
+    for (collective = 0; collective < COLLECTIVES; collective++)
+        print_passed((enum collective)collective, passed[collective], "");
 }

@@ -81,24 +81,24 @@ static void add_class(void)
     mpi.Add_error_class(&error_class);
 }
 
-/* Turns Treecast's error into an MPI error code, which every later broadcast of this root returns
- * too. */
-int error_of(const struct stream *stream)
+int error_by(struct communicator *communicator, struct root_groups *groups, const char *failure)
 {
-    struct root_groups *groups = stream->groups;
     char text[MPI_MAX_ERROR_STRING];
 
-    if (!*stream->failure)
-        return stream->error;
     if (groups->error != MPI_SUCCESS)
         return groups->error;
     pthread_once(&class_once, add_class);
     if (mpi.Add_error_code(error_class, &groups->error) != MPI_SUCCESS)
         groups->error = MPI_ERR_OTHER;
-    snprintf(text, sizeof text, "Treecast: %s", stream->failure);
+    snprintf(text, sizeof text, "Treecast: %s", failure);
     mpi.Add_error_string(groups->error, text);
-    snprintf(stream->communicator->report.why, sizeof stream->communicator->report.why, "%s", stream->failure);
+    snprintf(communicator->report.why, sizeof communicator->report.why, "%s", failure);
     return groups->error;
+}
+
+int error_of(const struct stream *stream)
+{
+    return *stream->failure ? error_by(stream->communicator, stream->groups, stream->failure) : stream->error;
 }
 
 /* Sends whole packets. Less than a packet stays, unless it is the end of the broadcast. */
@@ -199,9 +199,9 @@ enum step receive_some(struct stream *stream, int wait_ms)
 }
 
 /* Lets the MPI make progress, and waits longer the next time. */
-static void wait_once(const struct stream *stream, int *wait_ms)
+static void wait_once(const struct communicator *communicator, int *wait_ms)
 {
-    make_progress(stream->communicator);
+    make_progress(communicator);
     if (*wait_ms < WAIT_MAX_MS)
         *wait_ms *= 2;
 }
@@ -213,7 +213,7 @@ static enum step wait_for(struct stream *stream, enum step (*some)(struct stream
     enum step step;
 
     while ((step = some(stream, wait_ms)) == WAITS)
-        wait_once(stream, &wait_ms);
+        wait_once(stream->communicator, &wait_ms);
     return step;
 }
 
@@ -313,4 +313,21 @@ int receive_buffer(struct communicator *communicator, struct root_groups *groups
     while (!has_ended_wrong(&stream) && stream.rest)
         receive_next(&stream);
     return error_of(&stream);
+}
+
+int combine_values(struct communicator *communicator, struct root_groups *groups, void *values, size_t count, tc_element element,
+                   tc_operation operation)
+{
+    tc_group *group = groups->by_length[SHORT];
+    int wait_ms = WAIT_MIN_MS;
+    tc_result result;
+
+    if (!group)
+        return groups->error;
+    while ((result = tc_group_all_reduce(group, values, count, (int)element, (int)operation, wait_ms)) == TC_TIMED_OUT)
+        wait_once(communicator, &wait_ms);
+    /* Members that are lost have no part in the result, which only the root knows. */
+    if (result == TC_OK)
+        result = tc_group_check(group);
+    return result == TC_OK ? MPI_SUCCESS : error_by(communicator, groups, tc_error_message());
 }

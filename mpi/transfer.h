@@ -1,4 +1,5 @@
-/* How the bytes of a broadcast go from the root's buffer to those of the others. */
+/* How the bytes of a broadcast go from the root's buffer to those of the others, and the values of
+ * all ranks are combined. */
 
 #ifndef TREECAST_MPI_TRANSFER_H
 #define TREECAST_MPI_TRANSFER_H
@@ -56,5 +57,16 @@ int error_of(const struct stream *stream);
  * group has ended. */
 int send_buffer(struct communicator *communicator, struct root_groups *groups, const struct buffer *buffer);
 int receive_buffer(struct communicator *communicator, struct root_groups *groups, const struct buffer *buffer);
+
+/* The most bytes that tc_group_all_reduce() takes. */
+enum { VALUES_BYTES_MAX = 504 };
+
+/* Replaces these values by those of all ranks, combined. All ranks have to be in this call. Returns
+ * an MPI error code. */
+int combine_values(struct communicator *communicator, struct root_groups *groups, void *values, size_t count, tc_element element,
+                   tc_operation operation);
+
+/* Makes an MPI error code of an error, which every later broadcast of this root returns too. */
+int error_by(struct communicator *communicator, struct root_groups *groups, const char *failure);
 
 #endif

@@ -21,8 +21,7 @@
 
 int world_rank, world_size;
 long broadcasts;
-/* The bytes that no broadcast may write. */
-enum { GAP = 0xa5, MARGIN = 64 };
+enum { MARGIN = 64 };
 
 static void fail(const char *what)
 {
@@ -43,13 +42,7 @@ void pause_us(long us)
     nanosleep(&span, NULL);
 }
 
-/* The memory that `count` elements of a type cover, with a margin. */
-struct memory {
-    char *bytes, *origin;
-    size_t length;
-};
-
-static struct memory allocate(MPI_Datatype type, int count)
+struct memory allocate_memory(MPI_Datatype type, int count)
 {
     MPI_Aint lower, extent, true_lower, true_extent, low, high, last;
     struct memory memory;
@@ -66,7 +59,7 @@ static struct memory allocate(MPI_Datatype type, int count)
     return memory;
 }
 
-static void fill(struct memory memory, int root, int rank, unsigned seed)
+void fill_memory(struct memory memory, int root, int rank, unsigned seed)
 {
     size_t i;
 
@@ -84,10 +77,10 @@ static void compare(MPI_Datatype at_root, int root_count, MPI_Datatype elsewhere
     MPI_Comm_rank(comm, &rank);
     type = rank == root ? at_root : elsewhere;
     count = rank == root ? root_count : count;
-    ours = allocate(type, count);
-    theirs = allocate(type, count);
-    fill(ours, root, rank, (unsigned)broadcasts);
-    fill(theirs, root, rank, (unsigned)broadcasts);
+    ours = allocate_memory(type, count);
+    theirs = allocate_memory(type, count);
+    fill_memory(ours, root, rank, (unsigned)broadcasts);
+    fill_memory(theirs, root, rank, (unsigned)broadcasts);
     expect(MPI_Bcast(ours.origin, count, type, root, comm) == MPI_SUCCESS, "MPI_Bcast");
     expect(PMPI_Bcast(theirs.origin, count, type, root, comm) == MPI_SUCCESS, "PMPI_Bcast");
     if (memcmp(ours.bytes, theirs.bytes, ours.length) != 0) {
@@ -507,7 +500,7 @@ static const struct {
     {"shapes", shapes},           {"pending", pending},              {"other-lengths", other_lengths},
     {"waits-elsewhere", waits_elsewhere}, {"nonblocking-threads", nonblocking_threads},
     {"killed-nonblocking", killed_in_nonblocking}, {"persistent", persistent},
-    {"persistent-ends", persistent_ends},
+    {"persistent-ends", persistent_ends}, {"gathers", gathers},      {"wrong-blocks", wrong_blocks},
 };
 
 static void end(int signal)

@@ -3,7 +3,9 @@
 #ifndef TREECAST_MPI_TESTS_BROADCASTS_H
 #define TREECAST_MPI_TESTS_BROADCASTS_H
 
+#include <mpi.h>
 #include <stdbool.h>
+#include <stddef.h>
 
 extern int world_rank, world_size;
 /* The broadcasts of the part that runs. */
@@ -13,6 +15,20 @@ extern long broadcasts;
 void expect(bool is_right, const char *what);
 
 void pause_us(long us);
+
+/* The bytes that no broadcast may write. */
+enum { GAP = 0xa5 };
+
+/* The memory that `count` elements of a type cover, with a margin. */
+struct memory {
+    char *bytes, *origin;
+    size_t length;
+};
+
+struct memory allocate_memory(MPI_Datatype type, int count);
+
+/* Fills it with numbers at the root, and with gaps elsewhere. */
+void fill_memory(struct memory memory, int root, int rank, unsigned seed);
 
 /* The parts of nonblocking.c. */
 void nonblocking(void);
@@ -27,5 +43,9 @@ void killed_in_nonblocking(void);
 /* The parts of persistent.c. */
 void persistent(void);
 void persistent_ends(void);
+
+/* The parts of gathers.c. */
+void gathers(void);
+void wrong_blocks(void);
 
 #endif

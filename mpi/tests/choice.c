@@ -65,8 +65,8 @@ void find_history(MPI_Comm comm, double us[CLASSES][WAYS])
     (void)comm;
     if (!scenario->has_history)
         return;
-    us[class_of(SHORT_BYTES)][BY_MPI] = 100, us[class_of(SHORT_BYTES)][BY_TREECAST] = scenario->short_us;
-    us[class_of(LONG_BYTES)][BY_MPI] = 1000, us[class_of(LONG_BYTES)][BY_TREECAST] = scenario->long_us;
+    us[class_of(BROADCAST, SHORT_BYTES)][BY_MPI] = 100, us[class_of(BROADCAST, SHORT_BYTES)][BY_TREECAST] = scenario->short_us;
+    us[class_of(BROADCAST, LONG_BYTES)][BY_MPI] = 1000, us[class_of(BROADCAST, LONG_BYTES)][BY_TREECAST] = scenario->long_us;
 }
 
 void keep_history(MPI_Comm comm, int class, const double us[WAYS])
@@ -147,7 +147,7 @@ static void *run_rank(void *argument)
         int root = number % 100 == 57;
         enum way way;
 
-        is_chosen = choose(&choice, root, bytes) == TAKEN;
+        is_chosen = choose(&choice, root, class_of(BROADCAST, bytes)) == TAKEN;
         way = is_chosen && !scenario->is_refused ? BY_TREECAST : BY_MPI;
         ways[own_rank][number] = (unsigned char)way;
         us = duration_us(bytes, way, number, &noise);
@@ -157,7 +157,7 @@ static void *run_rank(void *argument)
         spent_us += us;
         by_mpi_us += mpi_us;
         is_taken[bytes == LONG_BYTES] = is_chosen;
-        if (note_broadcast(&choice, MPI_COMM_WORLD, root, bytes, way, us, &is_given_up) != MPI_SUCCESS)
+        if (note_call(&choice, MPI_COMM_WORLD, root, class_of(BROADCAST, bytes), bytes, way, us, &is_given_up) != MPI_SUCCESS)
             expect(false, "a comparison failed");
         has_groups &= !is_given_up;
         if (!scenario->slower_from && !scenario->has_history)

@@ -79,6 +79,15 @@ fn persistent_broadcasts_are_started_in_any_order() {
     compare(Mpi::OpenMpi, &LabSettings::new(2), 2, &parts);
 }
 
+#[test]
+fn short_all_gathers_are_right() {
+    for mpi in ALL {
+        compare(mpi, &LabSettings::new(4), 1, &["gathers", "wrong-blocks"]);
+    }
+    compare(Mpi::OpenMpi, &LabSettings::new(4), 2, &["gathers"]);
+    compare(Mpi::Mpich, &LabSettings::new(2), 2, &["gathers"]);
+}
+
 /// MPICH's module `mpi_f08` calls functions of C by two kinds of names.
 #[test]
 fn requests_of_fortran_are_completed_in_every_way() {
@@ -216,7 +225,7 @@ fn ways_are_compared_and_remembered() {
         assert!(mpi == Mpi::Mpich || (taken > 0 && report.contains(" us by Treecast (medians)")), "{report}");
         let kept = std::fs::read_to_string(&history).unwrap();
         let times: Vec<Vec<&str>> = kept.lines().skip(1).map(|line| line.split('\t').collect()).collect();
-        assert!(!times.is_empty() && times.iter().all(|line| line.len() == 7 && line[2] == "3"), "{kept}");
+        assert!(!times.is_empty() && times.iter().all(|line| line.len() == 8 && line[2] == "3"), "{kept}");
         let others = std::fs::read_dir(history.parent().unwrap()).unwrap().count();
         assert_eq!(others, 1, "{kept}");
     }

@@ -109,7 +109,10 @@ impl Built {
             }
             let measuring = directory.path().join(format!("{}-overlap", mpi.name()));
             for (program, sources) in [
-                (directory.path().join(mpi.name()), &["broadcasts.c", "nonblocking.c", "persistent.c"][..]),
+                (
+                    directory.path().join(mpi.name()),
+                    &["broadcasts.c", "nonblocking.c", "persistent.c", "gathers.c"][..],
+                ),
                 (measuring, &["overlap.c"]),
             ] {
                 let sources = sources.iter().map(|name| repository().join("mpi/tests").join(name));
@@ -280,6 +283,10 @@ pub fn compare(mpi: Mpi, lab: &LabSettings, ranks: u32, parts: &[&str]) {
     if parts.contains(&"completions") || parts.contains(&"waits-elsewhere") {
         assert!(report.contains(" taken, nonblocking, "), "{mpi:?}: {}", text(&output));
     }
+    if parts.contains(&"gathers") {
+        let gathers = report.split_once("allgathers: ").and_then(|(_, line)| line.split(' ').nth(1));
+        assert_eq!(gathers, Some("taken,"), "{mpi:?}: {}", text(&output));
+    }
     if parts.contains(&"persistent") {
         assert!(report.contains(" taken, persistent, "), "{mpi:?}: {}", text(&output));
     }
@@ -302,6 +309,14 @@ fn passed_on(part: &str) -> &'static [&'static str] {
         | "waits-elsewhere"
         | "nonblocking-threads" => &["nonblocking"],
         "persistent-ends" => &["persistent"],
+        "gathers" => &[
+            "no bytes",
+            "a single rank",
+            "all ranks on one host",
+            "an intercommunicator",
+            "of more than 504 bytes in all",
+            "nonblocking",
+        ],
         _ => &[],
     }
 }
