@@ -28,7 +28,7 @@ use modes::modes;
 use table::{comparison, table};
 
 use crate::arguments::{Hostlist, command_line, fabric, network, whole_number};
-use crate::doctor::machine::{kernel, read};
+use crate::doctor::machine::read;
 use crate::interrupt::temporary_files;
 use crate::log::LogArguments;
 use crate::mpi::{Interface, directories, find_shim};
@@ -405,7 +405,7 @@ pub fn page_of(report: &Report) -> String {
 
 /// Kernel and processors of this machine.
 fn machine() -> String {
-    let (_, release) = kernel();
+    let release = treecast_ebpf::kernel_release();
     let count = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let model = read("/proc/cpuinfo").and_then(|text| {
         let line = text.lines().find_map(|line| line.strip_prefix("model name"))?;
