@@ -1,6 +1,11 @@
 //! Groups whose data goes on streams, on loopback.
 
 mod common;
+#[path = "common/network.rs"]
+#[allow(dead_code, reason = "not all tests use all of it")]
+mod network;
+#[path = "common/on_path.rs"]
+mod on_path;
 
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
@@ -8,6 +13,8 @@ use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
 
 use common::{TIMEOUT, check_all, groups, message, settings};
+use network::in_own_network;
+use on_path::{OnPath, Segment};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, SocketAddrAny, SocketType, bind, connect, getpeername, getsockname, socket, sockopt,
@@ -316,6 +323,50 @@ fn strangers_at_the_port_are_answered_by_a_challenge_and_nothing_else() {
         assert_eq!(group.receive(TIMEOUT).unwrap().unwrap(), b"the port is open");
         assert_eq!(group.receive(TIMEOUT).unwrap().unwrap(), b"still here");
     }
+}
+
+/// TCP itself takes what has the right addresses and the next number. What is put there is random,
+/// or what the parent has sent before.
+#[test]
+fn what_a_host_on_the_path_puts_into_a_stream_is_not_received() {
+    in_own_network(|| {
+        for (authentication, is_replayed) in [
+            (Authentication::Header, false),
+            (Authentication::Header, true),
+            (Authentication::Payload, false),
+            (Authentication::Payload, true),
+        ] {
+            let path = OnPath::open();
+            let nodes = nodes(3);
+            let settings = GroupSettings { authentication: Some(authentication), ..chain(&nodes) };
+            let groups = groups(&nodes, &settings);
+            let mut injected = 0;
+            for number in 0..20 {
+                let sent = message(number, 300);
+                groups[0].send(&sent).unwrap();
+                groups[0].flush(TIMEOUT).unwrap();
+                for group in &groups[1..] {
+                    assert_eq!(group.receive(TIMEOUT).unwrap(), Some(sent.clone()), "message {number}");
+                }
+                let is_of_parent = |segment: &&Segment| {
+                    let from = SocketAddr::from(segment.from);
+                    nodes.iter().any(|node| node.address() == from) && segment.payload.len() > 300
+                };
+                let seen = path.segments();
+                if let Some(last) = seen.iter().rfind(is_of_parent).filter(|_| number % 4 == 3) {
+                    let sequence = last.sequence.wrapping_add(last.payload.len() as u32);
+                    let payload = if is_replayed { last.payload.clone() } else { message(number, 400) };
+                    path.send(&Segment { sequence, payload, ..last.clone() });
+                    injected += 1;
+                }
+            }
+            assert!(injected > 2, "{injected} segments");
+            let strays = nodes[1..].iter().map(|node| node.strays().unwrap());
+            let unauthentic: u64 = strays.map(|strays| strays.unauthentic + strays.malformed).sum();
+            assert!(is_replayed || unauthentic > 0, "no member has seen what was put there");
+            assert_eq!(groups[0].losses(), []);
+        }
+    });
 }
 
 #[test]
