@@ -125,15 +125,34 @@ static bool is_any_by_treecast(const struct choice *choice)
     return i < CLASSES;
 }
 
+/* The times of a trial, of all ranks. By the MPI most ranks leave a reduce before its root does, and
+ * Treecast must not hold them up: the mean counts, and of other collectives the maximum. */
+static int compare_times(const struct trial *trial, struct trial_times *all, MPI_Comm comm)
+{
+    enum { NUMBERS = sizeof *all / sizeof(double) };
+    bool is_mean = collective_of(trial->class) == REDUCE;
+    double own[NUMBERS], times[NUMBERS];
+    int i, size = 1, error;
+
+    memcpy(own, &trial->times, sizeof own);
+    if (is_mean)
+        mpi.Comm_size(comm, &size);
+    for (i = 0; i < NUMBERS; i++)
+        own[i] /= size;
+    error = mpi.Allreduce(own, times, NUMBERS, MPI_DOUBLE, is_mean ? MPI_SUM : MPI_MAX, comm);
+    memcpy(all, times, sizeof times);
+    return error;
+}
+
 /* The ranks agree on how long the broadcasts of the trial took, and so on the faster way. */
 static int end_trial(struct choice *choice, MPI_Comm comm, bool *is_given_up)
 {
     struct trial *trial = &choice->trial;
     struct class *class = &choice->classes[trial->class];
-    struct trial_times own = trial->times, all;
+    struct trial_times all;
     bool had_groups = is_any_by_treecast(choice);
     double extra_us;
-    int way, rank, error = mpi.Allreduce(&own, &all, sizeof own / sizeof(double), MPI_DOUBLE, MPI_MAX, comm);
+    int way, rank, error = compare_times(trial, &all, comm);
 
     if (error == MPI_SUCCESS) {
         for (way = 0; way < WAYS; way++)

@@ -9,7 +9,7 @@
  * is repeated whenever the class has taken four times as long as before, within the same share.
  *
  * The time of a broadcast is the longest call of all ranks, because a program whose ranks go on
- * together waits for that; the time of a way is the median of its broadcasts. Treecast must be
+ * together waits for that (and of a reduce the mean); the time of a way is the median of its broadcasts. Treecast must be
  * faster by a margin, which stands for the work of its nodes between the calls. */
 
 #ifndef TREECAST_MPI_CHOICE_H

@@ -45,6 +45,7 @@ uint64_t bytes_of(MPI_Count count, MPI_Datatype type);
 /* What functions of Fortran are given. MPI_BOTTOM and MPI_IN_PLACE are variables there. */
 typedef void *of_fortran_function(MPI_Fint number);
 #define TYPE_IN_C(number) ((handle)PASS_TO(of_fortran_function, "PMPI_Type_f2c")(number))
+#define OP_IN_C(number) ((handle)PASS_TO(of_fortran_function, "PMPI_Op_f2c")(number))
 #define COMM_IN_C(number) ((handle)PASS_TO(of_fortran_function, "PMPI_Comm_f2c")(number))
 void *as_in_c(const void *address);
 

@@ -32,9 +32,15 @@
 
 /* Open MPI's constants are the addresses of variables. */
 #ifdef OPEN_MPI
-#define MPI_VARIABLES(DO)                                                                                        \
-    DO(ompi_mpi_comm_null) DO(ompi_mpi_datatype_null) DO(ompi_mpi_comm_world) DO(ompi_mpi_byte) DO(ompi_mpi_int) DO(ompi_mpi_double) DO(ompi_mpi_op_min) DO(ompi_mpi_op_max) \
-    DO(ompi_mpi_errors_return) DO(ompi_request_null)
+#define MPI_VARIABLES(DO)                                                                                           \
+    DO(ompi_mpi_comm_null) DO(ompi_mpi_comm_world) DO(ompi_mpi_errors_return) DO(ompi_request_null)                 \
+    DO(ompi_mpi_datatype_null) DO(ompi_mpi_byte) DO(ompi_mpi_int) DO(ompi_mpi_long) DO(ompi_mpi_long_long_int)      \
+    DO(ompi_mpi_int32_t) DO(ompi_mpi_int64_t) DO(ompi_mpi_aint) DO(ompi_mpi_count) DO(ompi_mpi_offset)              \
+    DO(ompi_mpi_integer) DO(ompi_mpi_integer4) DO(ompi_mpi_integer8) DO(ompi_mpi_unsigned)                          \
+    DO(ompi_mpi_unsigned_long) DO(ompi_mpi_unsigned_long_long) DO(ompi_mpi_uint32_t) DO(ompi_mpi_uint64_t)          \
+    DO(ompi_mpi_float) DO(ompi_mpi_double) DO(ompi_mpi_real) DO(ompi_mpi_real4) DO(ompi_mpi_real8)                  \
+    DO(ompi_mpi_dblprec) DO(ompi_mpi_op_sum) DO(ompi_mpi_op_prod) DO(ompi_mpi_op_min) DO(ompi_mpi_op_max)           \
+    DO(ompi_mpi_op_band) DO(ompi_mpi_op_bor) DO(ompi_mpi_op_bxor)
 #undef OMPI_PREDEFINED_GLOBAL
 #define OMPI_PREDEFINED_GLOBAL(type, global) ((type)mpi.global)
 #else

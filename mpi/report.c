@@ -26,6 +26,8 @@ static const char *const REASONS[OUTCOMES] = {
     [PERSISTENT] = "persistent",
     [LONG_VALUES] = "of more than 504 bytes in all",
     [ENCRYPTED] = "groups are encrypted",
+    [OTHER_VALUES] = "of other types or operations",
+    [ROUNDED] = "sums or products of fractions (TREECAST_MPI_CHOICE=always takes them)",
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -146,7 +148,7 @@ void keep_report(const struct report *report)
 }
 
 /* What lines that are not about broadcasts begin with. */
-static const char *const PREFIXES[COLLECTIVES] = {[BROADCAST] = "", [ALLGATHER] = "allgathers: "};
+static const char *const PREFIXES[COLLECTIVES] = {[BROADCAST] = "", [ALLGATHER] = "allgathers: ", [REDUCE] = "reduces: "};
 
 static void print_passed(enum collective collective, const uint64_t outcomes[OUTCOMES], const char *why)
 {
@@ -167,8 +169,8 @@ static void print_trials(const struct report *report)
         const double *us = report->trial_us[i];
 
         if (us[BY_TREECAST] > 0)
-            fprintf(stderr, "treecast:     %sfrom %llu bytes: slowest rank %.1f us by the MPI, %.1f us by Treecast (medians)\n",
-                    PREFIXES[collective_of(i)], bytes_from(i), us[BY_MPI], us[BY_TREECAST]);
+            fprintf(stderr, "treecast:     %sfrom %llu bytes: %s %.1f us by the MPI, %.1f us by Treecast (medians)\n",
+                    PREFIXES[collective_of(i)], bytes_from(i), collective_of(i) == REDUCE ? "mean of the ranks" : "slowest rank", us[BY_MPI], us[BY_TREECAST]);
     }
 }
 

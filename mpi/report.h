@@ -32,6 +32,8 @@ enum outcome {
     PERSISTENT,
     LONG_VALUES,
     ENCRYPTED,
+    OTHER_VALUES,
+    ROUNDED,
     OUTCOMES,
 };
 

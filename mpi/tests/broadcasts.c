@@ -501,6 +501,7 @@ static const struct {
     {"waits-elsewhere", waits_elsewhere}, {"nonblocking-threads", nonblocking_threads},
     {"killed-nonblocking", killed_in_nonblocking}, {"persistent", persistent},
     {"persistent-ends", persistent_ends}, {"gathers", gathers},      {"wrong-blocks", wrong_blocks},
+    {"reduces", reduces},         {"killed-values", killed_in_values},
 };
 
 static void end(int signal)

@@ -48,4 +48,8 @@ void persistent_ends(void);
 void gathers(void);
 void wrong_blocks(void);
 
+/* The parts of reduces.c. */
+void reduces(void);
+void killed_in_values(void);
+
 #endif

@@ -88,6 +88,15 @@ fn short_all_gathers_are_right() {
     compare(Mpi::Mpich, &LabSettings::new(2), 2, &["gathers"]);
 }
 
+#[test]
+fn short_reduces_are_right() {
+    for mpi in ALL {
+        compare(mpi, &LabSettings::new(4), 1, &["reduces"]);
+    }
+    compare(Mpi::OpenMpi, &LabSettings::new(4), 2, &["reduces"]);
+    compare(Mpi::Mpich, &LabSettings::new(2), 2, &["reduces"]);
+}
+
 /// MPICH's module `mpi_f08` calls functions of C by two kinds of names.
 #[test]
 fn requests_of_fortran_are_completed_in_every_way() {
@@ -130,16 +139,21 @@ fn lost_packets_are_sent_again() {
 /// notices first.
 #[test]
 fn a_rank_that_ends_does_not_leave_the_others_waiting() {
-    for (mpi, part) in
-        ALL.into_iter().flat_map(|mpi| ["killed", "killed-nonblocking"].map(|part| (mpi, part)))
+    for (mpi, part) in ALL
+        .into_iter()
+        .flat_map(|mpi| ["killed", "killed-nonblocking", "killed-values"].map(|part| (mpi, part)))
     {
         let environment = [("TREECAST_MPI_PEER_TIMEOUT_MS", "2000")];
         let ran = broadcast(mpi, &LabSettings::new(3), 1, &environment, &[part]);
         let Some(Ran { output, .. }) = ran else { continue };
         let written = text(&output);
-        let is_named = ["Treecast: ", "a nonblocking broadcast has failed: "]
-            .iter()
-            .any(|before| written.contains(&format!("{before}member 2 at 10.42.0.3:")));
+        let is_named = [
+            "Treecast: member 2 at 10.42.0.3:",
+            "a nonblocking broadcast has failed: member 2 at 10.42.0.3:",
+            "Treecast: rank 2 has given no block",
+        ]
+        .iter()
+        .any(|line| written.contains(line));
         // Open MPI's launcher ends the program when a process ends without MPI_Finalize.
         let is_noticed = mpi == Mpi::OpenMpi && written.contains("exiting improperly");
         assert!(is_named || is_noticed, "{mpi:?}, {part}: {}: {written}", output.status);
@@ -216,7 +230,7 @@ fn ways_are_compared_and_remembered() {
             ("TREECAST_MPI_TRIAL_PERCENT", "100"),
             ("TREECAST_MPI_HISTORY", history.to_str().unwrap()),
         ];
-        let parts = ["iterations", "iterations", "completions", "pending"];
+        let parts = ["iterations", "iterations", "completions", "pending", "gathers", "reduces"];
         let ran = broadcast(mpi, &LabSettings::new(3), 1, &environment, &parts);
         let Some(Ran { output, taken }) = ran else { continue };
         let report = text(&output);

@@ -111,7 +111,7 @@ impl Built {
             for (program, sources) in [
                 (
                     directory.path().join(mpi.name()),
-                    &["broadcasts.c", "nonblocking.c", "persistent.c", "gathers.c"][..],
+                    &["broadcasts.c", "nonblocking.c", "persistent.c", "gathers.c", "reduces.c"][..],
                 ),
                 (measuring, &["overlap.c"]),
             ] {
@@ -283,9 +283,9 @@ pub fn compare(mpi: Mpi, lab: &LabSettings, ranks: u32, parts: &[&str]) {
     if parts.contains(&"completions") || parts.contains(&"waits-elsewhere") {
         assert!(report.contains(" taken, nonblocking, "), "{mpi:?}: {}", text(&output));
     }
-    if parts.contains(&"gathers") {
-        let gathers = report.split_once("allgathers: ").and_then(|(_, line)| line.split(' ').nth(1));
-        assert_eq!(gathers, Some("taken,"), "{mpi:?}: {}", text(&output));
+    for (part, collective) in [("gathers", "allgathers: "), ("reduces", "reduces: ")] {
+        let first = report.split_once(collective).and_then(|(_, line)| line.split(' ').nth(1));
+        assert!(!parts.contains(&part) || first == Some("taken,"), "{mpi:?}: {}", text(&output));
     }
     if parts.contains(&"persistent") {
         assert!(report.contains(" taken, persistent, "), "{mpi:?}: {}", text(&output));
@@ -309,6 +309,14 @@ fn passed_on(part: &str) -> &'static [&'static str] {
         | "waits-elsewhere"
         | "nonblocking-threads" => &["nonblocking"],
         "persistent-ends" => &["persistent"],
+        "reduces" => &[
+            "no bytes",
+            "a single rank",
+            "all ranks on one host",
+            "an intercommunicator",
+            "of more than 504 bytes in all",
+            "of other types or operations",
+        ],
         "gathers" => &[
             "no bytes",
             "a single rank",
