@@ -70,30 +70,15 @@ pub fn load_page(
 
 /// What was measured.
 fn figures(document: &LoadDocument) -> String {
-    let figures = &document.figures;
     let load = |load: f64| format!("{load:.4}");
-    let cycles = |cycles: Option<f64>| cycles.map_or("-".into(), |cycles| format!("{cycles:.1}"));
-    let whole =
-        |cycles: Option<treecast_terms::Cycles>| cycles.map_or("-".into(), |cycles| cycles.0.to_string());
-    let interval = figures.latency_ci95_cycles.map(|half| format!(" \u{b1} {half:.1}")).unwrap_or_default();
-    let link = &figures.link_utilization;
-    let percent = |share: f64| format!("{:.1} %", share * 100.0);
-    let busiest = link.link.as_ref().map(|name| format!(", {name}")).unwrap_or_default();
     let mut rows = vec![
         ("result", document.status.name().to_string()),
         ("offered load, flits/host/cycle", load(document.offered_load)),
         ("ejection load, flits/host/cycle", load(document.ejection_load)),
-        ("accepted load, flits/host/cycle", figures.accepted_load.map_or("-".into(), load)),
-        ("multicasts measured", figures.multicasts_measured.to_string()),
-        ("mean latency, cycles (95 % interval)", cycles(figures.latency_mean_cycles) + &interval),
-        ("median latency, cycles", whole(figures.latency_p50)),
-        ("99th percentile of latency, cycles", whole(figures.latency_p99)),
-        ("maximum latency, cycles", whole(figures.latency_max)),
-        ("mean time from first to last delivery, cycles", cycles(figures.first_last_spread_mean_cycles)),
-        ("link utilization, mean", percent(link.mean)),
-        ("link utilization, busiest link", percent(link.max) + &busiest),
+        ("multicasts measured", document.figures.multicasts_measured.to_string()),
         ("end of the run, cycle", document.end_cycle.to_string()),
     ];
+    rows.extend(document.figures.rows());
     rows.extend(document.warning().map(|warning| ("note", warning.to_string())));
     facts(rows)
 }

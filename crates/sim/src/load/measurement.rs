@@ -46,8 +46,31 @@ pub struct LoadFigures {
     pub link_utilization: LinkUtilization,
 }
 
-/// The share of cycles in which links carried flits. Links inside the nodes of a torus or mesh are
-/// not counted.
+impl LoadFigures {
+    /// The figures as texts, each with its name and unit, for tables.
+    pub fn rows(&self) -> Vec<(&'static str, String)> {
+        let cycles = |cycles: Option<f64>| cycles.map_or("-".into(), |cycles| format!("{cycles:.1}"));
+        let whole = |cycles: Option<Cycles>| cycles.map_or("-".into(), |cycles| cycles.0.to_string());
+        let percent = |fraction: f64| format!("{:.1} %", fraction * 100.0);
+        let accepted = self.accepted_load.map_or("-".into(), |load| format!("{load:.4}"));
+        let interval = self.latency_ci95_cycles.map(|half| format!(" +- {half:.1}")).unwrap_or_default();
+        let link = &self.link_utilization;
+        let busiest = link.link.as_ref().map(|name| format!(" {name}")).unwrap_or_default();
+        vec![
+            ("accepted load, flits/host/cycle", accepted),
+            ("mean latency, cycles (95 % interval)", cycles(self.latency_mean_cycles) + &interval),
+            ("median latency, cycles", whole(self.latency_p50)),
+            ("99th percentile of latency, cycles", whole(self.latency_p99)),
+            ("maximum latency, cycles", whole(self.latency_max)),
+            ("mean time from first to last delivery, cycles", cycles(self.first_last_spread_mean_cycles)),
+            ("link utilization, mean", percent(link.mean)),
+            ("link utilization, busiest link", percent(link.max) + &busiest),
+        ]
+    }
+}
+
+/// The fraction of cycles in which links carried flits. Links inside the nodes of a torus or mesh
+/// are not counted.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LinkUtilization {

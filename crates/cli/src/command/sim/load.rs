@@ -199,27 +199,15 @@ fn table(run: &LoadRun, outcome: &LoadOutcome) -> String {
     text += &note(run.warning(outcome));
     text += &outcome.deadlock.as_ref().map(|deadlock| deadlock.describe(run.fabric)).unwrap_or_default();
     let load = |load: f64| format!("{load:.4}");
-    let cycles = |cycles: Option<f64>| cycles.map_or("-".into(), |cycles| format!("{cycles:.1}"));
-    let whole = |cycles: Option<Cycles>| cycles.map_or("-".into(), |cycles| cycles.0.to_string());
-    let link = &figures.link_utilization;
-    let busiest = link.link.as_ref().map(|name| format!(" {name}")).unwrap_or_default();
-    let interval = figures.latency_ci95_cycles.map(|half| format!(" +- {half:.1}")).unwrap_or_default();
-    let percent = |share: f64| format!("{:.1} %", share * 100.0);
-    let rows: &[(&str, String)] = &[
+    let mut rows = vec![
         ("offered load, flits/host/cycle", load(run.load)),
         ("ejection load, flits/host/cycle", load(run.ejection_load())),
-        ("accepted load, flits/host/cycle", figures.accepted_load.map_or("-".into(), load)),
-        ("mean latency, cycles (95 % interval)", cycles(figures.latency_mean_cycles) + &interval),
-        ("median latency, cycles", whole(figures.latency_p50)),
-        ("99th percentile of latency, cycles", whole(figures.latency_p99)),
-        ("maximum latency, cycles", whole(figures.latency_max)),
-        ("mean time from first to last delivery, cycles", cycles(figures.first_last_spread_mean_cycles)),
-        ("link utilization, mean", percent(link.mean)),
-        ("link utilization, busiest link", percent(link.max) + &busiest),
     ];
-    let shown = if figures.multicasts_measured > 0 { rows } else { &rows[..2] };
+    if figures.multicasts_measured > 0 {
+        rows.extend(figures.rows());
+    }
     let mut table = comfy_table::Table::new();
-    for (name, value) in shown {
+    for (name, value) in rows {
         table.add_row([name, value.as_str()]);
     }
     text + "\n" + &plain(table)
