@@ -107,13 +107,14 @@ impl Built {
             if Command::new(&compiler).arg("-v").output().is_err() {
                 continue;
             }
-            let measuring = directory.path().join(format!("{}-overlap", mpi.name()));
+            let measuring = |name| directory.path().join(format!("{}-{name}", mpi.name()));
             for (program, sources) in [
                 (
                     directory.path().join(mpi.name()),
                     &["broadcasts.c", "nonblocking.c", "persistent.c", "gathers.c", "reduces.c"][..],
                 ),
-                (measuring, &["overlap.c"]),
+                (measuring("overlap"), &["overlap.c"]),
+                (measuring("values"), &["values.c"]),
             ] {
                 let sources = sources.iter().map(|name| repository().join("mpi/tests").join(name));
                 let mut compile = Command::new(&compiler);
