@@ -40,6 +40,6 @@ impl Host {
     #[cfg(test)]
     pub fn is_as_recorded(&self) -> bool {
         let recorded = self.node.trace().map(Trace::replay);
-        format!("{recorded:?}") == format!("{:?}", Some(self.node.protocol()))
+        format!("{recorded:#?}") == format!("{:#?}", Some(self.node.protocol()))
     }
 }
