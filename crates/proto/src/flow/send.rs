@@ -95,6 +95,14 @@ impl Flow {
         self.child_index(member).is_some_and(|index| self.children[index].address.ip() == ip)
     }
 
+    /// The latest timestamp that a child can have used by now, as its last acknowledgment says: one
+    /// that is silent for longer is lost.
+    pub fn latest_timestamp(&self, member: MemberId) -> Timestamp {
+        let acknowledged = self.child_index(member).map(|index| self.children[index].state.timestamp);
+        let latest = |Timestamp(at)| at.saturating_add(self.config.timeouts.peer_timeout.0);
+        acknowledged.filter(|at| at.0 > 0).map_or(Timestamp(u64::MAX), |at| Timestamp(latest(at)))
+    }
+
     pub(super) fn child_index(&self, member: MemberId) -> Option<usize> {
         let found = self.child_indices.binary_search_by_key(&member, |&(member, _)| member).ok()?;
         Some(self.child_indices[found].1)

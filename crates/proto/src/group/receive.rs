@@ -232,8 +232,9 @@ impl Group {
         let Some(flow) = self.flow.as_ref().filter(|flow| flow.is_child(child, from)) else { return false };
         // One whose result is there already is sent again because that has not arrived yet.
         let is_needed = !contribution.packet.is_before(flow.next());
+        let latest = flow.latest_timestamp(child);
         let new = FromChild { child, epoch, sent_at, contribution };
-        if is_needed && !self.reduction.handle_child(new) {
+        if is_needed && !self.reduction.handle_child(new, latest) {
             self.counters_mut().stale += 1;
         }
         true

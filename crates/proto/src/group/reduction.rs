@@ -106,9 +106,11 @@ impl Reduction {
     }
 
     /// A child contributes; false if it has sent this before another contribution that is here.
-    pub fn handle_child(&mut self, new: FromChild) -> bool {
+    /// What is later than `latest` the child cannot have sent: a forger with the token would keep
+    /// out all that it sends itself.
+    pub fn handle_child(&mut self, new: FromChild, latest: Timestamp) -> bool {
         match self.children.iter_mut().find(|known| known.child == new.child) {
-            Some(known) if new.sent_at <= known.sent_at => return false,
+            Some(known) if new.sent_at <= known.sent_at && known.sent_at <= latest => return false,
             Some(known) => *known = new,
             None => self.children.push(new),
         }
@@ -223,6 +225,8 @@ mod tests {
 
     use super::*;
 
+    const LATEST: Timestamp = Timestamp(u64::MAX);
+
     fn values(operation: Operation, values: &[u64]) -> Values {
         let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
         Values { operation, element: Element::U64, bytes }
@@ -250,10 +254,10 @@ mod tests {
         let mut reduction = Reduction::default();
         reduction.contribute(Process::ONLY, sum_of(1, 7), Sequence(7)).unwrap();
         assert_eq!(poll(&mut reduction, 0, 7, subtree(1, &[4, 5])), None);
-        assert!(reduction.handle_child(from_child(4, 1, 10, sum_of(10, 7))));
+        assert!(reduction.handle_child(from_child(4, 1, 10, sum_of(10, 7)), LATEST));
         assert_eq!(poll(&mut reduction, 1, 7, subtree(1, &[4, 5])), None);
         assert_eq!(reduction.timeout(), None, "there is nothing to send again");
-        assert!(reduction.handle_child(from_child(5, 1, 10, sum_of(100, 7))));
+        assert!(reduction.handle_child(from_child(5, 1, 10, sum_of(100, 7)), LATEST));
         assert_eq!(poll(&mut reduction, 2, 7, subtree(1, &[4, 5])), Some(sum_of(111, 7)));
         let again_at = reduction.timeout().unwrap().0 / 1_000;
         assert_eq!(poll(&mut reduction, again_at - 1, 7, subtree(1, &[4, 5])), None);
@@ -266,23 +270,33 @@ mod tests {
     fn contributions_of_another_tree_do_not_count() {
         let mut reduction = Reduction::default();
         reduction.contribute(Process::ONLY, sum_of(1, 7), Sequence(7)).unwrap();
-        assert!(reduction.handle_child(from_child(4, 1, 10, sum_of(10, 7))));
+        assert!(reduction.handle_child(from_child(4, 1, 10, sum_of(10, 7)), LATEST));
         assert_eq!(poll(&mut reduction, 0, 7, subtree(1, &[4])), Some(sum_of(11, 7)));
         // The child has adopted another one, and this node does not know its new contribution.
         reduction.set_children([MemberId(4)].into_iter());
         assert_eq!(poll(&mut reduction, 1, 7, subtree(2, &[4])), None);
-        assert!(!reduction.handle_child(from_child(4, 2, 9, sum_of(99, 7))), "it is older");
-        assert!(reduction.handle_child(from_child(4, 2, 11, sum_of(30, 7))));
+        assert!(!reduction.handle_child(from_child(4, 2, 9, sum_of(99, 7)), LATEST), "it is older");
+        assert!(reduction.handle_child(from_child(4, 2, 11, sum_of(30, 7)), LATEST));
         assert_eq!(poll(&mut reduction, 2, 7, subtree(2, &[4])), Some(sum_of(31, 7)));
+    }
+
+    #[test]
+    fn a_contribution_that_the_child_cannot_have_sent_yet_keeps_nothing_out() {
+        let mut reduction = Reduction::default();
+        reduction.contribute(Process::ONLY, sum_of(1, 7), Sequence(7)).unwrap();
+        assert!(reduction.handle_child(from_child(4, 1, 1_000_000, sum_of(66, 9)), Timestamp(50)));
+        assert!(reduction.handle_child(from_child(4, 1, 60, sum_of(10, 7)), Timestamp(70)));
+        assert!(!reduction.handle_child(from_child(4, 1, 55, sum_of(20, 7)), Timestamp(70)), "it is older");
+        assert_eq!(poll(&mut reduction, 0, 7, subtree(1, &[4])), Some(sum_of(11, 7)));
     }
 
     #[test]
     fn a_child_may_have_the_result_and_contribute_to_the_next_one_before_its_parent_does() {
         let mut reduction = Reduction::default();
         reduction.contribute(Process::ONLY, sum_of(1, 7), Sequence(7)).unwrap();
-        assert!(reduction.handle_child(from_child(4, 1, 10, sum_of(10, 7))));
+        assert!(reduction.handle_child(from_child(4, 1, 10, sum_of(10, 7)), LATEST));
         assert_eq!(poll(&mut reduction, 0, 7, subtree(1, &[4])), Some(sum_of(11, 7)));
-        assert!(reduction.handle_child(from_child(4, 1, 11, sum_of(20, 8))));
+        assert!(reduction.handle_child(from_child(4, 1, 11, sum_of(20, 8)), LATEST));
         let again_at = reduction.timeout().unwrap().0 / 1_000;
         assert_eq!(poll(&mut reduction, again_at, 8, subtree(1, &[4])), None);
         reduction.contribute(Process::ONLY, sum_of(2, 8), Sequence(8)).unwrap();
@@ -293,14 +307,14 @@ mod tests {
     fn the_root_hands_over_each_result_once() {
         let mut root = Reduction::default();
         root.contribute(Process::ONLY, sum_of(1, 7), Sequence(7)).unwrap();
-        assert!(root.handle_child(from_child(4, 1, 10, sum_of(10, 7))));
+        assert!(root.handle_child(from_child(4, 1, 10, sum_of(10, 7)), LATEST));
         assert_eq!(root.poll_result(|| subtree(1, &[4])), Some(sum_of(11, 7)));
-        assert!(root.handle_child(from_child(4, 1, 11, sum_of(10, 7))));
+        assert!(root.handle_child(from_child(4, 1, 11, sum_of(10, 7)), LATEST));
         root.contribute(Process::ONLY, sum_of(1, 7), Sequence(7)).unwrap();
         assert_eq!(root.poll_result(|| subtree(1, &[4])), None);
         root.contribute(Process::ONLY, sum_of(2, 8), Sequence(8)).unwrap();
         assert_eq!(root.poll_result(|| subtree(1, &[4])), None, "the child has not contributed to this one");
-        assert!(root.handle_child(from_child(4, 1, 12, sum_of(20, 8))));
+        assert!(root.handle_child(from_child(4, 1, 12, sum_of(20, 8)), LATEST));
         assert_eq!(root.poll_result(|| subtree(1, &[4])), Some(sum_of(22, 8)));
     }
 
@@ -339,8 +353,8 @@ mod tests {
             let mut root = Reduction::default();
             root.contribute(Process::ONLY, sum_of(1, 7), Sequence(7)).unwrap();
             let packet = Sequence(7);
-            assert!(root.handle_child(from_child(4, 1, 1, Contribution { packet, values })));
-            assert!(root.handle_child(from_child(5, 1, 1, sum_of(1, 7))));
+            assert!(root.handle_child(from_child(4, 1, 1, Contribution { packet, values }), LATEST));
+            assert!(root.handle_child(from_child(5, 1, 1, sum_of(1, 7)), LATEST));
             let result = root.poll_result(|| subtree(1, &[4, 5]));
             assert_eq!(result, Some(Contribution { packet, values: None }));
         }
