@@ -2,7 +2,6 @@
 
 #include "call.h"
 
-#include <string.h>
 #include <time.h>
 
 #include "choice.h"
@@ -37,15 +36,18 @@ enum outcome judge(MPI_Comm comm, int root, uint64_t bytes)
 
 enum outcome judge_values(uint64_t bytes)
 {
-    if (bytes > VALUES_BYTES_MAX)
-        return LONG_VALUES;
-    /* On their way to the root, values are not encrypted. */
-    return strstr(settings()->group, "encrypt=on") ? ENCRYPTED : TAKEN;
+    return bytes > VALUES_BYTES_MAX ? LONG_VALUES : TAKEN;
 }
 
 static bool is_within_bounds(const struct communicator *communicator, uint64_t bytes)
 {
     return bytes >= communicator->bytes_min && bytes <= communicator->bytes_max;
+}
+
+/* Whether values, which are not encrypted on their way to the root, would go by encrypted groups. */
+static bool is_to_be_encrypted(const struct communicator *communicator, const struct call *call)
+{
+    return call->collective != BROADCAST && communicator->is_encrypted;
 }
 
 /* Whether a collective is taken on this communicator. All ranks get the same result. */
@@ -58,6 +60,8 @@ static enum outcome judge_in(struct communicator *communicator, const struct cal
         return communicator->outcome;
     if (!is_within_bounds(communicator, call->bytes))
         return OTHER_BYTES;
+    if (is_to_be_encrypted(communicator, call))
+        return ENCRYPTED;
     outcome = choose(&communicator->choice, call->root, class);
     if (outcome != TAKEN || settings()->choice == CHOICE_ALWAYS || is_tried(&communicator->choice, call->root, class))
         return outcome;
@@ -72,9 +76,11 @@ static int carry_out(struct call *call)
     struct root_groups *groups = NULL;
     int error = set_up_communicator(communicator, call->comm);
 
-    /* Now the bounds of rank 0 are known. */
+    /* Now the settings of the other ranks are known. */
     if (error == MPI_SUCCESS && communicator->outcome == TAKEN && !is_within_bounds(communicator, call->bytes))
         call->outcome = OTHER_BYTES;
+    else if (error == MPI_SUCCESS && communicator->outcome == TAKEN && is_to_be_encrypted(communicator, call))
+        call->outcome = ENCRYPTED;
     else if (error == MPI_SUCCESS && communicator->outcome == TAKEN)
         error = find_root(communicator, call->root, &groups);
     if (error == MPI_SUCCESS && groups && communicator->outcome == TAKEN) {

@@ -17,7 +17,8 @@ struct call {
     int root;
     /* All its bytes of data, by which its way is chosen. */
     uint64_t bytes;
-    /* What judge() or judge_values() says; then TAKEN, or why it is passed on. */
+    /* Set by judge() or judge_values() before begin_call(). Afterwards: TAKEN, or why the MPI
+     * carries it out. */
     enum outcome outcome;
     /* Carries it out by the groups of the root, which are made. Returns an MPI error code. */
     int (*carry_out)(const struct call *call, struct root_groups *groups);
@@ -33,7 +34,8 @@ struct call {
  * same result. */
 enum outcome judge(MPI_Comm comm, int root, uint64_t bytes);
 
-/* The same for one whose values go up the tree, of which judge() has said that it may. */
+/* The same for all-gathers and reduces, after judge() has returned TAKEN: their values go up the
+ * tree. */
 enum outcome judge_values(uint64_t bytes);
 
 /* Carries out a collective and returns true, or returns false if it is to be passed on to the MPI:

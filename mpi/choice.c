@@ -13,7 +13,7 @@
 #define BYTES_OF_WEIGHT (16 << 10)
 
 /* The ranks first compare after this number of broadcasts, and then whenever it has doubled. A
- * comparison, an all-reduce of a few hundred bytes, takes as long as about two short broadcasts,
+ * comparison, an all-reduce of about a kilobyte, takes as long as about two short broadcasts,
  * which is less than 1 % of them. */
 enum { FIRST_COMPARISON = 256 };
 
@@ -33,7 +33,7 @@ enum { BLOCK = 4, TRIAL_BROADCASTS = 1 + BLOCK * TRIAL_SAMPLES };
 #define USER_SET_UP_US 20e3
 #define KERNEL_SET_UP_US 300e3
 
-/* The measured time at the slowest rank; 0: not measured. */
+/* The measured time at the slowest rank, or of a reduce the mean; 0: not measured. */
 static _Atomic double last_set_up_us;
 
 /* What ranks compare. The maximum of all ranks counts. */
@@ -125,8 +125,8 @@ static bool is_any_by_treecast(const struct choice *choice)
     return i < CLASSES;
 }
 
-/* The times of a trial, of all ranks. By the MPI most ranks leave a reduce before its root does, and
- * Treecast must not hold them up: the mean counts, and of other collectives the maximum. */
+/* The times of a trial, of all ranks. A reduce is compared by the mean, since by the MPI most ranks
+ * return before the root; other collectives by the slowest rank. */
 static int compare_times(const struct trial *trial, struct trial_times *all, MPI_Comm comm)
 {
     enum { NUMBERS = sizeof *all / sizeof(double) };

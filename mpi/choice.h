@@ -9,8 +9,9 @@
  * is repeated whenever the class has taken four times as long as before, within the same share.
  *
  * The time of a broadcast is the longest call of all ranks, because a program whose ranks go on
- * together waits for that (and of a reduce the mean); the time of a way is the median of its broadcasts. Treecast must be
- * faster by a margin, which stands for the work of its nodes between the calls. */
+ * together waits for that; that of a reduce is the mean of the ranks. The time of a way is the
+ * median of its broadcasts. Treecast must be faster by a margin, which stands for the work of its
+ * nodes between the calls. */
 
 #ifndef TREECAST_MPI_CHOICE_H
 #define TREECAST_MPI_CHOICE_H
@@ -25,7 +26,7 @@
 /* The measured broadcasts of a trial, by each way. */
 enum { TRIAL_SAMPLES = 6 };
 
-/* The times of a trial at one rank, or the maxima of all ranks. */
+/* The times of a trial at one rank; or of all ranks: the maxima, of reduces the means. */
 struct trial_times {
     double samples_us[WAYS][TRIAL_SAMPLES];
     /* The first broadcast, which makes the groups. */

@@ -207,6 +207,16 @@ static bool is_one_host(const struct introduction *all, int size)
     return rank == size;
 }
 
+/* Whether the groups of any root are. */
+static bool is_encrypted(const struct introduction *all, int size)
+{
+    int rank = 0;
+
+    while (rank < size && !all[rank].is_encrypted)
+        rank++;
+    return rank < size;
+}
+
 /* Joins the addresses by commas. Returns false if a rank has none. */
 static bool join_addresses(struct communicator *communicator, const struct endpoint *endpoints)
 {
@@ -257,6 +267,7 @@ static int exchange(struct communicator *communicator)
         communicator->bytes_min = all[0].bytes_min;
         communicator->bytes_max = all[0].bytes_max;
         communicator->roots_max = (int)all[0].roots;
+        communicator->is_encrypted = is_encrypted(all, communicator->size);
         memcpy(communicator->token, all[0].secret, sizeof communicator->token);
         if (is_one_host(all, communicator->size))
             communicator->outcome = ONE_HOST;

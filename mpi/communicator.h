@@ -60,6 +60,8 @@ struct communicator {
      * lengths are within the bounds, since the ranks' own bounds may differ. */
     uint64_t bytes_min, bytes_max;
     int roots_max;
+    /* Whether the groups of some root are encrypted: then values, which are not, stay with the MPI. */
+    bool is_encrypted;
     struct root_groups roots[ROOTS_MAX];
     /* Its persistent broadcasts (persistent.c); NULL: none yet. */
     struct persistents *persistents;

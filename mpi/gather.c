@@ -40,7 +40,7 @@ static int find_missing(const char *marks, int size)
     return rank;
 }
 
-/* Every rank takes part, also if its block is wrong, since the others wait for it. */
+/* A rank with a wrong block takes part too: the other ranks wait for it. */
 static int carry_out(const struct call *call, struct root_groups *groups)
 {
     const struct buffer *from = &((const struct allgather *)call)->from, *to = &((const struct allgather *)call)->to;
@@ -53,6 +53,8 @@ static int carry_out(const struct call *call, struct root_groups *groups)
 
     if (from->bytes == (uint64_t)block)
         error = mpi.Pack(from->address, (int)from->count, from->type, vector.bytes + rank * block, block, &place, communicator->private);
+    if (error == MPI_SUCCESS && place != block)
+        error = MPI_ERR_INTERN;
     if (error == MPI_SUCCESS)
         mark(marks, rank);
     common_error = combine_values(communicator, groups, vector.words, words, TC_U64, TC_OR);
@@ -61,7 +63,7 @@ static int carry_out(const struct call *call, struct root_groups *groups)
     rank = find_missing(marks, size);
     if (rank < size) {
         snprintf(failure, sizeof failure, "rank %d has given no block", rank);
-        return error_by(communicator, groups, failure);
+        return error_of_call(communicator, failure);
     }
     place = 0;
     return mpi.Unpack(vector.bytes, (int)to->bytes, &place, to->address, (int)to->count, to->type, communicator->private);

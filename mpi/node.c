@@ -134,6 +134,7 @@ void introduce(struct introduction *introduction)
     introduction->bytes_min = settings()->bytes_min;
     introduction->bytes_max = settings()->bytes_max;
     introduction->roots = (uint32_t)settings()->roots;
+    introduction->is_encrypted = strstr(settings()->group, "encrypt=on") != NULL;
     pthread_mutex_lock(&lock);
     if (node) {
         memcpy(introduction->share, node_share, sizeof node_share);

@@ -33,6 +33,8 @@ struct introduction {
     /* The settings that all ranks of a communicator have to have in common. */
     uint64_t bytes_min, bytes_max;
     uint32_t roots;
+    /* Whether the groups of which it is the root are encrypted. */
+    uint32_t is_encrypted;
 };
 
 void introduce(struct introduction *introduction);

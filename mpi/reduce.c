@@ -80,7 +80,8 @@ static bool is_fraction(tc_element element)
 }
 
 /* Whether both ways give the same result. Open MPI 4.1 compares MPI_UNSIGNED_LONG as if it were
- * signed, and MPICH 4.0 all unsigned types. Fractions have no bits, which the MPI says. */
+ * signed, and MPICH 4.0 all unsigned types. Bitwise operations on fractions are an error, which
+ * the MPI reports. */
 static bool is_alike(tc_element element, tc_operation operation)
 {
     switch (operation) {
@@ -97,20 +98,17 @@ static bool is_alike(tc_element element, tc_operation operation)
 }
 
 /* Whether it may be taken, as far as that depends on the values; sets what they are. Sums and
- * products of fractions depend on the order, which differs between both ways: a program would get
- * different results from one call to the next. */
+ * products of fractions depend on the order, and the least and greatest on what NaN counts as. Both
+ * differ between the two ways: a program would get different results from one call to the next. */
 static enum outcome judge_kind(struct reduce *reduce, MPI_Datatype type, MPI_Op op)
 {
-    bool is_rounded;
-
     if (!find_element(type, reduce->call.bytes / reduce->count, &reduce->element) || !find_operation(op, &reduce->operation) ||
         !is_alike(reduce->element, reduce->operation))
         return OTHER_VALUES;
-    /* Only the root has a result, which the MPI says. */
+    /* MPI_IN_PLACE is valid at the root only; elsewhere the MPI reports the error. */
     if (reduce->from == MPI_IN_PLACE)
         return OTHER_VALUES;
-    is_rounded = is_fraction(reduce->element) && (reduce->operation == TC_SUM || reduce->operation == TC_PRODUCT);
-    return is_rounded && settings()->choice != CHOICE_ALWAYS ? ROUNDED : judge_values(reduce->call.bytes);
+    return is_fraction(reduce->element) && settings()->choice != CHOICE_ALWAYS ? ROUNDED : judge_values(reduce->call.bytes);
 }
 
 /* As begin_call(). */

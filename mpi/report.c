@@ -27,7 +27,7 @@ static const char *const REASONS[OUTCOMES] = {
     [LONG_VALUES] = "of more than 504 bytes in all",
     [ENCRYPTED] = "groups are encrypted",
     [OTHER_VALUES] = "of other types or operations",
-    [ROUNDED] = "sums or products of fractions (TREECAST_MPI_CHOICE=always takes them)",
+    [ROUNDED] = "of fractions (TREECAST_MPI_CHOICE=always takes them)",
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -157,7 +157,8 @@ static void print_passed(enum collective collective, const uint64_t outcomes[OUT
     for (i = TAKEN + 1; i < OUTCOMES; i++)
         if (outcomes[i])
             fprintf(stderr, "treecast:     %s%llu passed on to the MPI: %s%s%s\n", PREFIXES[collective],
-                    (unsigned long long)outcomes[i], REASONS[i], (i == NO_NODE || i == NO_GROUP) && *why ? ": " : "", i == NO_NODE || i == NO_GROUP ? why : "");
+                    (unsigned long long)outcomes[i], REASONS[i], (i == NO_NODE || i == NO_GROUP) && *why ? ": " : "",
+                    i == NO_NODE || i == NO_GROUP ? why : "");
 }
 
 /* The times of the ways that were compared. */
@@ -170,7 +171,8 @@ static void print_trials(const struct report *report)
 
         if (us[BY_TREECAST] > 0)
             fprintf(stderr, "treecast:     %sfrom %llu bytes: %s %.1f us by the MPI, %.1f us by Treecast (medians)\n",
-                    PREFIXES[collective_of(i)], bytes_from(i), collective_of(i) == REDUCE ? "mean of the ranks" : "slowest rank", us[BY_MPI], us[BY_TREECAST]);
+                    PREFIXES[collective_of(i)], bytes_from(i), collective_of(i) == REDUCE ? "mean of the ranks" : "slowest rank",
+                    us[BY_MPI], us[BY_TREECAST]);
     }
 }
 

@@ -81,18 +81,24 @@ static void add_class(void)
     mpi.Add_error_class(&error_class);
 }
 
-int error_by(struct communicator *communicator, struct root_groups *groups, const char *failure)
+int error_of_call(struct communicator *communicator, const char *failure)
 {
     char text[MPI_MAX_ERROR_STRING];
+    int error;
 
-    if (groups->error != MPI_SUCCESS)
-        return groups->error;
     pthread_once(&class_once, add_class);
-    if (mpi.Add_error_code(error_class, &groups->error) != MPI_SUCCESS)
-        groups->error = MPI_ERR_OTHER;
+    if (mpi.Add_error_code(error_class, &error) != MPI_SUCCESS)
+        error = MPI_ERR_OTHER;
     snprintf(text, sizeof text, "Treecast: %s", failure);
-    mpi.Add_error_string(groups->error, text);
+    mpi.Add_error_string(error, text);
     snprintf(communicator->report.why, sizeof communicator->report.why, "%s", failure);
+    return error;
+}
+
+int error_by(struct communicator *communicator, struct root_groups *groups, const char *failure)
+{
+    if (groups->error == MPI_SUCCESS)
+        groups->error = error_of_call(communicator, failure);
     return groups->error;
 }
 

@@ -66,6 +66,9 @@ enum { VALUES_BYTES_MAX = 504 };
 int combine_values(struct communicator *communicator, struct root_groups *groups, void *values, size_t count, tc_element element,
                    tc_operation operation);
 
+/* The MPI error code of a call that has failed though its groups go on. */
+int error_of_call(struct communicator *communicator, const char *failure);
+
 /* Makes an MPI error code of an error, which every later broadcast of this root returns too. */
 int error_by(struct communicator *communicator, struct root_groups *groups, const char *failure);
 
