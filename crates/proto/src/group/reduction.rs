@@ -74,7 +74,8 @@ impl Process {
 impl Reduction {
     /// A process of this node contributes. `next` is the first packet that this node has not
     /// accepted or queued; a process at the root's node may have read others that the root has not
-    /// queued yet. A process that contributes again replaces its contribution.
+    /// queued yet. A process that contributes again replaces its contribution; the same one again
+    /// changes nothing, so that it is not sent at once.
     ///
     /// # Errors
     /// [`Refused::Contribution`], [`Refused::Process`].
@@ -98,6 +99,7 @@ impl Reduction {
             own => own.insert(Own { packet, processes: ReaderSet::first(count), values: Vec::new() }),
         };
         match own.values.binary_search_by_key(&place, |&(place, _)| place) {
+            Ok(found) if own.values[found].1 == values => return Ok(()),
             Ok(found) => own.values[found].1 = values,
             Err(at) => own.values.insert(at, (place, values)),
         }
@@ -105,9 +107,9 @@ impl Reduction {
         Ok(())
     }
 
-    /// A child contributes; false if it has sent this before another contribution that is here.
-    /// What is later than `latest` the child cannot have sent: a forger with the token would keep
-    /// out all that it sends itself.
+    /// A child contributes; false if it has sent this before another contribution that is here. A
+    /// contribution later than `latest` cannot be from the child. Without this bound, one forged by
+    /// somebody with the token would make all the child's own contributions stale.
     pub fn handle_child(&mut self, new: FromChild, latest: Timestamp) -> bool {
         match self.children.iter_mut().find(|known| known.child == new.child) {
             Some(known) if new.sent_at <= known.sent_at && known.sent_at <= latest => return false,
@@ -278,6 +280,18 @@ mod tests {
         assert!(!reduction.handle_child(from_child(4, 2, 9, sum_of(99, 7)), LATEST), "it is older");
         assert!(reduction.handle_child(from_child(4, 2, 11, sum_of(30, 7)), LATEST));
         assert_eq!(poll(&mut reduction, 2, 7, subtree(2, &[4])), Some(sum_of(31, 7)));
+    }
+
+    #[test]
+    fn the_same_contribution_again_is_not_sent_at_once() {
+        let mut reduction = Reduction::default();
+        reduction.contribute(Process::ONLY, sum_of(1, 7), Sequence(7)).unwrap();
+        assert_eq!(poll(&mut reduction, 0, 7, subtree(1, &[])), Some(sum_of(1, 7)));
+        let again_at = reduction.timeout();
+        reduction.contribute(Process::ONLY, sum_of(1, 7), Sequence(7)).unwrap();
+        assert_eq!((poll(&mut reduction, 1, 7, subtree(1, &[])), reduction.timeout()), (None, again_at));
+        reduction.contribute(Process::ONLY, sum_of(2, 7), Sequence(7)).unwrap();
+        assert_eq!(poll(&mut reduction, 2, 7, subtree(1, &[])), Some(sum_of(2, 7)));
     }
 
     #[test]
