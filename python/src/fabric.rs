@@ -25,9 +25,12 @@ use crate::table::{Table, numbers, optional_numbers, texts};
 ///
 /// Raises TreecastError for an invalid spec, and for a routing that the fabric does not support.
 ///
-/// >>> fabric = Fabric("torus:k=4,n=2") >>> fabric <Fabric torus:k=4,n=2: 16 hosts, 16 switches, 32
-/// links between switches; routing dimension-order> >>> Fabric("tours:k=4") Traceback (most recent
-/// call last): treecast.TreecastError: unknown fabric 'tours': did you mean torus?
+/// >>> fabric = Fabric("torus:k=4,n=2")
+/// >>> fabric
+/// <Fabric torus:k=4,n=2: 16 hosts, 16 switches, 32 links between switches; routing dimension-order>
+/// >>> Fabric("tours:k=4")
+/// Traceback (most recent call last):
+/// treecast.TreecastError: unknown fabric 'tours': did you mean torus?
 #[pyclass(frozen, module = "treecast")]
 pub struct Fabric {
     pub fabric: treecast_fabric::Fabric,

@@ -235,9 +235,10 @@ impl Setup {
 
 /// The input and the results of a run under load. docs/load.md defines each measurement.
 ///
-/// >>> result = load(Fabric("icpp98"), "tree-worm", load=0.02, degree=3, cycles=100_000) >>> result
-/// <LoadResult complete: tree-worm, offload host, degree 3, offered load 0.02, mean latency 8530.6
-/// cycles> >>> result.status, result.multicasts_measured, round(result.accepted_load, 3)
+/// >>> result = load(Fabric("icpp98"), "tree-worm", load=0.02, degree=3, cycles=100_000)
+/// >>> result
+/// <LoadResult complete: tree-worm, offload host, degree 3, offered load 0.02, mean latency 8530.6 cycles>
+/// >>> result.status, result.multicasts_measured, round(result.accepted_load, 3)
 /// ('complete', 271, 0.065)
 #[pyclass(frozen, eq, extends = Setup, module = "treecast")]
 #[derive(PartialEq)]
@@ -324,6 +325,13 @@ impl LoadResult {
         json::to_python(py, &self.0.figures.link_utilization)
     }
 
+    /// The utilization of each link that carried flits, as a dict of fractions by the names of the
+    /// links. Links inside the nodes of a torus or mesh are left out.
+    #[getter]
+    fn links<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        json::to_python(py, &self.0.links)
+    }
+
     /// The length of the run in cycles.
     #[getter]
     fn end_cycle(&self) -> u64 {
@@ -383,10 +391,11 @@ impl LoadResult {
 
 /// The saturation load of a scheme, and the input of the search.
 ///
-/// >>> found = find_saturation(Fabric("icpp98"), "tree-worm", degree=3, cycles=100_000,
-/// precision=0.2) >>> found <SaturationResult tree-worm, offload host, degree 3: sustains an
-/// offered load of 0.03125 after 7 runs> >>> found.points.column("status") ['saturated',
-/// 'saturated', 'saturated', 'saturated', 'complete', 'complete', 'saturated']
+/// >>> found = find_saturation(Fabric("icpp98"), "tree-worm", degree=3, cycles=100_000, precision=0.2)
+/// >>> found
+/// <SaturationResult tree-worm, offload host, degree 3: sustains an offered load of 0.03125 after 7 runs>
+/// >>> found.points.column("status")
+/// ['saturated', 'saturated', 'saturated', 'saturated', 'complete', 'complete', 'saturated']
 #[pyclass(frozen, eq, extends = Setup, module = "treecast")]
 #[derive(PartialEq)]
 pub struct SaturationResult(SaturationDocument);

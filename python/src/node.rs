@@ -236,9 +236,10 @@ impl Node {
     /// Raises TreecastError if this node is not among the members, and for invalid members and
     /// settings.
     ///
-    /// >>> node = Node("127.0.0.1:0") >>> node.group(["192.0.2.1:7000", "192.0.2.2:7000"],
-    /// slots=100) Traceback (most recent call last): treecast.TreecastError: invalid value
-    /// slots=100: expected auto, or a power of two from 4 to 65536
+    /// >>> node = Node("127.0.0.1:0")
+    /// >>> node.group(["192.0.2.1:7000", "192.0.2.2:7000"], slots=100)
+    /// Traceback (most recent call last):
+    /// treecast.TreecastError: invalid value slots=100: expected auto, or a power of two from 4 to 65536
     #[pyo3(signature = (members, **settings))]
     fn group(
         &self,

@@ -23,11 +23,14 @@ use crate::table::{Table, texts};
 ///
 /// Raises TreecastError for an unknown key and for an invalid value.
 ///
-/// >>> parameters = Parameters(nic_overhead=500, adaptive="lowest") >>> parameters
-/// Parameters(nic_send_overhead=500, nic_receive_overhead=500, adaptive='lowest') >>>
-/// parameters["host_send_overhead"] 1000 >>> Parameters(nic_overhed=500) Traceback (most recent
-/// call last): treecast.TreecastError: parameters has no key 'nic_overhed': did you mean
-/// nic_overhead, nic_send_overhead, nic_receive_overhead?
+/// >>> parameters = Parameters(nic_overhead=500, adaptive="lowest")
+/// >>> parameters
+/// Parameters(nic_send_overhead=500, nic_receive_overhead=500, adaptive='lowest')
+/// >>> parameters["host_send_overhead"]
+/// 1000
+/// >>> Parameters(nic_overhed=500)
+/// Traceback (most recent call last):
+/// treecast.TreecastError: parameters has no key 'nic_overhed': did you mean nic_overhead, nic_send_overhead, nic_receive_overhead?
 #[pyclass(frozen, eq, hash, mapping, module = "treecast")]
 #[derive(Clone, Default, PartialEq, Eq, Hash)]
 pub struct Parameters(pub treecast_sim::Parameters);

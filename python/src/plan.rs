@@ -151,9 +151,9 @@ impl Plan {
     /// links that the worm crosses, with the suffix `/1` for virtual channel 1. The route is empty
     /// inside a host, and where the fabric routes adaptively.
     ///
-    /// >>> fabric = Fabric("star:2") >>> plan(fabric, Group(fabric), "binomial").edges.to_pylist()
-    /// [{'sender': 0, 'receiver': 1, 'worm': 0, 'order': 0, 'kind': 'unicast', 'step': 1, 'route':
-    /// ['h0>s0:0', 's0:1>h1']}]
+    /// >>> fabric = Fabric("star:2")
+    /// >>> plan(fabric, Group(fabric), "binomial").edges.to_pylist()
+    /// [{'sender': 0, 'receiver': 1, 'worm': 0, 'order': 0, 'kind': 'unicast', 'step': 1, 'route': ['h0>s0:0', 's0:1>h1']}]
     #[getter]
     fn edges(&self, py: Python<'_>) -> Table {
         let topology = self.fabric.get().topology();

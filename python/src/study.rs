@@ -24,8 +24,11 @@ use crate::table::Table;
 /// Raises TreecastError for an unknown name and, with file and line, for invalid data; OSError if a
 /// file cannot be read.
 ///
-/// >>> study = Study("icpp98") >>> study <Study icpp98: Multicast support in the network interface
-/// or in the switch, on irregular networks> >>> study.figures[:3] ['fig6', 'fig7', 'fig8']
+/// >>> study = Study("icpp98")
+/// >>> study
+/// <Study icpp98: Multicast support in the network interface or in the switch, on irregular networks>
+/// >>> study.figures[:3]
+/// ['fig6', 'fig7', 'fig8']
 #[pyclass(frozen, module = "treecast")]
 pub struct Study(treecast_study::Study);
 
