@@ -326,8 +326,8 @@ fn strangers_at_the_port_are_answered_by_a_challenge_and_nothing_else() {
     }
 }
 
-/// TCP itself takes what has the right addresses and the next number. What is put there is random,
-/// or what the parent has sent before.
+/// TCP accepts any segment with the right addresses and sequence number. The test injects random
+/// bytes, or a record that the parent sent before.
 #[test]
 fn what_a_host_on_the_path_puts_into_a_stream_is_not_received() {
     in_own_network(|| {

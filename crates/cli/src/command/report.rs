@@ -74,12 +74,13 @@ pub struct Arguments {
 }
 
 /// Options that describe a simulation.
-const OF_A_RUN: [&str; 11] = [
+const OF_A_RUN: [&str; 12] = [
     "scheme",
     "plan",
     "root",
     "dests",
     "order",
+    "seed",
     "processes",
     "placement",
     "offload",

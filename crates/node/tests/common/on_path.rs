@@ -4,6 +4,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::OwnedFd;
 
 use rustix::io::Errno;
+use rustix::net::sockopt::set_socket_recv_buffer_size;
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, ipproto, recv, sendto, socket_with,
 };
@@ -34,7 +35,9 @@ impl OnPath {
             let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
             socket_with(AddressFamily::INET, SocketType::RAW, flags, Some(protocol)).unwrap()
         };
-        Self { seen: open(ipproto::TCP), sent: open(ipproto::RAW) }
+        let seen = open(ipproto::TCP);
+        set_socket_recv_buffer_size(&seen, 4 << 20).unwrap();
+        Self { seen, sent: open(ipproto::RAW) }
     }
 
     /// The segments with a payload since the last call.
