@@ -3,6 +3,7 @@
 import os
 import time
 from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import suppress
 from multiprocessing import get_context
 
 import polars
@@ -267,8 +268,10 @@ def test_a_broken_pool_reports_completed_and_lost_points(tmp_path):
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
 
         def kill_one(done, all):
+            # The second point may come when the process has gone.
             if done:
-                os.kill(next(iter(pool._processes)), 9)
+                with suppress(ProcessLookupError):
+                    os.kill(next(iter(pool._processes)), 9)
 
         with pytest.raises(
             SweepError, match=r"the executor failed \(BrokenProcessPool: .* are lost: .* to continue"
