@@ -109,8 +109,8 @@ fn of_file(path: &Path, given: &FabricArguments) -> anyhow::Result<String> {
         format!("{} is not JSON with a format that is known here: give {ACCEPTED}", path.display())
     })?;
     let has_no_fabric = matches!(&*format, SATURATION_FORMAT | BENCH_FORMAT);
-    if has_no_fabric && given.fabric.is_some() {
-        bail!("{}: its page shows no fabric: leave out --fabric", path.display());
+    if has_no_fabric && (given.fabric.is_some() || given.routing != RoutingPolicy::Auto) {
+        bail!("{}: its page shows no fabric: leave out --fabric and --routing", path.display());
     }
     match &*format {
         PLAN_FORMAT => {
