@@ -58,6 +58,7 @@ pub use svg::{TooLarge, VERTICES_DRAWN_MAX, fabric_svg};
 
 const STYLE: &str = include_str!("../assets/report.css");
 const BODY: &str = include_str!("../assets/report.html");
+const CONTROLS: &str = include_str!("../assets/controls.html");
 const PICTURE: &str = include_str!("../assets/picture.js");
 const TABLE: &str = include_str!("../assets/table.js");
 const SCRIPTS: [&str; 3] = [PICTURE, TABLE, include_str!("../assets/report.js")];
@@ -81,7 +82,7 @@ pub enum ReportError {
         /// Their greatest number.
         max: usize,
     },
-    /// There is no room for the routes of a plan.
+    /// The routes of a plan have too many links.
     #[error(
         "the sends of the plan cross {links} links, and a page has room for {max}: choose fewer destinations"
     )]
@@ -136,12 +137,20 @@ impl<'a> Report<'a> {
             [] => self.fabric_text.to_string(),
             [first, ..] => format!("{} on {}", first.scheme, self.fabric_text),
         };
+        let body = with_controls(BODY, ["event", "Event", "Cycle"]);
         let body =
-            format!("{BODY}<p class=\"command\">Made with <code>{}</code></p>\n", escaped(self.command));
+            format!("{body}<p class=\"command\">Made with <code>{}</code></p>\n", escaped(self.command));
         let data = json!({ "fabric": picture(self.fabric), "cycleNs": self.cycle.0 as f64 / 1e3, "runs": self.runs });
         Page { title: &title, styles: &[STYLE], body: &body, data: &[("report", &data)], scripts: &SCRIPTS }
             .html()
     }
+}
+
+/// The body of a page with the controls of its clock, which goes from move to move: the name of a
+/// move in a sentence and on a button, and what the clock shows.
+fn with_controls(body: &str, [r#move, title, clock]: [&str; 3]) -> String {
+    let controls = CONTROLS.replace("{move}", r#move).replace("{title}", title).replace("{clock}", clock);
+    body.replace("<!-- controls -->\n", &controls)
 }
 
 /// The fabric: names and positions, and the links by their numbers.

@@ -76,9 +76,9 @@ fn figures(document: &LoadDocument) -> String {
         ("offered load, flits/host/cycle", load(document.offered_load)),
         ("ejection load, flits/host/cycle", load(document.ejection_load)),
         ("multicasts measured", document.figures.multicasts_measured.to_string()),
-        ("end of the run, cycle", document.end_cycle.to_string()),
     ];
     rows.extend(document.figures.rows());
+    rows.push(("end of the run, cycle", document.end_cycle.to_string()));
     rows.extend(document.warning().map(|warning| ("note", warning.to_string())));
     facts(rows)
 }

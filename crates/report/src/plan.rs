@@ -7,7 +7,7 @@ use treecast_plan::render::{PlanContext, WORMS_SHOWN, tree};
 use treecast_plan::{Analysis, Plan};
 
 use crate::steps::Steps;
-use crate::{Report, ReportError, SCRIPTS, STYLE, facts, picture};
+use crate::{Report, ReportError, SCRIPTS, STYLE, facts, picture, with_controls};
 
 const BODY: &str = include_str!("../assets/plan.html");
 const TABLES: &str = include_str!("../assets/plan_tables.html");
@@ -31,9 +31,10 @@ pub fn plan_page(
     }
     let analysis = plan.analyse(fabric, context.packets)?;
     let body = format!(
-        "{BODY}<section aria-labelledby=\"plan-title\">\n<h2 id=\"plan-title\">Plan and analysis</h2>\n{}\
+        "{}<section aria-labelledby=\"plan-title\">\n<h2 id=\"plan-title\">Plan and analysis</h2>\n{}\
          <details>\n<summary>Tree</summary>\n<pre tabindex=\"0\" aria-label=\"Tree\">{}</pre>\n</details>\n</section>\n\
          {TABLES}<p class=\"command\">Made with <code>{}</code></p>\n",
+        with_controls(BODY, ["step", "Step", "Step"]),
         plan_facts(plan, fabric, context, &analysis),
         escaped(&tree(plan, fabric, WORMS_SHOWN)?),
         escaped(command)
