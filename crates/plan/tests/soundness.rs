@@ -110,7 +110,8 @@ proptest! {
         prop_assert_eq!(parents, senders.collect());
         prop_assert_eq!(received.len(), 1);
         prop_assert_eq!(received[&plan.root()].len(), reduction.combined_at_root() as usize);
-        // A receiver serves its senders as they come: that is no slower than the order of the plan.
+        // A receiver takes contributions as they arrive: the way up needs no more steps than the
+        // way down.
         if plan.worms().iter().all(|worm| worm.to.len() == 1) {
             prop_assert!(u64::from(reduction.steps()) <= plan.analyse(&fabric, 1).unwrap().steps);
         }

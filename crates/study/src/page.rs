@@ -78,12 +78,15 @@ fn section(figure: &Figure, id: usize) -> String {
     text += &curves(figure, id);
     let _ = write!(
         text,
-        "<details>\n<summary>Numbers</summary>\n<pre tabindex=\"0\" aria-label=\"Numbers\">{}</pre>\n</details>\n\
-         <p class=\"command\">Made with <code>{}</code></p>\n</section>\n",
+        "<details>\n<summary>Numbers</summary>\n<pre tabindex=\"0\" aria-label=\"Numbers\">{}</pre>\n</details>\n",
         escaped(&table(figure, TABLE_WIDTH, Rows::All)),
-        escaped(&figure.command)
     );
-    text
+    // Older files of benches do not say by which command they were made.
+    if !figure.command.is_empty() {
+        let _ =
+            writeln!(text, "<p class=\"command\">Made with <code>{}</code></p>", escaped(&figure.command));
+    }
+    text + "</section>\n"
 }
 
 /// The curves' names and meanings, each with a box that shows or hides it.
