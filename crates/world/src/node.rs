@@ -89,6 +89,9 @@ pub enum Fault {
         /// The bytes in the slot.
         stored: usize,
     },
+    /// What comes on a stream is shorter than a header.
+    #[error("{0} bytes on a stream are no packet")]
+    NoHeader(usize),
     /// A payload is stored though no packet was handled.
     #[error("a payload is stored, and no packet was handled: {0:?}")]
     StoredNothing(Store),
@@ -205,7 +208,8 @@ impl Node {
         from: SocketAddr,
         bytes: &[u8],
     ) -> Result<(), Fault> {
-        let Some((header, payload)) = bytes.split_first_chunk::<HEADER_BYTES>() else { return Ok(()) };
+        let (header, payload) =
+            bytes.split_first_chunk::<HEADER_BYTES>().ok_or(Fault::NoHeader(bytes.len()))?;
         self.note(now, || Step::Record { from, header: Box::new(*header), payload: payload.to_vec() });
         let handled = self.protocol.handle(now, Input::Record { from, header, payload });
         self.take_local(bytes)?;
