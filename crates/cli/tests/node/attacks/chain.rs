@@ -247,6 +247,21 @@ impl Chain {
         }
     }
 
+    /// Sends a packet until a member's node has stored it as the one after `packets`, at most 50
+    /// times; whether it has.
+    pub fn is_stored(&self, host: usize, packets: u64, send: impl Fn()) -> bool {
+        let is_stored = || self.groups[host].counters().is_some_and(|counters| counters.accepted > packets);
+        (0..50).any(|_| {
+            let dropped = self.dropped(host);
+            send();
+            let end = Instant::now() + Duration::from_secs(5);
+            while !is_stored() && self.dropped(host) == dropped && Instant::now() < end {
+                thread::sleep(Duration::from_millis(1));
+            }
+            is_stored()
+        })
+    }
+
     /// A member leaves, or the root aborts.
     pub fn abort(&self, host: usize) {
         let group = &self.groups[host];
