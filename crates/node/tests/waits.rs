@@ -46,13 +46,20 @@ const MANY: usize = 1_000;
 /// Numbers the nodes: one that is closing keeps its name.
 static NODES: AtomicU32 = AtomicU32::new(0);
 
+/// How long the nodes of a host wait for one that never comes.
+const SHORT_JOIN: Nanoseconds = Nanoseconds::from_ms(1_000);
+
 /// The nodes of processes of one host. A daemon serves them until the process of the tests ends.
 fn host(place: Place, name: &str, processes: usize) -> Vec<Node> {
+    host_that_waits(place, name, processes, NodeSettings::default().protocol.join_timeout)
+}
+
+fn host_that_waits(place: Place, name: &str, processes: usize, join_timeout: Nanoseconds) -> Vec<Node> {
     let number = NODES.fetch_add(1, Ordering::Relaxed);
     let share = (place != Place::Own).then(|| format!("{name} {number} of {}", std::process::id()));
     let bind = "127.0.0.1:0".parse().unwrap();
     let mut settings = NodeSettings { bind, engine: EngineChoice::Ebpf, share, ..NodeSettings::default() };
-    settings.protocol.join_timeout = Nanoseconds::from_ms(1_000);
+    settings.protocol.join_timeout = join_timeout;
     let directory = tempfile::tempdir().unwrap();
     if let Place::Daemon(engine) = place {
         let socket = directory.path().join("node.sock");
@@ -66,6 +73,11 @@ fn host(place: Place, name: &str, processes: usize) -> Vec<Node> {
 
 fn node(place: Place, name: &str) -> Node {
     host(place, name, 1).remove(0)
+}
+
+/// The nodes of a root and of a member, of which one never has the group.
+fn nodes_in_vain(place: Place) -> [Node; 2] {
+    ["root", "member"].map(|name| host_that_waits(place, name, 1, SHORT_JOIN).remove(0))
 }
 
 /// Calls in another thread, whose result is received. That thread remains if the call hangs.
@@ -238,7 +250,7 @@ fn a_root_whose_last_member_leaves_goes_on() {
 fn a_root_whose_members_never_come_gets_ready() {
     in_own_network(|| {
         for place in PLACES {
-            let nodes = [node(place, "root"), node(place, "member")];
+            let nodes = nodes_in_vain(place);
             let root = nodes[0].group(&settings(&nodes)).unwrap();
             let waiting = calling(move || root.wait_until_ready(None));
             assert_eq!(result_of(&waiting, "getting ready").unwrap().len(), 1);
@@ -276,7 +288,7 @@ fn members_that_wait_for_messages_learn_that_the_root_is_dead() {
 fn members_that_wait_for_their_places_learn_that_the_root_does_not_come() {
     in_own_network(|| {
         for place in PLACES {
-            let nodes = [node(place, "root"), node(place, "member")];
+            let nodes = nodes_in_vain(place);
             let member = |group| {
                 let settings = GroupSettings { group: GroupId(group), ..settings(&nodes) };
                 nodes[1].group(&settings).unwrap()
