@@ -572,16 +572,22 @@ fn a_daemon_logs_refusals_and_strangers_with_their_sources_at_a_limited_rate() {
     for _ in 0..50 {
         stranger.send_to(b"not a packet", &bind).unwrap();
     }
+    let line = format!("audit: a datagram is malformed source={}", stranger.local_addr().unwrap());
+    let mut log = String::new();
+    let mut read_until_lines = |count| {
+        while log.matches(&line).count() < count {
+            assert!(said.read_line(&mut log).unwrap() > 0, "{log}");
+        }
+    };
+    read_until_lines(10);
     thread::sleep(Duration::from_millis(1_200));
     stranger.send_to(b"not a packet", &bind).unwrap();
-    thread::sleep(Duration::from_millis(200));
+    read_until_lines(11);
     signal(&daemon, "TERM");
     assert!(daemon.wait().unwrap().success());
-    let mut log = String::new();
     said.read_to_string(&mut log).unwrap();
     assert!(log.contains("audit: a group is refused client="), "{log}");
     assert!(log.contains("groups refused: 1, ") && log.contains("malformed 51, "), "{log}");
-    let line = format!("audit: a datagram is malformed source={}", stranger.local_addr().unwrap());
     assert_eq!(log.matches(&line).count(), 11, "{log}");
     assert!(log.contains("audit: 40 more lines about malformed datagrams were suppressed"), "{log}");
 }
