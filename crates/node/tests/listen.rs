@@ -1,5 +1,6 @@
 //! Members that join at the root, and foreign connections to its port.
 
+use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc;
@@ -166,13 +167,29 @@ fn a_member_of_an_unknown_host_is_rejected() {
     check(listening, vec![join(options(root, "n1")), join(options(root, "n2"))]);
 }
 
+/// Waits until a host has connected to a root that does not accept yet.
+fn wait_until_connected(root: SocketAddr) {
+    let end = Instant::now() + TIMEOUT.unwrap();
+    let port = format!(":{:04X}", root.port());
+    let is_connection = |line: &str| {
+        // A number, the local address, the remote one, and the state, here TCP_ESTABLISHED.
+        let columns: Vec<&str> = line.split_ascii_whitespace().collect();
+        columns[1].ends_with(&port) && columns[3] == "01"
+    };
+    while !fs::read_to_string("/proc/net/tcp").unwrap().lines().any(is_connection) {
+        assert!(Instant::now() < end, "no host has connected");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
 #[test]
 fn a_root_of_an_unknown_host_does_not_wait() {
     let mut listener = bind(2);
     listener.name = "m9".into();
-    let other = join(options(listener.address(), "n1"));
+    let place = listener.address();
+    let other = join(options(place, "n1"));
     // A root that refuses tells those that have come, and hears no others.
-    thread::sleep(Duration::from_millis(500));
+    wait_until_connected(place);
     let said = error(listen(listener, on_racks(settings())).0);
     assert!(
         said.starts_with("the root: the fabric has no host 'm9': known are n0, n1, n2, n3 (give"),
@@ -415,9 +432,7 @@ fn surplus_members_are_rejected() {
     let listener = bind(3);
     let place = listener.address();
     // All connect before the root accepts.
-    let others: Vec<Joining> = (0..6)
-        .map(|_| join(JoinOptions { timeout: Some(Duration::from_secs(2)), ..options(place, "n") }))
-        .collect();
+    let others: Vec<Joining> = (0..6).map(|_| join(options(place, "n"))).collect();
     let (_node, group) = listen(listener, settings()).0.join().unwrap().unwrap();
     let (come, away): (Vec<_>, Vec<_>) =
         others.into_iter().map(|other| other.join().unwrap()).partition(Result::is_ok);
