@@ -6,10 +6,10 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::hosts::{Hosts, noise, text};
-use crate::{receiver_of, signal, wait_for_part};
+use crate::{receiver_of, signal, wait_for, wait_for_part};
 
-/// A copy ends within 2 s; the rest is for a busy machine.
-const END_MAX: Duration = Duration::from_secs(4);
+/// A copy ends within 2 s; the rest is for a busy machine. The hosts hang for longer.
+const END_MAX: Duration = Duration::from_secs(20);
 
 /// Interrupts a copy, and returns what it has said.
 fn interrupted(running: Child, signal: &str) -> String {
@@ -29,10 +29,7 @@ fn signals_end_a_copy_whose_hosts_hang() {
         let hosts = Hosts::with_prologue(&["a", "b"], "touch begun; sleep 60; touch late; exit");
         fs::write(hosts.path("file"), "contents").unwrap();
         let running = hosts.command(&["file", "a,b:"]).stderr(Stdio::piped()).spawn().unwrap();
-        let until = Instant::now() + Duration::from_secs(20);
-        while !hosts.path("b/begun").exists() && Instant::now() < until {
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        wait_for(|| hosts.path("b/begun").exists());
         interrupted(running, signal);
         assert!(!hosts.path("b/late").exists(), "the shells are not waited for");
     }
@@ -50,8 +47,8 @@ fn nothing_incomplete_is_left_after_an_interrupt() {
     running.stderr.take().unwrap().read_to_string(&mut said).unwrap();
     assert_eq!(running.wait().unwrap().code(), Some(5), "{said}");
     assert!(said.contains("interrupted"), "{said}");
-    assert_eq!(hosts.list("a"), [""; 0]);
-    assert_eq!(hosts.list("b"), [""; 0]);
+    // The copy does not wait for ever for its receivers, which may end after it.
+    wait_for(|| hosts.list("a").is_empty() && hosts.list("b").is_empty());
 }
 
 /// A host asks for the command and then takes no byte of it.
@@ -77,7 +74,7 @@ fn an_interrupt_ends_a_copy_whose_receiver_is_stopped() {
     wait_for_part(&hosts.path("b"));
     signal("STOP", &receiver_of(&hosts, "b"));
     interrupted(running, "INT");
-    assert_eq!(hosts.list("a"), [""; 0]);
+    wait_for(|| hosts.list("a").is_empty());
 }
 
 #[test]
@@ -94,12 +91,4 @@ fn an_interrupt_ends_the_wait_before_another_attempt() {
         said.extend(byte);
     }
     interrupted(running, "INT");
-}
-
-fn wait_for(mut is_so: impl FnMut() -> bool) {
-    let until = Instant::now() + Duration::from_secs(20);
-    while !is_so() {
-        assert!(Instant::now() < until, "nothing has happened for 20 s");
-        std::thread::sleep(Duration::from_millis(10));
-    }
 }

@@ -24,6 +24,15 @@ fn part(directory: &Path) -> Option<PathBuf> {
     paths.into_iter().find(|path| path.to_string_lossy().ends_with(".treecast-part"))
 }
 
+/// Waits until something is so.
+fn wait_for(mut is_so: impl FnMut() -> bool) {
+    let until = Instant::now() + Duration::from_secs(20);
+    while !is_so() {
+        assert!(Instant::now() < until, "it is not so after 20 s");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
 /// Waits until a copy has begun to write into a directory.
 fn wait_for_part(directory: &Path) -> PathBuf {
     let until = Instant::now() + Duration::from_secs(20);
@@ -387,10 +396,12 @@ fn what_all_hosts_have_is_not_sent_again() {
 fn a_copy_that_was_interrupted_goes_on() {
     let hosts = Hosts::new(&["a", "b"]);
     fs::write(hosts.path("long"), noise(8_000_000, 6)).unwrap();
-    let mut command = hosts.command(&["--resume", "--rate", "32mbit", "long", "a,b:"]);
+    let mut command = hosts.command(&["--resume", "--rate", "8mbit", "long", "a,b:"]);
     let running = command.stderr(Stdio::piped()).spawn().unwrap();
-    wait_for_part(&hosts.path("b"));
-    std::thread::sleep(Duration::from_secs(1));
+    for host in ["a", "b"] {
+        let part = wait_for_part(&hosts.path(host));
+        wait_for(|| fs::read(&part).unwrap()[1_500_000..1_500_100].iter().any(|byte| *byte != 0));
+    }
     assert!(Command::new("kill").arg(running.id().to_string()).status().unwrap().success());
     let interrupted = running.wait_with_output().unwrap();
     assert_eq!(interrupted.status.code(), Some(5));
