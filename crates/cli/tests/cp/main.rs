@@ -186,11 +186,11 @@ fn hosts_that_fail_are_named_and_the_others_have_everything() {
 fn a_host_that_hangs_is_named_and_the_others_start_without_it() {
     let hosts = Hosts::with_prologue(&["a", "b"], "[ $host != b ] || { sleep 60; touch late; exit; }");
     fs::write(hosts.path("file"), "contents").unwrap();
-    let (status, said) = hosts.cp(&["--connect-timeout", "3", "file", "a,b:"]);
+    let (status, said) = hosts.cp(&["--connect-timeout", "10", "file", "a,b:"]);
     assert_eq!(status, 5, "{said}");
     assert!(said.contains("waiting for ") && said.contains("b to start"), "{said}");
     assert!(
-        said.contains("b: it has not started within 3 s: it is down") && said.contains("to 1 of 2 hosts"),
+        said.contains("b: it has not started within 10 s: it is down") && said.contains("to 1 of 2 hosts"),
         "{said}"
     );
     assert_eq!((hosts.list("a"), hosts.list("b")), (vec!["file".into()], vec![]));
