@@ -116,19 +116,20 @@ fn checksums_are_right_whatever_the_interfaces_compute() {
                 let groups: Vec<Group> =
                     pairs.map(|(host, node)| host.enter(|| node.group(&settings).unwrap())).collect();
                 groups[0].wait_until_ready(TIMEOUT).unwrap();
-                exchange(&groups);
+                // After a timeout of a busy machine, user space runs the group for a while.
+                let is_in_kernel = (0..10).any(|_| {
+                    exchange(&groups);
+                    groups[1..].iter().all(|group| {
+                        let counts = group.kernel_counters().expect("the group is in the kernel's table");
+                        counts.fast_path.slow_path < counts.group.accepted / 2
+                    })
+                });
                 for (host, role) in hosts.iter().zip(ROLES) {
                     let wrong = host.enter(|| wrong_checksums(is_v6));
                     assert_eq!(wrong, 0, "at the {role}, IPv6 {is_v6}, with {case:#x?}");
                 }
-                for group in &groups[1..] {
-                    let counts = group.kernel_counters().expect("the group is in the kernel's table");
-                    let (passed, accepted) = (counts.fast_path.slow_path, counts.group.accepted);
-                    assert!(
-                        passed < accepted / 2,
-                        "{passed} of {accepted} packets were passed up: {case:#x?}"
-                    );
-                }
+                let counts: Vec<_> = groups[1..].iter().map(Group::kernel_counters).collect();
+                assert!(is_in_kernel, "most packets were passed up with {case:#x?}: {counts:?}");
                 for &(place, command, is_on) in case {
                     hosts[place].enter(|| set_offload(command, !is_on));
                 }
