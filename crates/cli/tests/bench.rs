@@ -239,7 +239,7 @@ fn processes_of_a_host_share_its_node() {
 
 #[test]
 fn a_late_process_is_measured_beside_the_others() {
-    let arguments = "--loopback 3 --processes 3 --messages 5 --rounds 1 --sizes 4 --late 0us,50ms";
+    let arguments = "--loopback 3 --processes 3 --messages 5 --rounds 1 --sizes 4 --late 0us,400ms";
     for (more, process) in [("", 0), (" --late-process 1", 1)] {
         let late = report(&format!("{arguments}{more}"));
         check_rows(&late, &[("nic", "auto", 4), ("nic", "auto", 4)]);
@@ -247,7 +247,7 @@ fn a_late_process_is_measured_beside_the_others() {
         assert_eq!(row["late"]["process"], process);
         assert_eq!(
             (&late["rows"][0]["late"]["delay_us"], &row["late"]["delay_us"]),
-            (&0.0.into(), &50e3.into())
+            (&0.0.into(), &400e3.into())
         );
         // The late process is the last one, and the others do not wait for it.
         let others = row["late"]["others_last_delivery_us_p50"].as_f64().unwrap();
