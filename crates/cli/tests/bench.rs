@@ -648,7 +648,7 @@ fn racks_are_measured_with_and_without_a_tree_for_them() {
     {
         return;
     }
-    let arguments = "--racks 3x4 --offload nic --sizes 64,64K --messages 20 --rounds 2";
+    let arguments = "--racks 3x4 --offload nic --sizes 2000,64K --messages 20 --rounds 2";
     let report = report(arguments);
     let rows = report["rows"].as_array().unwrap();
     rows.iter().for_each(assert_no_loss);
@@ -656,8 +656,9 @@ fn racks_are_measured_with_and_without_a_tree_for_them() {
     assert_eq!(on_fabric, [false, true, false, true]);
     // Of 12 members 8 are in other racks, and 2 of them are reached from outside. Members are on
     // one rack after the other in turn, so without the fabric more than 6 of 11 edges cross
-    // uplinks: three times as many bytes and more for a message of many packets. For a short one,
-    // heartbeats and acknowledgments outside the tree count too.
+    // uplinks: three times as many bytes and more for a message of many packets. For one packet,
+    // as long as one can be, heartbeats and acknowledgments outside the tree count too: on a busy
+    // machine, where a broadcast takes longer, more of them.
     let uplinks = |row: &Value| row["uplink_bytes_per_broadcast"].as_f64().unwrap();
     let busiest = |row: &Value| row["busiest_uplink_bytes_per_broadcast"].as_f64().unwrap();
     assert!(uplinks(&rows[2]) > 3.0 * uplinks(&rows[3]), "{rows:?}");
