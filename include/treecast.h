@@ -396,19 +396,21 @@ tc_result tc_group_barrier(const tc_group *group, int64_t timeout_ms);
  Replaces `count` values, at all members, by those that the operation makes of the values of all
  members. All members make this call after the same message, with the same operation, type and
  number of values; at most 504 bytes. The result is the same at all members, bit by bit.
- `element` is a tc_element, and `operation` a tc_operation. After TC_TIMED_OUT the same call can
- be made again.
+ `element` is a tc_element, and `operation` a tc_operation. `*processes` is the number of
+ processes that have a part in the result, at most 65,535: without those that were lost before.
+ After TC_TIMED_OUT the same call can be made again.
 
  # Safety
  `group` comes from tc_group_new, tc_group_listen or tc_group_join; `values` is valid for reading
- and writing `count` values of the type.
+ and writing `count` values of the type; `processes` is valid for writing, or NULL.
  */
 tc_result tc_group_all_reduce(const tc_group *group,
                               void *values,
                               size_t count,
                               int element,
                               int operation,
-                              int64_t timeout_ms);
+                              int64_t timeout_ms,
+                              uint32_t *processes);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -326,14 +326,21 @@ int combine_values(struct communicator *communicator, struct root_groups *groups
 {
     tc_group *group = groups->by_length[SHORT];
     int wait_ms = WAIT_MIN_MS;
+    uint32_t ranks = 0;
+    char failure[64];
     tc_result result;
 
     if (!group)
         return groups->error;
-    while ((result = tc_group_all_reduce(group, values, count, (int)element, (int)operation, wait_ms)) == TC_TIMED_OUT)
+    while ((result = tc_group_all_reduce(group, values, count, (int)element, (int)operation, wait_ms, &ranks)) == TC_TIMED_OUT)
         wait_once(communicator, &wait_ms);
-    /* Members that are lost have no part in the result, which only the root knows. */
+    /* The root knows which ranks are lost. */
     if (result == TC_OK)
         result = tc_group_check(group);
-    return result == TC_OK ? MPI_SUCCESS : error_by(communicator, groups, tc_error_message());
+    if (result != TC_OK)
+        return error_by(communicator, groups, tc_error_message());
+    if (ranks == (uint32_t)communicator->size || ranks == UINT16_MAX)
+        return MPI_SUCCESS;
+    snprintf(failure, sizeof failure, "only %u of %d ranks have a part in the result", ranks, communicator->size);
+    return error_by(communicator, groups, failure);
 }

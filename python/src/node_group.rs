@@ -124,11 +124,12 @@ impl NodeGroup {
         })
     }
 
-    /// Waits until all members are in this call, which each makes after the same message.
+    /// Waits until all members are in this call, which each makes after the same message. Returns
+    /// the number of processes that were, at most 65,535: without those that were lost before.
     ///
     /// Raises the same exceptions as `all_reduce`.
     #[pyo3(signature = (timeout = None))]
-    fn barrier(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
+    fn barrier(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<u32> {
         py.detach(|| self.0.all_reduce(&mut [], Element::U64, Operation::Sum, &mut Deadline::new(timeout)?))
     }
 
@@ -348,14 +349,14 @@ impl Entered {
         Ok(unsent)
     }
 
-    /// Combines the values of all members.
+    /// Combines the values of all members; the number of processes that have a part in the result.
     fn all_reduce(
         &self,
         values: &mut [u8],
         element: Element,
         operation: Operation,
         deadline: &mut Deadline,
-    ) -> PyResult<()> {
+    ) -> PyResult<u32> {
         let group = self.group.get().map_err(failed)?;
         let _unsent = self.all_sent(deadline)?;
         let reduce = |slice| group.all_reduce_bytes(values, element, operation, Some(slice)).map(Some);

@@ -328,7 +328,7 @@ def test_all_members_get_the_result_of_an_all_reduce(pair):
     root, member = pair()
 
     def take_part(group, number):
-        group.barrier(PATIENCE)
+        assert group.barrier(PATIENCE) == 2
         values = array.array("d", [number, -number])
         return [
             group.all_reduce(number + 1, timeout=PATIENCE),

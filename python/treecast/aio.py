@@ -201,9 +201,10 @@ class NodeGroup:
         """At the root: waits until every member that is not lost has all messages sent so far."""
         await self._until(partial(self._group.flush, 0))
 
-    async def barrier(self) -> None:
-        """Waits until all members are in this call, which each makes after the same message."""
-        await self._until(partial(self._group.barrier, 0))
+    async def barrier(self) -> int:
+        """Waits until all members are in this call, which each makes after the same message. Returns the number of processes that
+        were: see `treecast.NodeGroup.barrier`."""
+        return await self._until(partial(self._group.barrier, 0))
 
     async def all_reduce(self, values: _Values, operation: str = "sum") -> _Values:
         """Combines the values of all members, and returns the result: see `treecast.NodeGroup.all_reduce`.

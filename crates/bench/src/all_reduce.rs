@@ -71,7 +71,7 @@ impl Values {
         }
     }
 
-    fn call(&mut self, group: &Group, operation: Operation) -> Result<(), NodeError> {
+    fn call(&mut self, group: &Group, operation: Operation) -> Result<u32, NodeError> {
         match operation {
             Operation::Barrier => group.barrier(Some(TIMEOUT)),
             Operation::Broadcast | Operation::AllReduce => {

@@ -80,12 +80,13 @@ pub unsafe extern "C" fn tc_group_barrier(group: *const tc_group, timeout_ms: i6
 /// Replaces `count` values, at all members, by those that the operation makes of the values of all
 /// members. All members make this call after the same message, with the same operation, type and
 /// number of values; at most 504 bytes. The result is the same at all members, bit by bit.
-/// `element` is a tc_element, and `operation` a tc_operation. After TC_TIMED_OUT the same call can
-/// be made again.
+/// `element` is a tc_element, and `operation` a tc_operation. `*processes` is the number of
+/// processes that have a part in the result, at most 65,535: without those that were lost before.
+/// After TC_TIMED_OUT the same call can be made again.
 ///
 /// # Safety
 /// `group` comes from tc_group_new, tc_group_listen or tc_group_join; `values` is valid for reading
-/// and writing `count` values of the type.
+/// and writing `count` values of the type; `processes` is valid for writing, or NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tc_group_all_reduce(
     group: *const tc_group,
@@ -94,11 +95,12 @@ pub unsafe extern "C" fn tc_group_all_reduce(
     element: c_int,
     operation: c_int,
     timeout_ms: i64,
+    processes: *mut u32,
 ) -> tc_result {
     // SAFETY: as the caller promises.
     let reduce = || unsafe {
         let group = handle(group, "group")?;
-        match ELEMENTS.into_iter().find(|&known| known as c_int == element) {
+        let all = match ELEMENTS.into_iter().find(|&known| known as c_int == element) {
             Some(TC_I32) => all_reduce::<i32>(group, values, count, operation, timeout_ms),
             Some(TC_I64) => all_reduce::<i64>(group, values, count, operation, timeout_ms),
             Some(TC_U32) => all_reduce::<u32>(group, values, count, operation, timeout_ms),
@@ -106,7 +108,11 @@ pub unsafe extern "C" fn tc_group_all_reduce(
             Some(TC_F32) => all_reduce::<f32>(group, values, count, operation, timeout_ms),
             Some(TC_F64) => all_reduce::<f64>(group, values, count, operation, timeout_ms),
             None => Err(wrong(format!("invalid element {element}: expected a tc_element"))),
+        }?;
+        if let Some(processes) = processes.as_mut() {
+            *processes = all;
         }
+        Ok(TC_OK)
     };
     result_of(reduce)
 }
@@ -119,7 +125,7 @@ unsafe fn all_reduce<T: Number>(
     count: usize,
     operation: c_int,
     timeout_ms: i64,
-) -> Result<tc_result, Failure> {
+) -> Result<u32, Failure> {
     let known = OPERATIONS.into_iter().find(|&(known, _)| known as c_int == operation);
     let invalid = || wrong(format!("invalid operation {operation}: expected a tc_operation"));
     let (_, operation) = known.ok_or_else(invalid)?;
@@ -129,6 +135,5 @@ unsafe fn all_reduce<T: Number>(
         // SAFETY: as the caller promises.
         (false, _) => unsafe { slice::from_raw_parts_mut(values.cast(), count) },
     };
-    group.all_reduce(values, operation, timeout(timeout_ms))?;
-    Ok(TC_OK)
+    Ok(group.all_reduce(values, operation, timeout(timeout_ms))?)
 }

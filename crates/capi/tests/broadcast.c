@@ -218,10 +218,11 @@ static void *reduce(void *argument) {
     const struct reducing *reducing = argument;
     int32_t values[2] = {reducing->member, -reducing->member};
     double sum = 0.5;
+    uint32_t processes = 0;
 
-    expect(tc_group_all_reduce(reducing->group, values, 2, TC_I32, TC_MAX, TIMEOUT_MS), TC_OK, "tc_group_all_reduce");
-    assert(values[0] == MEMBERS - 1 && values[1] == 0);
-    expect(tc_group_all_reduce(reducing->group, &sum, 1, TC_F64, TC_SUM, TIMEOUT_MS), TC_OK, "a sum");
+    expect(tc_group_all_reduce(reducing->group, values, 2, TC_I32, TC_MAX, TIMEOUT_MS, &processes), TC_OK, "tc_group_all_reduce");
+    assert(values[0] == MEMBERS - 1 && values[1] == 0 && processes == MEMBERS);
+    expect(tc_group_all_reduce(reducing->group, &sum, 1, TC_F64, TC_SUM, TIMEOUT_MS, NULL), TC_OK, "a sum");
     assert(sum == 0.5 * MEMBERS);
     expect(tc_group_barrier(reducing->group, TIMEOUT_MS), TC_OK, "tc_group_barrier");
     return NULL;
@@ -249,11 +250,11 @@ static void all_reduce(tc_group *groups[]) {
         assert(!pthread_create(&all[member].thread, NULL, wait_at_barrier, &all[member]));
     }
     for (int member = 0; member < MEMBERS; member++) pthread_join(all[member].thread, NULL);
-    expect(tc_group_all_reduce(groups[0], &fraction, 1, TC_F32, TC_AND, 1), TC_INVALID_ARGUMENT, "bits of fractions");
+    expect(tc_group_all_reduce(groups[0], &fraction, 1, TC_F32, TC_AND, 1, NULL), TC_INVALID_ARGUMENT, "bits of fractions");
     expect_message("4 bytes of f32 cannot be combined by and");
-    expect(tc_group_all_reduce(groups[0], &fraction, 1, 9, TC_SUM, 1), TC_INVALID_ARGUMENT, "no such type");
-    expect(tc_group_all_reduce(groups[0], &fraction, 1, TC_F32, 7, 1), TC_INVALID_ARGUMENT, "no such operation");
-    expect(tc_group_all_reduce(groups[0], NULL, 1, TC_F32, TC_SUM, 1), TC_INVALID_ARGUMENT, "no values");
+    expect(tc_group_all_reduce(groups[0], &fraction, 1, 9, TC_SUM, 1, NULL), TC_INVALID_ARGUMENT, "no such type");
+    expect(tc_group_all_reduce(groups[0], &fraction, 1, TC_F32, 7, 1, NULL), TC_INVALID_ARGUMENT, "no such operation");
+    expect(tc_group_all_reduce(groups[0], NULL, 1, TC_F32, TC_SUM, 1, NULL), TC_INVALID_ARGUMENT, "no values");
 }
 
 int main(int count, char *arguments[]) {

@@ -42,7 +42,7 @@ fn all_members_get_the_same_result_by_every_way() {
             for round in 0..40_u64 {
                 let own = member as u64 + round;
                 let mut sums = [own, 1];
-                group.all_reduce(&mut sums, Operation::Sum, TIMEOUT).unwrap();
+                assert_eq!(group.all_reduce(&mut sums, Operation::Sum, TIMEOUT).unwrap(), 7);
                 assert_eq!(sums, [21 + 7 * round, 7]);
                 let mut least = [-(own as f64), f64::NAN];
                 group.all_reduce(&mut least, Operation::Min, TIMEOUT).unwrap();
@@ -50,7 +50,7 @@ fn all_members_get_the_same_result_by_every_way() {
                 let mut bits = [1_u32 << member];
                 group.all_reduce(&mut bits, Operation::Or, TIMEOUT).unwrap();
                 assert_eq!(bits, [0x7f]);
-                group.barrier(TIMEOUT).unwrap();
+                assert_eq!(group.barrier(TIMEOUT).unwrap(), 7);
             }
         });
     }
@@ -165,7 +165,7 @@ fn a_member_that_expects_a_result_and_gets_a_message_says_so() {
 fn values_that_cannot_be_combined_are_refused_at_once() {
     let nodes = nodes(1);
     let group = nodes[0].group(&GroupSettings::new(vec![nodes[0].address()])).unwrap();
-    let refused = |result: Result<(), NodeError>| {
+    let refused = |result: Result<u32, NodeError>| {
         assert!(matches!(result, Err(NodeError::InvalidValues { .. })), "{result:?}");
     };
     refused(group.all_reduce(&mut [1.0_f32], Operation::And, TIMEOUT));

@@ -446,7 +446,8 @@ fn processes_that_share_nodes_take_part_in_all_reduces_each() {
                             thread::sleep(Duration::from_millis(2));
                         }
                         let mut sum = [1_u64 << (8 * member)];
-                        group.all_reduce(&mut sum, Operation::Sum, TIMEOUT).unwrap();
+                        let processes = group.all_reduce(&mut sum, Operation::Sum, TIMEOUT).unwrap();
+                        assert_eq!(u64::from(processes), count);
                         assert_eq!(sum, [0x0101_0101_0101_0101 & ((1 << (8 * count)) - 1)]);
                     }
                 });

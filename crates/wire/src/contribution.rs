@@ -14,6 +14,8 @@ pub struct Contribution {
     /// The packet that the result is to be: the first one that no member has received. It tells one
     /// all-reduce from another.
     pub packet: Sequence,
+    /// The number of processes whose values these are; [`u16::MAX`]: as many, or more.
+    pub processes: u16,
     /// The values; none, if members have called with different operations, element types or numbers
     /// of values.
     pub values: Option<Values>,
@@ -134,42 +136,49 @@ struct ContributionLayout {
     operation: u8,
     /// The type's place in [`Element::NAMES`].
     element: u8,
-    reserved: U16,
+    processes: U16,
 }
 
 impl Contribution {
+    /// The contribution of a single process.
+    pub const fn of_process(packet: Sequence, values: Option<Values>) -> Self {
+        Self { packet, processes: 1, values }
+    }
+
     /// Reads a contribution; none, if a field is out of range.
     ///
     /// ```
     /// use treecast_wire::{Contribution, Element, Operation, Sequence, Values};
     ///
     /// let values = Values { operation: Operation::Max, element: Element::U32, bytes: vec![7, 0, 0, 0] };
-    /// let contribution = Contribution { packet: Sequence(3), values: Some(values) };
+    /// let contribution = Contribution::of_process(Sequence(3), Some(values));
     /// assert_eq!(Contribution::read(&contribution.write()), Some(contribution));
     /// ```
     pub fn read(bytes: &[u8]) -> Option<Self> {
         let (fixed, rest) = ContributionLayout::ref_from_prefix(bytes).ok()?;
         let packet = Sequence(fixed.packet.get());
-        if fixed.reserved.get() != 0 {
-            return None;
-        }
+        let processes = fixed.processes.get();
         let Some(operation) = fixed.operation.checked_sub(1) else {
-            return (fixed.element == 0 && rest.is_empty()).then_some(Self { packet, values: None });
+            return (fixed.element == 0 && rest.is_empty()).then_some(Self {
+                packet,
+                processes,
+                values: None,
+            });
         };
         let values = Values {
             operation: Operation::NAMES.get(usize::from(operation))?.1,
             element: Element::NAMES.get(usize::from(fixed.element))?.1,
             bytes: rest.to_vec(),
         };
-        values.are_valid().then_some(Self { packet, values: Some(values) })
+        values.are_valid().then_some(Self { packet, processes, values: Some(values) })
     }
 
     /// The bytes of the contribution.
     pub fn write(&self) -> Vec<u8> {
         let (operation, element) =
             self.values.as_ref().map_or((0, 0), |values| (values.operation as u8 + 1, values.element as u8));
-        let fixed =
-            ContributionLayout { packet: self.packet.0.into(), operation, element, reserved: 0.into() };
+        let (packet, processes) = (self.packet.0.into(), self.processes.into());
+        let fixed = ContributionLayout { packet, operation, element, processes };
         let mut bytes = fixed.as_bytes().to_vec();
         bytes.extend_from_slice(self.values.as_ref().map_or(&[], |values| &values.bytes));
         bytes

@@ -187,8 +187,8 @@ fn contributions() -> impl Strategy<Value = Contribution> {
             let values = Values { operation, element, bytes };
             values.are_valid().then_some(values)
         });
-    (any::<u32>(), proptest::option::of(values))
-        .prop_map(|(packet, values)| Contribution { packet: Sequence(packet), values })
+    (any::<u32>(), any::<u16>(), proptest::option::of(values))
+        .prop_map(|(packet, processes, values)| Contribution { packet: Sequence(packet), processes, values })
 }
 
 fn controls() -> impl Strategy<Value = Control> {
@@ -332,7 +332,11 @@ fn dump(name: &str, bytes: &[u8]) -> String {
 fn maximum() -> Control {
     let numbers = [1_u32, 2].into_iter().flat_map(u32::to_le_bytes).collect();
     let values = Values { operation: Operation::Max, element: Element::U32, bytes: numbers };
-    Control::Contribution(Contribution { packet: Sequence(0x4142_4344), values: Some(values) })
+    Control::Contribution(Contribution {
+        packet: Sequence(0x4142_4344),
+        processes: 0x4546,
+        values: Some(values),
+    })
 }
 
 /// The test vectors of docs/wire.md.

@@ -38,7 +38,7 @@ pub fn contribution(packet: Sequence, host: usize) -> Contribution {
     let numbers = (0..Scenario::HOSTS_MAX).map(|number| u32::from(number == host));
     let bytes = numbers.flat_map(u32::to_le_bytes).collect();
     let values = Values { operation: Operation::Sum, element: Element::U32, bytes };
-    Contribution { packet, values: Some(values) }
+    Contribution::of_process(packet, Some(values))
 }
 
 /// The length of the message with a result, in bytes.

@@ -464,5 +464,5 @@ impl Trial {
 fn contribution(packet: Sequence, what: u8) -> Contribution {
     let bytes = vec![what; 4 * usize::from(what % 3)];
     let values = Values { operation: Operation::Sum, element: Element::U32, bytes };
-    Contribution { packet, values: (what != 0).then_some(values) }
+    Contribution { packet, processes: what.into(), values: (what != 0).then_some(values) }
 }

@@ -53,11 +53,12 @@ numbers! {
 }
 
 impl Group {
-    /// Waits until all members are in this call, which each makes after the same message.
+    /// Waits until all members are in this call, which each makes after the same message. Returns
+    /// the number of processes that were, as [`Group::all_reduce`] does.
     ///
     /// # Errors
     /// Those of [`Group::all_reduce`].
-    pub fn barrier(&self, timeout: Option<Duration>) -> Result<(), NodeError> {
+    pub fn barrier(&self, timeout: Option<Duration>) -> Result<u32, NodeError> {
         self.all_reduce::<u32>(&mut [], Operation::Sum, timeout)
     }
 
@@ -68,7 +69,8 @@ impl Group {
     /// The result is the same at all members, bit by bit. Each node combines the values of its own
     /// process or processes, in the order of their places, with those of its children in the tree,
     /// in the order of the table. Members that are lost before they have called are not waited for,
-    /// and a member that joins meanwhile may have no part in the result.
+    /// and a member that joins meanwhile may have no part in the result: the number of processes
+    /// that have a part is returned, which is the same at all members, and 65,535 at most.
     ///
     /// ```
     /// use treecast_node::{GroupSettings, Node, NodeSettings, Operation};
@@ -76,8 +78,8 @@ impl Group {
     /// let node = Node::open(&NodeSettings { bind: "127.0.0.1:0".parse()?, ..NodeSettings::default() })?;
     /// let group = node.group(&GroupSettings::new(vec![node.address()]))?;
     /// let mut values = [1.5, 2.5];
-    /// group.all_reduce(&mut values, Operation::Sum, None)?;
-    /// assert_eq!(values, [1.5, 2.5]); // This is the only member.
+    /// let processes = group.all_reduce(&mut values, Operation::Sum, None)?;
+    /// assert_eq!((processes, values), (1, [1.5, 2.5]));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
@@ -93,16 +95,16 @@ impl Group {
         values: &mut [T],
         operation: Operation,
         timeout: Option<Duration>,
-    ) -> Result<(), NodeError> {
+    ) -> Result<u32, NodeError> {
         let mut bytes = Vec::with_capacity(size_of_val(values));
         for value in values.iter() {
             value.write(&mut bytes);
         }
-        self.all_reduce_bytes(&mut bytes, T::ELEMENT, operation, timeout)?;
+        let processes = self.all_reduce_bytes(&mut bytes, T::ELEMENT, operation, timeout)?;
         for (value, bytes) in values.iter_mut().zip(bytes.chunks_exact(size_of::<T>())) {
             *value = T::read(bytes);
         }
-        Ok(())
+        Ok(processes)
     }
 
     /// As [`Group::all_reduce`], of values in little-endian byte order.
@@ -115,13 +117,13 @@ impl Group {
         element: Element,
         operation: Operation,
         timeout: Option<Duration>,
-    ) -> Result<(), NodeError> {
+    ) -> Result<u32, NodeError> {
         let own = Values { operation, element, bytes: values.to_vec() };
         if !own.are_valid() {
             return Err(NodeError::InvalidValues { operation, element, bytes: values.len() });
         }
         let until = timeout.map(|timeout| Instant::now() + timeout);
-        let result = match &mut *self.role() {
+        let Contribution { processes, values: result, .. } = match &mut *self.role() {
             Role::Root(sender) => self.reduce_at_root(sender, own, until),
             Role::Member(receiver) => self.reduce_at_member(receiver, own, until),
         }?;
@@ -130,17 +132,16 @@ impl Group {
         };
         let result = result.filter(is_alike).ok_or(NodeError::DifferentValues)?;
         values.copy_from_slice(&result.bytes);
-        Ok(())
+        Ok(processes.into())
     }
 
-    /// At the root: waits for the result, and sends it. None, if members have called with values
-    /// that differ in kind.
+    /// At the root: waits for the result, and sends it.
     fn reduce_at_root(
         &self,
         sender: &mut Sender,
         values: Values,
         until: Option<Instant>,
-    ) -> Result<Option<Values>, NodeError> {
+    ) -> Result<Contribution, NodeError> {
         sender.check_no_partial_message()?;
         check_encryption(sender.is_encrypting(), &values)?;
         if self.is_closing.load(Ordering::Acquire) {
@@ -155,7 +156,7 @@ impl Group {
             reduced.filter(|result| result.packet == packet)
         })?;
         self.send_by(sender, &result.write())?;
-        Ok(result.values)
+        Ok(result)
     }
 
     /// At another member: the result, which is the next message.
@@ -164,7 +165,7 @@ impl Group {
         receiver: &mut Option<Receiver>,
         values: Values,
         until: Option<Instant>,
-    ) -> Result<Option<Values>, NodeError> {
+    ) -> Result<Contribution, NodeError> {
         let receiving = match receiver {
             Some(receiver) => receiver,
             None => receiver.insert(self.take_receiver(until)?),
@@ -172,7 +173,7 @@ impl Group {
         check_encryption(receiving.cipher.is_some(), &values)?;
         let packet = receiving.reader.read();
         let capacity =
-            Capacity::of((Contribution { packet, values: Some(values.clone()) }).write().len() as u64);
+            Capacity::of(Contribution::of_process(packet, Some(values.clone())).write().len() as u64);
         // After a timeout the result may be there.
         if receiving.reader.written() == packet {
             self.contribute(packet, values);
@@ -187,14 +188,14 @@ impl Group {
             Err(error) => return Err(error),
         }
         let result = Contribution::read(&message).filter(|result| result.packet == packet);
-        result.map(|result| result.values).ok_or(NodeError::OtherMessage)
+        result.ok_or(NodeError::OtherMessage)
     }
 
     fn contribute(&self, packet: Sequence, values: Values) {
         let place = self.shared_group.place;
         let process =
             place.map_or(Process::ONLY, |place| Process { place: place.number, count: place.count });
-        let contribution = Contribution { packet, values: Some(values) };
+        let contribution = Contribution::of_process(packet, Some(values));
         let group = self.shared_group.group;
         self.shared_group.mark_progress();
         self.backend.request(Input::Contribute { group, process, contribution });

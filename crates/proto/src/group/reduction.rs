@@ -89,7 +89,7 @@ impl Reduction {
         if place >= count || count > ReaderSet::READERS_MAX {
             return Err(Refused::Process { place, count });
         }
-        let Contribution { packet, values } = contribution;
+        let Contribution { packet, values, .. } = contribution;
         let is_valid = values.as_ref().is_none_or(Values::are_valid);
         if packet.is_before(next) || !is_valid {
             return Err(Refused::Contribution { packet, next });
@@ -201,12 +201,21 @@ impl Reduction {
         let of_child = |child: &MemberId| {
             let FromChild { epoch, contribution, .. } =
                 self.children.iter().find(|known| known.child == *child)?;
-            (*epoch == subtree.epoch && contribution.packet == *packet).then_some(&contribution.values)
+            (*epoch == subtree.epoch && contribution.packet == *packet).then_some(contribution)
         };
         let of_children: Vec<_> = subtree.children.iter().map(of_child).collect::<Option<_>>()?;
-        let all = values.iter().map(|(_, values)| values).chain(of_children).cloned();
-        let values = all.reduce(|one, other| arithmetic::combine(one?, &other?)).flatten();
-        Some(Contribution { packet: *packet, values })
+        let own = values.iter().map(|(_, values)| (1, values));
+        let of_children =
+            of_children.into_iter().map(|Contribution { processes, values, .. }| (*processes, values));
+        let (processes, values) = own
+            .chain(of_children)
+            .map(|(processes, values)| (processes, values.clone()))
+            .reduce(|(some, one), (others, other)| {
+                let both = one.zip(other).and_then(|(one, other)| arithmetic::combine(one, &other));
+                (some.saturating_add(others), both)
+            })
+            .unwrap_or_default();
+        Some(Contribution { packet: *packet, processes, values })
     }
 }
 
@@ -235,7 +244,11 @@ mod tests {
     }
 
     fn sum_of(value: u64, packet: u32) -> Contribution {
-        Contribution { packet: Sequence(packet), values: Some(values(Operation::Sum, &[value])) }
+        Contribution::of_process(Sequence(packet), Some(values(Operation::Sum, &[value])))
+    }
+
+    fn sum_of_all(processes: u16, value: u64, packet: u32) -> Contribution {
+        Contribution { processes, ..sum_of(value, packet) }
     }
 
     fn from_child(child: u32, epoch: u32, sent_at: u64, contribution: Contribution) -> FromChild {
@@ -260,10 +273,10 @@ mod tests {
         assert_eq!(poll(&mut reduction, 1, 7, subtree(1, &[4, 5])), None);
         assert_eq!(reduction.timeout(), None, "there is nothing to send again");
         assert!(reduction.handle_child(from_child(5, 1, 10, sum_of(100, 7)), LATEST));
-        assert_eq!(poll(&mut reduction, 2, 7, subtree(1, &[4, 5])), Some(sum_of(111, 7)));
+        assert_eq!(poll(&mut reduction, 2, 7, subtree(1, &[4, 5])), Some(sum_of_all(3, 111, 7)));
         let again_at = reduction.timeout().unwrap().0 / 1_000;
         assert_eq!(poll(&mut reduction, again_at - 1, 7, subtree(1, &[4, 5])), None);
-        assert_eq!(poll(&mut reduction, again_at, 7, subtree(1, &[4, 5])), Some(sum_of(111, 7)));
+        assert_eq!(poll(&mut reduction, again_at, 7, subtree(1, &[4, 5])), Some(sum_of_all(3, 111, 7)));
         assert_eq!(poll(&mut reduction, again_at + 998, 8, subtree(1, &[4, 5])), None);
         assert_eq!(reduction.timeout(), None);
     }
@@ -273,13 +286,13 @@ mod tests {
         let mut reduction = Reduction::default();
         reduction.contribute(Process::ONLY, sum_of(1, 7), Sequence(7)).unwrap();
         assert!(reduction.handle_child(from_child(4, 1, 10, sum_of(10, 7)), LATEST));
-        assert_eq!(poll(&mut reduction, 0, 7, subtree(1, &[4])), Some(sum_of(11, 7)));
+        assert_eq!(poll(&mut reduction, 0, 7, subtree(1, &[4])), Some(sum_of_all(2, 11, 7)));
         // The child has adopted another one, and this node does not know its new contribution.
         reduction.set_children([MemberId(4)].into_iter());
         assert_eq!(poll(&mut reduction, 1, 7, subtree(2, &[4])), None);
         assert!(!reduction.handle_child(from_child(4, 2, 9, sum_of(99, 7)), LATEST), "it is older");
         assert!(reduction.handle_child(from_child(4, 2, 11, sum_of(30, 7)), LATEST));
-        assert_eq!(poll(&mut reduction, 2, 7, subtree(2, &[4])), Some(sum_of(31, 7)));
+        assert_eq!(poll(&mut reduction, 2, 7, subtree(2, &[4])), Some(sum_of_all(2, 31, 7)));
     }
 
     #[test]
@@ -301,7 +314,7 @@ mod tests {
         assert!(reduction.handle_child(from_child(4, 1, 1_000_000, sum_of(66, 9)), Timestamp(50)));
         assert!(reduction.handle_child(from_child(4, 1, 60, sum_of(10, 7)), Timestamp(70)));
         assert!(!reduction.handle_child(from_child(4, 1, 55, sum_of(20, 7)), Timestamp(70)), "it is older");
-        assert_eq!(poll(&mut reduction, 0, 7, subtree(1, &[4])), Some(sum_of(11, 7)));
+        assert_eq!(poll(&mut reduction, 0, 7, subtree(1, &[4])), Some(sum_of_all(2, 11, 7)));
     }
 
     #[test]
@@ -309,12 +322,12 @@ mod tests {
         let mut reduction = Reduction::default();
         reduction.contribute(Process::ONLY, sum_of(1, 7), Sequence(7)).unwrap();
         assert!(reduction.handle_child(from_child(4, 1, 10, sum_of(10, 7)), LATEST));
-        assert_eq!(poll(&mut reduction, 0, 7, subtree(1, &[4])), Some(sum_of(11, 7)));
+        assert_eq!(poll(&mut reduction, 0, 7, subtree(1, &[4])), Some(sum_of_all(2, 11, 7)));
         assert!(reduction.handle_child(from_child(4, 1, 11, sum_of(20, 8)), LATEST));
         let again_at = reduction.timeout().unwrap().0 / 1_000;
         assert_eq!(poll(&mut reduction, again_at, 8, subtree(1, &[4])), None);
         reduction.contribute(Process::ONLY, sum_of(2, 8), Sequence(8)).unwrap();
-        assert_eq!(poll(&mut reduction, again_at, 8, subtree(1, &[4])), Some(sum_of(22, 8)));
+        assert_eq!(poll(&mut reduction, again_at, 8, subtree(1, &[4])), Some(sum_of_all(2, 22, 8)));
     }
 
     #[test]
@@ -322,14 +335,14 @@ mod tests {
         let mut root = Reduction::default();
         root.contribute(Process::ONLY, sum_of(1, 7), Sequence(7)).unwrap();
         assert!(root.handle_child(from_child(4, 1, 10, sum_of(10, 7)), LATEST));
-        assert_eq!(root.poll_result(|| subtree(1, &[4])), Some(sum_of(11, 7)));
+        assert_eq!(root.poll_result(|| subtree(1, &[4])), Some(sum_of_all(2, 11, 7)));
         assert!(root.handle_child(from_child(4, 1, 11, sum_of(10, 7)), LATEST));
         root.contribute(Process::ONLY, sum_of(1, 7), Sequence(7)).unwrap();
         assert_eq!(root.poll_result(|| subtree(1, &[4])), None);
         root.contribute(Process::ONLY, sum_of(2, 8), Sequence(8)).unwrap();
         assert_eq!(root.poll_result(|| subtree(1, &[4])), None, "the child has not contributed to this one");
         assert!(root.handle_child(from_child(4, 1, 12, sum_of(20, 8)), LATEST));
-        assert_eq!(root.poll_result(|| subtree(1, &[4])), Some(sum_of(22, 8)));
+        assert_eq!(root.poll_result(|| subtree(1, &[4])), Some(sum_of_all(2, 22, 8)));
     }
 
     #[test]
@@ -344,7 +357,10 @@ mod tests {
         assert_eq!(poll(&mut reduction, 0, 7, waiting), None);
         assert_eq!(reduction.timeout(), Some(Nanoseconds::from_us(50)));
         absent.insert(1);
-        assert_eq!(poll(&mut reduction, 50, 7, Subtree { absent, ..subtree(1, &[]) }), Some(sum_of(5, 7)));
+        assert_eq!(
+            poll(&mut reduction, 50, 7, Subtree { absent, ..subtree(1, &[]) }),
+            Some(sum_of_all(2, 5, 7))
+        );
         assert!(matches!(
             reduction.contribute(process(3), sum_of(1, 7), Sequence(7)),
             Err(Refused::Process { place: 3, count: 3 })
@@ -367,10 +383,11 @@ mod tests {
             let mut root = Reduction::default();
             root.contribute(Process::ONLY, sum_of(1, 7), Sequence(7)).unwrap();
             let packet = Sequence(7);
-            assert!(root.handle_child(from_child(4, 1, 1, Contribution { packet, values }), LATEST));
+            let other = Contribution { processes: 4, ..Contribution::of_process(packet, values) };
+            assert!(root.handle_child(from_child(4, 1, 1, other), LATEST));
             assert!(root.handle_child(from_child(5, 1, 1, sum_of(1, 7)), LATEST));
             let result = root.poll_result(|| subtree(1, &[4, 5]));
-            assert_eq!(result, Some(Contribution { packet, values: None }));
+            assert_eq!(result, Some(Contribution { packet, processes: 6, values: None }));
         }
     }
 }

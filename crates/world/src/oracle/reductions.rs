@@ -32,6 +32,13 @@ impl Oracle {
         let values = result.values.as_ref();
         let values = values.ok_or_else(|| format!("contributions of group {group} differ in kind"))?;
         let (counts, _) = values.bytes.as_chunks::<4>();
+        let all: u32 = counts.iter().copied().map(u32::from_le_bytes).sum();
+        if all != u32::from(result.processes) {
+            return Err(format!(
+                "the result of message {message} of group {group} has {all} contributions, and says {}",
+                result.processes
+            ));
+        }
         for (host, count) in counts.iter().copied().map(u32::from_le_bytes).enumerate() {
             let contributed = self.contributed.get(&(group, session, message));
             let contributed = contributed.into_iter().flatten().filter(|(of, _)| *of == host).count() as u32;
