@@ -47,7 +47,7 @@ static bool is_within_bounds(const struct communicator *communicator, uint64_t b
 /* Whether values, which are not encrypted on their way to the root, would go by encrypted groups. */
 static bool is_to_be_encrypted(const struct communicator *communicator, const struct call *call)
 {
-    return call->collective != BROADCAST && communicator->is_encrypted;
+    return call->collective != BROADCAST && call->bytes && communicator->is_encrypted;
 }
 
 /* Whether a collective is taken on this communicator. All ranks get the same result. */

@@ -34,8 +34,7 @@ struct call {
  * same result. */
 enum outcome judge(MPI_Comm comm, int root, uint64_t bytes);
 
-/* The same for all-gathers and reduces, after judge() has returned TAKEN: their values go up the
- * tree. */
+/* The same for collectives with values, which go up the tree, after judge() has returned TAKEN. */
 enum outcome judge_values(uint64_t bytes);
 
 /* Carries out a collective and returns true, or returns false if it is to be passed on to the MPI:

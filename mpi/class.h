@@ -5,7 +5,7 @@
 
 #include <stdint.h>
 
-enum collective { BROADCAST, ALLGATHER, REDUCE, COLLECTIVES };
+enum collective { BROADCAST, ALLGATHER, REDUCE, ALLREDUCE, BARRIER, COLLECTIVES };
 
 /* A class has the lengths with the same highest bit, of one collective. Those of broadcasts come
  * first. The other collectives are taken up to VALUES_BYTES_MAX (transfer.h). */
@@ -33,7 +33,8 @@ static inline unsigned long long bytes_from(int class)
 /* The name of one. */
 static inline const char *name_of(enum collective collective)
 {
-    static const char *const names[COLLECTIVES] = {[BROADCAST] = "broadcast", [ALLGATHER] = "allgather", [REDUCE] = "reduce"};
+    static const char *const names[COLLECTIVES] = {
+        [BROADCAST] = "broadcast", [ALLGATHER] = "allgather", [REDUCE] = "reduce", [ALLREDUCE] = "allreduce", [BARRIER] = "barrier"};
 
     return names[collective];
 }

@@ -1,4 +1,4 @@
-/* Nonblocking broadcasts, and the collectives in which groups for them are made. */
+/* Nonblocking broadcasts. */
 
 #include "call.h"
 #include "choice.h"
@@ -63,15 +63,9 @@ static int begin(void *address, MPI_Count count, handle type, int root, handle c
 
 typedef int ibcast_function(void *address, int count, handle type, int root, handle comm, void *request);
 typedef int ibcast_c_function(void *address, MPI_Count count, handle type, int root, handle comm, void *request);
-typedef int barrier_function(handle comm);
-typedef int allreduce_function(const void *from, void *to, int count, handle type, handle op, handle comm);
-typedef int allreduce_c_function(const void *from, void *to, MPI_Count count, handle type, handle op, handle comm);
 
 ibcast_function intercept_ibcast INTERCEPT(MPI_Ibcast);
 ibcast_c_function intercept_ibcast_c INTERCEPT(MPI_Ibcast_c);
-barrier_function intercept_barrier INTERCEPT(MPI_Barrier);
-allreduce_function intercept_allreduce INTERCEPT(MPI_Allreduce);
-allreduce_c_function intercept_allreduce_c INTERCEPT(MPI_Allreduce_c);
 
 int intercept_ibcast(void *address, int count, handle type, int root, handle comm, void *request)
 {
@@ -94,69 +88,3 @@ int intercept_ibcast_c(void *address, MPI_Count count, handle type, int root, ha
     count_passed(BROADCAST, NONBLOCKING);
     return PASS_TO(ibcast_c_function, "PMPI_Ibcast_c")(address, count, type, root, comm, request);
 }
-
-/* Makes the groups that are wanted, in a collective of the program that may wait for all ranks. */
-static int make_groups_in(handle comm)
-{
-    int error = mpi_find() ? make_wanted_groups((MPI_Comm)comm) : MPI_SUCCESS;
-
-    if (error != MPI_SUCCESS)
-        mpi.Comm_call_errhandler((MPI_Comm)comm, error);
-    return error;
-}
-
-int intercept_barrier(handle comm)
-{
-    int error = make_groups_in(comm);
-
-    return error != MPI_SUCCESS ? error : PASS_TO(barrier_function, "PMPI_Barrier")(comm);
-}
-
-int intercept_allreduce(const void *from, void *to, int count, handle type, handle op, handle comm)
-{
-    int error = make_groups_in(comm);
-
-    return error != MPI_SUCCESS ? error : PASS_TO(allreduce_function, "PMPI_Allreduce")(from, to, count, type, op, comm);
-}
-
-int intercept_allreduce_c(const void *from, void *to, MPI_Count count, handle type, handle op, handle comm)
-{
-    int error = make_groups_in(comm);
-
-    return error != MPI_SUCCESS ? error : PASS_TO(allreduce_c_function, "PMPI_Allreduce_c")(from, to, count, type, op, comm);
-}
-
-#ifdef OPEN_MPI
-/* Fortran's functions call those of C by their profiling names in Open MPI. A collective in which
- * some ranks are in Fortran code is one for all of them. */
-
-typedef void barrier_of_fortran_function(const MPI_Fint *comm, MPI_Fint *error);
-typedef void allreduce_of_fortran_function(const void *from, void *to, const MPI_Fint *count, const MPI_Fint *type, const MPI_Fint *op,
-                                           const MPI_Fint *comm, MPI_Fint *error);
-
-/* Returns whether the collective can go on; otherwise the error is set. */
-static bool make_groups_from_fortran(const MPI_Fint *comm, MPI_Fint *error)
-{
-    int result = make_groups_in(COMM_IN_C(*comm));
-
-    if (result != MPI_SUCCESS && error)
-        *error = result;
-    return result == MPI_SUCCESS;
-}
-
-static __attribute__((used)) void barrier_from_fortran(const MPI_Fint *comm, MPI_Fint *error)
-{
-    if (make_groups_from_fortran(comm, error))
-        PASS_TO(barrier_of_fortran_function, "pmpi_barrier_")(comm, error);
-}
-
-static __attribute__((used)) void allreduce_from_fortran(const void *from, void *to, const MPI_Fint *count, const MPI_Fint *type,
-                                                         const MPI_Fint *op, const MPI_Fint *comm, MPI_Fint *error)
-{
-    if (make_groups_from_fortran(comm, error))
-        PASS_TO(allreduce_of_fortran_function, "pmpi_allreduce_")(from, to, count, type, op, comm, error);
-}
-
-FORTRAN_NAMES(barrier_from_fortran, barrier, BARRIER)
-FORTRAN_NAMES(allreduce_from_fortran, allreduce, ALLREDUCE)
-#endif

@@ -1,4 +1,5 @@
-/* Short reduces: an all-reduce by the groups of the root, of which only the root uses the result. */
+/* Short reduces, to all ranks or to one: an all-reduce by the groups of a root, of which all ranks or
+ * only the root use the result. */
 
 #include <string.h>
 
@@ -16,6 +17,11 @@ struct reduce {
     tc_operation operation;
 };
 
+static bool is_given_result(const struct call *call, int rank)
+{
+    return call->collective == ALLREDUCE || call->root == rank;
+}
+
 static int carry_out(const struct call *call, struct root_groups *groups)
 {
     const struct reduce *reduce = (const struct reduce *)call;
@@ -24,7 +30,7 @@ static int carry_out(const struct call *call, struct root_groups *groups)
 
     memcpy(values, reduce->from, call->bytes);
     error = combine_values(call->communicator, groups, values, reduce->count, reduce->element, reduce->operation);
-    if (error == MPI_SUCCESS && call->root == call->communicator->rank)
+    if (error == MPI_SUCCESS && is_given_result(call, call->communicator->rank))
         memcpy(reduce->to, values, call->bytes);
     return error;
 }
@@ -105,19 +111,20 @@ static enum outcome judge_kind(struct reduce *reduce, MPI_Datatype type, MPI_Op 
     if (!find_element(type, reduce->call.bytes / reduce->count, &reduce->element) || !find_operation(op, &reduce->operation) ||
         !is_alike(reduce->element, reduce->operation))
         return OTHER_VALUES;
-    /* MPI_IN_PLACE is valid at the root only; elsewhere the MPI reports the error. */
+    /* In a reduce to one rank, MPI_IN_PLACE is valid there only; elsewhere the MPI reports the error. */
     if (reduce->from == MPI_IN_PLACE)
         return OTHER_VALUES;
     return is_fraction(reduce->element) && settings()->choice != CHOICE_ALWAYS ? ROUNDED : judge_values(reduce->call.bytes);
 }
 
 /* As begin_call(). */
-static bool begin(struct reduce *reduce, const void *from, void *to, MPI_Count count, handle type, handle op, int root, handle comm)
+static bool begin(struct reduce *reduce, enum collective collective, const void *from, void *to, MPI_Count count, handle type, handle op,
+                  int root, handle comm)
 {
     struct call *call = &reduce->call;
     int rank;
 
-    *reduce = (struct reduce){.call = {.collective = REDUCE, .comm = (MPI_Comm)comm, .root = root, .carry_out = carry_out},
+    *reduce = (struct reduce){.call = {.collective = collective, .comm = (MPI_Comm)comm, .root = root, .carry_out = carry_out},
                               .from = from,
                               .to = to,
                               .count = (size_t)count};
@@ -127,7 +134,7 @@ static bool begin(struct reduce *reduce, const void *from, void *to, MPI_Count c
     call->outcome = judge(call->comm, root, call->bytes);
     if (call->outcome == TAKEN) {
         mpi.Comm_rank(call->comm, &rank);
-        if (from == MPI_IN_PLACE && rank == root)
+        if (from == MPI_IN_PLACE && is_given_result(call, rank))
             reduce->from = to;
         call->outcome = judge_kind(reduce, (MPI_Datatype)type, (MPI_Op)op);
     }
@@ -144,7 +151,7 @@ int intercept_reduce(const void *from, void *to, int count, handle type, handle 
 {
     struct reduce reduce;
 
-    if (begin(&reduce, from, to, count, type, op, root, comm))
+    if (begin(&reduce, REDUCE, from, to, count, type, op, root, comm))
         return reduce.call.error;
     return end_call(&reduce.call, PASS_TO(reduce_function, "PMPI_Reduce")(from, to, count, type, op, root, comm));
 }
@@ -153,9 +160,33 @@ int intercept_reduce_c(const void *from, void *to, MPI_Count count, handle type,
 {
     struct reduce reduce;
 
-    if (begin(&reduce, from, to, count, type, op, root, comm))
+    if (begin(&reduce, REDUCE, from, to, count, type, op, root, comm))
         return reduce.call.error;
     return end_call(&reduce.call, PASS_TO(reduce_c_function, "PMPI_Reduce_c")(from, to, count, type, op, root, comm));
+}
+
+typedef int allreduce_function(const void *from, void *to, int count, handle type, handle op, handle comm);
+typedef int allreduce_c_function(const void *from, void *to, MPI_Count count, handle type, handle op, handle comm);
+
+allreduce_function intercept_allreduce INTERCEPT(MPI_Allreduce);
+allreduce_c_function intercept_allreduce_c INTERCEPT(MPI_Allreduce_c);
+
+int intercept_allreduce(const void *from, void *to, int count, handle type, handle op, handle comm)
+{
+    struct reduce reduce;
+
+    if (begin(&reduce, ALLREDUCE, from, to, count, type, op, 0, comm))
+        return reduce.call.error;
+    return end_call(&reduce.call, PASS_TO(allreduce_function, "PMPI_Allreduce")(from, to, count, type, op, comm));
+}
+
+int intercept_allreduce_c(const void *from, void *to, MPI_Count count, handle type, handle op, handle comm)
+{
+    struct reduce reduce;
+
+    if (begin(&reduce, ALLREDUCE, from, to, count, type, op, 0, comm))
+        return reduce.call.error;
+    return end_call(&reduce.call, PASS_TO(allreduce_c_function, "PMPI_Allreduce_c")(from, to, count, type, op, comm));
 }
 
 #ifdef OPEN_MPI
@@ -177,4 +208,23 @@ static __attribute__((used)) void reduce_from_fortran(const void *from, void *to
 }
 
 FORTRAN_NAMES(reduce_from_fortran, reduce, REDUCE)
+
+typedef void allreduce_of_fortran_function(const void *from, void *to, const MPI_Fint *count, const MPI_Fint *type, const MPI_Fint *op,
+                                           const MPI_Fint *comm, MPI_Fint *error);
+
+static __attribute__((used)) void allreduce_from_fortran(const void *from, void *to, const MPI_Fint *count, const MPI_Fint *type,
+                                                         const MPI_Fint *op, const MPI_Fint *comm, MPI_Fint *error)
+{
+    int result;
+
+    if (!mpi_find()) {
+        PASS_TO(allreduce_of_fortran_function, "pmpi_allreduce_")(from, to, count, type, op, comm, error);
+        return;
+    }
+    result = intercept_allreduce(as_in_c(from), as_in_c(to), (int)*count, TYPE_IN_C(*type), OP_IN_C(*op), COMM_IN_C(*comm));
+    if (error)
+        *error = result;
+}
+
+FORTRAN_NAMES(allreduce_from_fortran, allreduce, ALLREDUCE)
 #endif

@@ -148,7 +148,8 @@ void keep_report(const struct report *report)
 }
 
 /* What lines that are not about broadcasts begin with. */
-static const char *const PREFIXES[COLLECTIVES] = {[BROADCAST] = "", [ALLGATHER] = "allgathers: ", [REDUCE] = "reduces: "};
+static const char *const PREFIXES[COLLECTIVES] = {
+    [BROADCAST] = "", [ALLGATHER] = "allgathers: ", [REDUCE] = "reduces: ", [ALLREDUCE] = "allreduces: ", [BARRIER] = "barriers: "};
 
 static void print_passed(enum collective collective, const uint64_t outcomes[OUTCOMES], const char *why)
 {
@@ -169,10 +170,13 @@ static void print_trials(const struct report *report)
     for (i = 0; i < CLASSES; i++) {
         const double *us = report->trial_us[i];
 
-        if (us[BY_TREECAST] > 0)
-            fprintf(stderr, "treecast:     %sfrom %llu bytes: %s %.1f us by the MPI, %.1f us by Treecast (medians)\n",
-                    PREFIXES[collective_of(i)], bytes_from(i), collective_of(i) == REDUCE ? "mean of the ranks" : "slowest rank",
-                    us[BY_MPI], us[BY_TREECAST]);
+        if (us[BY_TREECAST] <= 0)
+            continue;
+        fprintf(stderr, "treecast:     %s", PREFIXES[collective_of(i)]);
+        if (collective_of(i) != BARRIER)
+            fprintf(stderr, "from %llu bytes: ", bytes_from(i));
+        fprintf(stderr, "%s %.1f us by the MPI, %.1f us by Treecast (medians)\n",
+                collective_of(i) == REDUCE ? "mean of the ranks" : "slowest rank", us[BY_MPI], us[BY_TREECAST]);
     }
 }
 
@@ -192,12 +196,13 @@ static void print_taken(const struct report *report, enum collective collective)
 {
     const struct statistics *statistics = &report->statistics[collective];
 
-    if (statistics->outcomes[TAKEN])
-        fprintf(stderr,
-                "treecast:     %s%llu taken, %llu to %llu bytes, %.1f MB in %llu groups; in the call %.1f us (median), %.1f us (99 %%)\n",
-                PREFIXES[collective], (unsigned long long)statistics->outcomes[TAKEN], (unsigned long long)statistics->bytes_min,
-                (unsigned long long)statistics->bytes_max, (double)statistics->bytes / 1e6, (unsigned long long)report->groups,
-                quantile_us(statistics, 0.5), quantile_us(statistics, 0.99));
+    if (!statistics->outcomes[TAKEN])
+        return;
+    fprintf(stderr, "treecast:     %s%llu taken", PREFIXES[collective], (unsigned long long)statistics->outcomes[TAKEN]);
+    if (statistics->bytes)
+        fprintf(stderr, ", %llu to %llu bytes, %.1f MB", (unsigned long long)statistics->bytes_min,
+                (unsigned long long)statistics->bytes_max, (double)statistics->bytes / 1e6);
+    fprintf(stderr, "; in the call %.1f us (median), %.1f us (99 %%)\n", quantile_us(statistics, 0.5), quantile_us(statistics, 0.99));
 }
 
 void print_reports(void)
@@ -211,7 +216,10 @@ void print_reports(void)
         fprintf(stderr, "treecast:   %s", report->name);
         if (report->communicators > 1)
             fprintf(stderr, ", %llu communicators", (unsigned long long)report->communicators);
-        fprintf(stderr, ", %s%d ranks\n", report->communicators > 1 ? "up to " : "", report->ranks);
+        fprintf(stderr, ", %s%d ranks", report->communicators > 1 ? "up to " : "", report->ranks);
+        if (report->groups)
+            fprintf(stderr, ", %llu groups", (unsigned long long)report->groups);
+        fputc('\n', stderr);
         for (collective = 0; collective < COLLECTIVES; collective++)
             print_taken(report, (enum collective)collective);
         if (report->nonblocking)

@@ -144,25 +144,28 @@ fn a_rank_that_ends_does_not_leave_the_others_waiting() {
         .flat_map(|mpi| ["killed", "killed-nonblocking", "killed-values"].map(|part| (mpi, part)))
     {
         let environment = [("TREECAST_MPI_PEER_TIMEOUT_MS", "2000")];
-        let ran = broadcast(mpi, &LabSettings::new(3), 1, &environment, &[part]);
-        let Some(Ran { output, .. }) = ran else { continue };
-        let written = text(&output);
-        let is_named = [
-            "Treecast: member 2 at 10.42.0.3:",
-            "a nonblocking broadcast has failed: member 2 at 10.42.0.3:",
-            "Treecast: rank 2 has given no block",
-        ]
-        .iter()
-        .any(|line| written.contains(line));
-        // Open MPI's launcher ends the program when a process ends without MPI_Finalize.
-        let is_noticed = mpi == Mpi::OpenMpi && written.contains("exiting improperly");
-        assert!(is_named || is_noticed, "{mpi:?}, {part}: {}: {written}", output.status);
-        let code = output.status.code();
-        assert!(
-            code.is_some_and(|code| code != 0 && code != TIMED_OUT),
-            "{mpi:?}: {}: {written}",
-            output.status
-        );
+        let mut tries = if mpi == Mpi::Mpich { MPICH_TRIES } else { 1 };
+        loop {
+            let ran = broadcast(mpi, &LabSettings::new(3), 1, &environment, &[part]);
+            let Some(Ran { output, .. }) = ran else { break };
+            let written = text(&output);
+            let has_failed = output.status.code().is_some_and(|code| code != 0 && code != TIMED_OUT);
+            assert!(has_failed, "{mpi:?}, {part}: {}: {written}", output.status);
+            let is_named = [
+                "Treecast: member 2 at 10.42.0.3:",
+                "a nonblocking broadcast has failed: member 2 at 10.42.0.3:",
+                "Treecast: rank 2 has given no block",
+                "Treecast: only 2 of 3 ranks have a part in the result",
+            ]
+            .iter()
+            .any(|line| written.contains(line));
+            // Open MPI's launcher ends the program when a process ends without MPI_Finalize.
+            if is_named || mpi == Mpi::OpenMpi && written.contains("exiting improperly") {
+                break;
+            }
+            tries -= 1;
+            assert!(tries > 0, "{mpi:?}, {part}: {}: {written}", output.status);
+        }
     }
 }
 
