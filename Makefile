@@ -167,7 +167,8 @@ kernels-test: release
 	cargo test --workspace --no-run $(addprefix --test ,$(KERNEL_TESTS)) 2> target/kernel-tests.txt || { cat target/kernel-tests.txt; exit 1; }
 	dist/test-kernels out/kernels target/release/treecast $$(sed -n 's/.*Executable.*(\(.*\))/\1/p' target/kernel-tests.txt)
 
-# Prints at the end which tests were skipped, and how many: those that print `skipped:` and why.
+# Prints at the end which tests were skipped, and how many: those that print `skipped:` and why; and
+# which were run again.
 TEST_OUTPUT := target/test.txt
 test:
 	@mkdir -p $(dir $(TEST_OUTPUT)); rm -f $(TEST_OUTPUT).passed
@@ -175,6 +176,7 @@ test:
 	@echo; if grep -q 'skipped: ' $(TEST_OUTPUT); then \
 		echo "Skipped, and how often:"; grep -o 'skipped: .*' $(TEST_OUTPUT) | sed 's/skipped: //' | sort | uniq -c; \
 	else echo "Nothing was skipped."; fi
+	@grep -o 'run again, after a failure: .*' $(TEST_OUTPUT) || true
 	@rm $(TEST_OUTPUT).passed 2>/dev/null || { echo "A check has failed: see above, or $(TEST_OUTPUT)."; exit 1; }
 
 # All checks share one build. Its compiler is clippy's driver, which is rustc with more lints, so
@@ -248,7 +250,7 @@ computing:
 # The examples that measure nodes run for a moment: their clients speak to the daemon by themselves.
 EXAMPLES := target/debug/examples
 unit:
-	@MAKEFLAGS= cargo test --no-fail-fast --workspace $(addprefix --test ,$(WITH_NODES))
+	@MAKEFLAGS= dist/test-again cargo test --no-fail-fast --workspace $(addprefix --test ,$(WITH_NODES))
 	@if [ "$$(id -u)" = 0 ]; then \
 		$(EXAMPLES)/neighbours --engine user --rounds 1 --seconds 1 --load wakes --load requests; \
 	else echo "skipped: the example neighbours starts processes of other users, which needs root"; fi
