@@ -136,16 +136,18 @@ impl Membership {
     }
 
     /// This node was suspended for the time `paused`: that others were not heard meanwhile means
-    /// nothing.
+    /// nothing. Their silence before counts, or a node that is late again and again on a busy
+    /// machine would never learn that its root is dead.
     pub fn handle_suspend(&mut self, now: Nanoseconds, paused: Nanoseconds) {
         self.pause = Some(Pause { ended_at: now, span: paused });
-        self.root_heard_at = now;
-        self.parent_heard_at = now;
-        self.suspected.clear();
+        let later = |at: &mut Nanoseconds| *at = now.min(*at + paused);
+        later(&mut self.root_heard_at);
+        later(&mut self.parent_heard_at);
+        self.suspected.iter_mut().for_each(|suspected| later(&mut suspected.since));
         match &mut self.inquiry {
             Inquiry { asked_at: Some(asked_at), reported_at, .. } => {
-                *asked_at = now;
-                *reported_at = reported_at.map(|_| now);
+                later(asked_at);
+                reported_at.iter_mut().for_each(later);
             }
             inquiry => inquiry.check_at = None,
         }
