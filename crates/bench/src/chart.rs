@@ -174,6 +174,7 @@ mod tests {
             busiest_uplink_bytes_per_broadcast: None,
             late: None,
             killed: None,
+            broadcast: None,
         };
         let configurations = [("host", "header"), ("nic", "header"), ("nic", "payload")];
         let rows = [64, 1_024]

@@ -131,9 +131,11 @@ pub(crate) enum Response {
         /// The time to open the node.
         ns: u64,
     },
-    /// The scheme that the node was given or has chosen by measurement, if there is one.
+    /// The scheme that the node was given or has chosen by measurement, if there is one; at the
+    /// root also the parent of each other member, if it knows its plan.
     Grouped {
         scheme: Option<String>,
+        parents: Option<Vec<u32>>,
     },
     /// At a member, in a run: it enters the call for the message with this number.
     Waits {

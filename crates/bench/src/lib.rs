@@ -8,6 +8,7 @@
 mod all_reduce;
 mod barrier;
 mod board;
+mod broadcast;
 mod chart;
 mod clock;
 mod control;
@@ -25,6 +26,7 @@ mod tune;
 mod worker;
 mod workers;
 
+pub use broadcast::Broadcast;
 pub use chart::{figure, figures};
 pub use coordinator::{Bench, Late, Skew, Workload};
 pub use error::{BenchError, WorkerId};

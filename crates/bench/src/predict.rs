@@ -4,8 +4,9 @@ use treecast_fabric::{Fabric, FabricSpec};
 use treecast_model::{ModelError, Network, Way};
 use treecast_node::Offload;
 use treecast_plan::{Group, MemberId, Placement, Scheme, TreeScheme};
-use treecast_terms::{Bytes, Operation};
+use treecast_terms::{Bytes, Operation, Picoseconds};
 
+use crate::broadcast::Broadcast;
 use crate::report::{Report, Row};
 
 impl Report {
@@ -38,9 +39,37 @@ impl Row {
         let predicted = self.last_delivery_us_predicted?;
         (self.last_delivery_us_p50 > 0.0).then(|| predicted / self.last_delivery_us_p50 - 1.0)
     }
+
+    /// The broadcast of this row as the model of a network has it, along the same tree; none where
+    /// [`Report::predict`] predicts nothing.
+    ///
+    /// # Errors
+    /// Those of the model.
+    pub fn predicted_broadcast(&self, network: &Network) -> Result<Option<Broadcast>, ModelError> {
+        let (Some(measured), Some(like)) = (&self.broadcast, predicted(network, self)?) else {
+            return Ok(None);
+        };
+        let Predicted { way, scheme, fabric, group } = like;
+        let deliveries = network.deliveries(&way, &fabric, &group, (&scheme, None), Bytes(self.bytes))?;
+        Ok(Some(Broadcast {
+            parents: measured.parents.clone(),
+            root_us: None,
+            delivered_us: deliveries.into_iter().flatten().map(Picoseconds::us).collect(),
+            stored_us: Vec::new(),
+        }))
+    }
 }
 
-fn predicted_us(network: &Network, row: &Row) -> Result<Option<f64>, ModelError> {
+/// A broadcast of a row, as the model carries it out.
+struct Predicted {
+    way: Way,
+    scheme: Scheme,
+    fabric: Fabric,
+    group: Group,
+}
+
+/// None where the model has none like it.
+fn predicted(network: &Network, row: &Row) -> Result<Option<Predicted>, ModelError> {
     let (Ok(offload), Ok(transport)) = (row.offload.parse(), row.transport.parse()) else {
         return Ok(None);
     };
@@ -59,6 +88,11 @@ fn predicted_us(network: &Network, row: &Row) -> Result<Option<f64>, ModelError>
     let fabric = Fabric::from_spec(&FabricSpec::Star(row.hosts))?;
     let others = (1..row.hosts).map(MemberId).collect();
     let group = Group::new(Placement::one_per_host(row.hosts), MemberId(0), others)?;
+    Ok(Some(Predicted { way, scheme, fabric, group }))
+}
+
+fn predicted_us(network: &Network, row: &Row) -> Result<Option<f64>, ModelError> {
+    let Some(Predicted { way, scheme, fabric, group }) = predicted(network, row)? else { return Ok(None) };
     let prediction = network.predict(&way, &fabric, &group, (&scheme, None), Bytes(row.bytes))?;
     Ok(Some(prediction.last_delivery.us()))
 }

@@ -3,6 +3,7 @@
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
+use crate::broadcast::{Broadcast, Candidates};
 use crate::control::Measured;
 use crate::limits::Limits;
 
@@ -166,6 +167,9 @@ pub struct Row {
     /// The effect of killing a member, if one was killed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub killed: Option<KilledMember>,
+    /// One of the broadcasts; `None` of another operation, in a stream, and where no tree is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub broadcast: Option<Broadcast>,
 }
 
 impl Report {
@@ -190,6 +194,7 @@ pub(crate) struct Statistics {
     pub root: Times,
     pub last_delivery: Times,
     pub last_stored: Times,
+    pub broadcasts: Candidates,
     call: Times,
     call_cpu: Times,
     /// The last delivery to the processes that are in time, and the duration of their calls; empty
@@ -273,6 +278,9 @@ impl Statistics {
             if !is_stream {
                 self.span_ns += last.saturating_sub(start);
             }
+        }
+        if !is_stream {
+            self.broadcasts.add(root, others);
         }
         if is_stream {
             self.span_ns += end.saturating_sub(root.at_ns.first().copied().unwrap_or(end));

@@ -15,7 +15,6 @@ use treecast_fabric::{Fabric, RoutingPolicy, read};
 use treecast_node::{EngineChoice, Group, GroupId, GroupSettings, Node, NodeError, NodeSettings};
 use treecast_terms::Operation;
 
-use crate::all_reduce;
 use crate::barrier::Barrier;
 use crate::clock::{now_ns, process_cpu_ns, sleep_until, thread_cpu_ns};
 use crate::control::{
@@ -23,6 +22,7 @@ use crate::control::{
     write_response,
 };
 use crate::limits;
+use crate::{all_reduce, broadcast};
 
 /// Executes requests from standard input, until it is closed.
 ///
@@ -88,10 +88,12 @@ impl Worker {
             Request::Group(request) => {
                 let node = self.nodes.iter().find(|(engine, _)| *engine == request.mode.engine);
                 let (_, node) = node.ok_or(NodeError::NodeClosed)?;
+                let offload = request.mode.offload;
                 let (number, joined) = enter(node, request)?;
                 let scheme = joined.group.settings().scheme.as_ref().map(ToString::to_string);
+                let parents = joined.is_root.then(|| broadcast::parents(&joined.group, offload)).flatten();
                 self.groups.insert(number, joined);
-                Ok(Response::Grouped { scheme })
+                Ok(Response::Grouped { scheme, parents })
             }
             Request::Run(run) => {
                 let joined = self.groups.get(&run.group).ok_or(NodeError::NodeClosed)?;

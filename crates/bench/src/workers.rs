@@ -58,6 +58,15 @@ pub(crate) struct Workers {
     lab: Option<Lab>,
 }
 
+/// What the root of a group knows of it.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct CreatedGroup {
+    /// The scheme that it was given or has chosen by measurement, if there is one.
+    pub scheme: Option<String>,
+    /// The parent of each other member, if it knows its plan.
+    pub parents: Option<Vec<u32>>,
+}
+
 /// The result of one run.
 #[derive(Debug, Default)]
 pub(crate) struct RunResult {
@@ -188,14 +197,16 @@ impl Workers {
 
     /// Creates a group of all workers. Returns the root's scheme, if it was given or has been
     /// chosen by measurement.
-    pub fn create_group(&mut self, group: &GroupRequest) -> Result<Option<String>, BenchError> {
+    pub fn create_group(&mut self, group: &GroupRequest) -> Result<CreatedGroup, BenchError> {
         for worker in &mut self.workers {
             worker.send(&Request::Group(GroupRequest { member: worker.member, ..group.clone() }))?;
         }
-        let mut of_root = None;
+        let mut of_root = CreatedGroup::default();
         for worker in &mut self.workers {
             match worker.receive()? {
-                Response::Grouped { scheme } if worker.member == 0 => of_root = scheme,
+                Response::Grouped { scheme, parents } if worker.member == 0 => {
+                    of_root = CreatedGroup { scheme, parents };
+                }
                 Response::Grouped { .. } => {}
                 other => return Err(worker.unexpected(&other)),
             }

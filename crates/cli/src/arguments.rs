@@ -99,6 +99,13 @@ pub struct FabricArguments {
     pub routing: RoutingPolicy,
 }
 
+impl FabricArguments {
+    /// Whether any of them is given.
+    pub fn is_given(&self) -> bool {
+        self.fabric.is_some() || self.routing != RoutingPolicy::Auto
+    }
+}
+
 /// Reads a text file; errors name the file.
 pub fn read_file(path: &Path) -> anyhow::Result<String> {
     treecast_node::read_file(path, FILE_BYTES_MAX)

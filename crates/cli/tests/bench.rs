@@ -728,6 +728,24 @@ fn a_network_is_measured_and_predicted() {
     let row = &measured["rows"][0];
     assert_eq!(row["last_delivery_us_predicted"], best["last_delivery_us"], "{row}");
 
+    // The broadcast of the row is played beside the predicted one.
+    let broadcast = &row["broadcast"];
+    for list in ["parents", "delivered_us"] {
+        assert_eq!(broadcast[list].as_array().map(Vec::len), Some(7), "{row}");
+    }
+    let (bench_file, page) = (directory.path().join("bench.json"), directory.path().join("page.html"));
+    std::fs::write(&bench_file, measured.to_string()).unwrap();
+    let files = format!("{} {}", bench_file.display(), page.display());
+    let played = treecast(&format!("report --play --network {network} {files}")).output().unwrap();
+    assert!(played.status.success(), "{}", String::from_utf8_lossy(&played.stderr));
+    let page = std::fs::read_to_string(page).unwrap();
+    assert!(
+        page.contains("A broadcast of 64 bytes among 8 hosts") && page.contains(", predicted\""),
+        "{page}"
+    );
+    let refused = treecast(&format!("report --play {network} {}", bench_file.display())).output().unwrap();
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("network.toml: --play takes a bench"));
+
     let mut chosen =
         bench("--loopback 8 --offload nic --sizes 64 --messages 10 --rounds 1 --format json --predict");
     chosen.arg(network).env("TREECAST_NETWORK", network);

@@ -181,11 +181,8 @@ impl Network {
         (scheme, order): (&Scheme, Option<Order>),
         message: Bytes,
     ) -> Result<Prediction, ModelError> {
-        let Some(costs) = self.ways.get(way) else {
-            return Err(ModelError::Unsupported(format!("the network has no way '{way}'")));
-        };
-        let task = Task { fabric, group, scheme, order, offload: way.offload, message, seed: 0, stop: None };
-        let outcome = ethernet::run(costs, &task)?;
+        let outcome =
+            ethernet::run(self.costs(way)?, &task_of(way, fabric, group, (scheme, order), message))?;
         let measured = |name: &str| {
             let found = outcome.measured.iter().find(|(known, _)| *known == name);
             found.map_or(0.0, |&(_, value)| value)
@@ -197,6 +194,16 @@ impl Network {
             root_cpu_us: measured("root_cpu_us"),
         })
     }
+}
+
+fn task_of<'a>(
+    way: &Way,
+    fabric: &'a Fabric,
+    group: &'a Group,
+    (scheme, order): (&'a Scheme, Option<Order>),
+    message: Bytes,
+) -> Task<'a> {
+    Task { fabric, group, scheme, order, offload: way.offload, message, seed: 0, stop: None }
 }
 
 /// The most deliveries of pieces of each run by which [`Network::best_tree`] chooses.
@@ -213,6 +220,27 @@ fn candidate_trees() -> impl Iterator<Item = TreeScheme> {
 }
 
 impl Network {
+    fn costs(&self, way: &Way) -> Result<&Parameters, ModelError> {
+        let unknown = || ModelError::Unsupported(format!("the network has no way '{way}'"));
+        self.ways.get(way).ok_or_else(unknown)
+    }
+
+    /// When the application of each member has the message of the multicast that
+    /// [`Network::predict`] carries out: `None` for the root, and for members outside the group.
+    ///
+    /// # Errors
+    /// Those of [`Network::predict`].
+    pub fn deliveries(
+        &self,
+        way: &Way,
+        fabric: &Fabric,
+        group: &Group,
+        scheme: (&Scheme, Option<Order>),
+        message: Bytes,
+    ) -> Result<Vec<Option<Picoseconds>>, ModelError> {
+        ethernet::deliveries(self.costs(way)?, &task_of(way, fabric, group, scheme, message))
+    }
+
     /// The tree by which a message gets to the members of a group first, and when.
     ///
     /// # Errors

@@ -184,9 +184,10 @@ class FabricPicture {
 
 // One run over its fabric.
 class Picture extends FabricPicture {
-  // `choose` is called with the number of the host that the reader clicks on, or null.
-  constructor(fabric, run, choose) {
+  // `choose` is called with the number of the host that the reader clicks on, or null; `inWords` says a time of the clock.
+  constructor(fabric, run, choose, inWords) {
     super(fabric, run.name);
+    this.inWords = inWords;
     this.run = run;
     this.transfers = new UnderWay(run.transfers);
     this.work = new UnderWay(run.work);
@@ -212,7 +213,7 @@ class Picture extends FabricPicture {
     if (host === this.run.root) return `${name}: the root`;
     if (!this.members.has(host)) return `${name}: outside the group`;
     const cycle = this.delivered.get(host);
-    return cycle === undefined ? `${name}: never gets the message` : `${name}: has the message after ${cycle.toLocaleString("en")} ${this.bySteps ? cycle === 1 ? "step" : "steps" : "cycles"}`;
+    return cycle === undefined ? `${name}: never gets the message` : `${name}: has the message after ${this.inWords(cycle)}`;
   }
 
   // The hosts through which a host gets the message, the root first, and the links of those worms.

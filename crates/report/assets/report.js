@@ -1,13 +1,18 @@
 "use strict";
 // The clock, and what is beside the pictures.
 (() => {
-  // The clock of runs counts cycles, that of a plan steps, whose length no plan knows.
-  const { fabric, cycleNs, runs } = JSON.parse(document.getElementById("report").textContent);
+  // The clock of simulated runs counts cycles, that of measured ones nanoseconds, and that of a plan steps, whose length no plan
+  // knows.
+  const { fabric, clock: { unit, ns }, runs } = JSON.parse(document.getElementById("report").textContent);
   const element = (id) => document.getElementById(id);
   const whole = (number) => number.toLocaleString("en");
-  const micros = (cycles) => (cycles * cycleNs / 1000).toLocaleString("en", { maximumSignificantDigits: 5 });
+  const micros = (cycles) => (cycles * ns / 1000).toLocaleString("en", { maximumSignificantDigits: 5 });
 
-  const inSteps = cycleNs === null;
+  const inSteps = unit === "step";
+  const inTime = unit === "us";
+  // A time of the clock, and what it is given in.
+  const shown = (time) => (inTime ? micros(time) : whole(time));
+  const units = { step: "steps", us: "us", cycle: "cycles" }[unit];
   // The picture takes that many seconds at speed 1; a plan that many for each step, if it has few.
   const SECONDS = 12;
   const SECONDS_OF_STEP = 1.5;
@@ -33,7 +38,7 @@
   let now = 0;
   let since = null;
 
-  const pictures = runs.map((run) => new Picture(fabric, run, choose));
+  const pictures = runs.map((run) => new Picture(fabric, run, choose, (time) => `${shown(time)} ${time === 1 ? unit : units}`));
   element("pictures").classList.toggle("wide", pictures.some((picture) => picture.isWide));
   element("pictures").append(...pictures.map((picture) => picture.figure));
 
@@ -41,6 +46,7 @@
     pictures.forEach((picture) => picture.draw(now));
     element("clock").value = now;
     element("time").textContent = inSteps ? `step ${whole(Math.ceil(now))} of ${whole(end)}`
+      : inTime ? `${micros(Math.floor(now))} of ${micros(end)} us`
       : `cycle ${whole(Math.floor(now))} of ${whole(end)} = ${micros(Math.floor(now))} us`;
     const cursor = document.querySelector("#progress .cursor");
     if (cursor) cursor.setAttribute("transform", `translate(${position(now)} 0)`);
@@ -119,18 +125,19 @@
       svg.append(made("text", { x: chart.left - 8, y: height(count) + 4, "text-anchor": "end" }, whole(count)));
     });
     ticks(end, 6).forEach((cycle) => {
-      svg.append(made("text", { x: position(cycle), y: bottom + 17, "text-anchor": "middle" }, whole(cycle)));
+      svg.append(made("text", { x: position(cycle), y: bottom + 17, "text-anchor": "middle" }, shown(cycle)));
     });
-    svg.append(made("text", { x: (chart.left + chart.width) / 2, y: chart.height - 6, "text-anchor": "middle" }, inSteps ? "steps" : "cycles"));
+    svg.append(made("text", { x: (chart.left + chart.width) / 2, y: chart.height - 6, "text-anchor": "middle" }, units));
     runs.forEach((run, index) => {
       let path = `M${position(0)},${height(0)}`;
       run.deliveries.forEach(([, cycle], before) => { path += `H${position(cycle)}V${height(before + 1)}`; });
       path += `H${position(end)}`;
-      const look = { fill: "none", "stroke-width": 2, "stroke-dasharray": DASHES[index % 4] };
+      const look = { fill: "none", "stroke-width": 2, "stroke-dasharray": DASHES[(index + Math.floor(index / 4)) % 4] };
       svg.append(made("path", { ...look, d: path, style: `stroke: ${HUES[index % 4]}` }));
-      const y = chart.top + 14 + 18 * index;
-      svg.append(made("path", { ...look, d: `M${chart.left + 12},${y}h28`, style: `stroke: ${HUES[index % 4]}` }));
-      svg.append(made("text", { x: chart.left + 48, y: y + 4 }, run.name));
+      // Curves rise to the right: there is room below them.
+      const [x, y] = [chart.left + 0.55 * (chart.width - chart.left), bottom - 14 - 18 * (runs.length - 1 - index)];
+      svg.append(made("path", { ...look, d: `M${x},${y}h28`, style: `stroke: ${HUES[index % 4]}` }));
+      svg.append(made("text", { x: x + 36, y: y + 4 }, run.name));
     });
     svg.append(made("line", { class: "cursor", x1: 0, x2: 0, y1: chart.top, y2: bottom }));
     element("progress").replaceChildren(svg);
@@ -154,8 +161,16 @@
     return button;
   }
 
+  const sum = (numbers) => numbers.reduce((a, b) => a + b, 0);
+
+  function fillTimes() {
+    fillTable(element("summary"), ["broadcast", "last delivery, us", "mean, us", "until the root knows, us"], runs.map((run) => {
+      const times = run.deliveries.map(([, time]) => time);
+      return [run.name, micros(run.latency), micros(sum(times) / times.length), run.rootKnew === undefined ? "-" : micros(run.rootKnew)];
+    }));
+  }
+
   function fillSummary() {
-    const sum = (numbers) => numbers.reduce((a, b) => a + b, 0);
     fillTable(element("summary"),
       ["run", "result", "last delivery, cycles", "us", "mean, cycles", "worms", "CPUs busy, cycles", "links busy, cycles", "waits", "longest, cycles"],
       runs.map((run) => {
@@ -178,8 +193,8 @@
     const hosts = fabric.hosts.map((_, host) => host).filter((host) => pictures.some((picture) => picture.delivered.has(host)));
     const first = (host) => Math.min(...pictures.map((picture) => picture.delivered.get(host) ?? Infinity));
     hosts.sort((a, b) => first(a) - first(b) || a - b);
-    fillTable(element("deliveries"), ["host", ...runs.map((run) => `${run.name}, ${inSteps ? "step" : "cycles"}`)], hosts.slice(0, ROWS_MAX).map((host) => {
-      return [hostButton(fabric.hosts[host][0], host), ...pictures.map((picture) => (picture.delivered.has(host) ? whole(picture.delivered.get(host)) : "-"))];
+    fillTable(element("deliveries"), ["host", ...runs.map((run) => `${run.name}, ${inSteps ? "step" : units}`)], hosts.slice(0, ROWS_MAX).map((host) => {
+      return [hostButton(fabric.hosts[host][0], host), ...pictures.map((picture) => (picture.delivered.has(host) ? shown(picture.delivered.get(host)) : "-"))];
     }));
     if (hosts.length > ROWS_MAX) {
       element("deliveries").createCaption().textContent = `The first ${whole(ROWS_MAX)} of ${whole(hosts.length)} hosts.`;
@@ -220,9 +235,10 @@
   addEventListener("resize", resize);
   drawProgress();
   if (inSteps) fillSends(runs[0].sends);
+  else if (inTime) fillTimes();
   else fillSummary();
   fillDeliveries();
   resize();
-  const asked = /^#(?:cycle|step)=([0-9]+)$/.exec(location.hash);
-  if (asked) goTo(Number(asked[1]));
+  const asked = /^#(?:cycle|step|us)=([0-9.]+)$/.exec(location.hash);
+  if (asked) goTo(Number(asked[1]) * (inTime ? 1000 : 1));
 })();

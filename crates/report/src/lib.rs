@@ -33,6 +33,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod broadcast;
 mod layout;
 mod load;
 mod plan;
@@ -43,7 +44,7 @@ mod svg;
 use std::fmt::Write as _;
 
 use serde_json::{Value, json};
-use treecast_fabric::{Fabric, Vertex};
+use treecast_fabric::{Fabric, FabricError, Vertex};
 use treecast_page::{Page, escaped};
 use treecast_plan::PlanError;
 use treecast_sim::{Outcome, Recorder, Run, SimError, Slice};
@@ -52,6 +53,7 @@ use treecast_terms::Picoseconds;
 use layout::{Layout, Point};
 use recording::Recording;
 
+pub use broadcast::{Broadcast, broadcasts_page};
 pub use load::{LoadPageError, load_page};
 pub use plan::plan_page;
 pub use svg::{TooLarge, VERTICES_DRAWN_MAX, fabric_svg};
@@ -72,6 +74,12 @@ pub enum ReportError {
     /// The plan does not fit the fabric.
     #[error(transparent)]
     Plan(#[from] PlanError),
+    /// The fabric is impossible.
+    #[error(transparent)]
+    Fabric(#[from] FabricError),
+    /// Broadcasts of a page have one number of members, which is more than the root.
+    #[error("the broadcasts of a page are those of one group, and these have different numbers of members")]
+    DifferentGroups,
     /// There is no room for it.
     #[error(
         "the page would have {slices} pieces of work, and has room for {max}: choose fewer destinations, or a shorter message"
@@ -140,7 +148,8 @@ impl<'a> Report<'a> {
         let body = with_controls(BODY, ["event", "Event", "Cycle"]);
         let body =
             format!("{body}<p class=\"command\">Made with <code>{}</code></p>\n", escaped(self.command));
-        let data = json!({ "fabric": picture(self.fabric), "cycleNs": self.cycle.0 as f64 / 1e3, "runs": self.runs });
+        let clock = json!({ "unit": "cycle", "ns": self.cycle.0 as f64 / 1e3 });
+        let data = json!({ "fabric": picture(self.fabric), "clock": clock, "runs": self.runs });
         Page { title: &title, styles: &[STYLE], body: &body, data: &[("report", &data)], scripts: &SCRIPTS }
             .html()
     }

@@ -39,7 +39,7 @@ pub fn plan_page(
         escaped(&tree(plan, fabric, WORMS_SHOWN)?),
         escaped(command)
     );
-    let data = json!({ "fabric": picture(fabric), "cycleNs": null, "runs": [steps] });
+    let data = json!({ "fabric": picture(fabric), "clock": { "unit": "step" }, "runs": [steps] });
     let page = Page {
         title: &format!("{} on {}", plan.scheme(), context.fabric),
         styles: &[STYLE],

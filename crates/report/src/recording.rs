@@ -16,27 +16,30 @@ type HostWork = (u32, bool, u32, u64, u64);
 type Wait = (u32, u32, u32, u64, u64);
 
 /// One run of a page.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Default, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Recording {
     /// Scheme and offload.
-    name: String,
+    pub name: String,
     #[serde(skip)]
     pub scheme: String,
     /// `complete`, `deadlocked` or `incomplete`.
     status: &'static str,
     /// Of the last delivery; none unless complete.
-    latency: Option<u64>,
+    pub latency: Option<u64>,
+    /// When the root knew of all deliveries, where that is measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub root_knew: Option<u64>,
     /// The host of the root.
     root: u32,
     /// Host and cycle of each delivery, in the order of time.
-    deliveries: Vec<(u32, u64)>,
+    pub deliveries: Vec<(u32, u64)>,
     /// The number of processes that receive.
-    destinations: usize,
+    pub destinations: usize,
     /// Sender and receivers of each worm, as hosts.
-    worms: Vec<(u32, Vec<u32>)>,
-    transfers: Vec<Transfer>,
-    work: Vec<HostWork>,
+    pub worms: Vec<(u32, Vec<u32>)>,
+    pub transfers: Vec<Transfer>,
+    pub work: Vec<HostWork>,
     waits: Vec<Wait>,
     /// CPU cycles of all processes.
     cpu_busy: u64,
@@ -45,6 +48,11 @@ pub(crate) struct Recording {
 }
 
 impl Recording {
+    /// One without any work, of host 0.
+    pub fn named(name: String) -> Self {
+        Self { name, ..Self::default() }
+    }
+
     pub fn new(run: &Run, outcome: &Outcome, slices: &[Slice]) -> Self {
         let placement = run.plan.placement();
         let host = |member| placement.host_of(member).0;
@@ -75,6 +83,7 @@ impl Recording {
             scheme: run.plan.scheme().to_string(),
             status: outcome.status.name(),
             latency: outcome.latency.map(|latency| latency.0),
+            root_knew: None,
             root: host(run.plan.root()),
             deliveries,
             destinations: run.plan.destination_count(),

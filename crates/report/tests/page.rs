@@ -8,7 +8,7 @@ mod browser;
 use treecast_fabric::{Fabric, FabricSpec, RoutingPolicy};
 use treecast_plan::render::PlanContext;
 use treecast_plan::{Group, MemberId, Placement, PlanOptions, plan};
-use treecast_report::{Report, load_page, plan_page};
+use treecast_report::{Broadcast, Report, ReportError, broadcasts_page, load_page, plan_page};
 use treecast_sim::{
     Arrivals, DestinationSets, LoadContext, LoadDocument, LoadRun, Offload, Operation, Outcome, Parameters,
     Run, Simulator,
@@ -129,6 +129,51 @@ fn a_plan_is_played_step_by_step() {
     assert_eq!(played, "step 3 of 3");
     assert!(dom.contains("<th scope=\"row\">links used</th><td>11</td>"), "{dom}");
     assert!(dom.contains("Made with <code>treecast plan ...</code>"));
+}
+
+/// A chain of three, as it was measured and as it was predicted.
+#[test]
+fn measured_broadcasts_are_played_beside_predicted_ones() {
+    let broadcast = |name: &str, delivered_us: &[f64], stored_us: &[f64], root_us| Broadcast {
+        name: name.into(),
+        parents: vec![0, 1, 2],
+        delivered_us: delivered_us.into(),
+        stored_us: stored_us.into(),
+        root_us,
+    };
+    let measured = broadcast("kernel engine", &[20.5, 30.5, 40.5], &[10.0, 20.0, 30.0], Some(50.25));
+    let predicted = broadcast("kernel engine, predicted", &[9.0, 19.0, 29.0], &[], None);
+    let page = broadcasts_page(&[measured.clone(), predicted], "A title", "treecast report ...").unwrap();
+    let script = format!(
+        "{STATES} const works = () => JSON.parse(document.getElementById('report').textContent).runs[0].work.length;
+        const at = (ns) => {{ const range = document.getElementById('clock'); range.value = ns; range.dispatchEvent(new Event('input'));
+          say(`${{clock()}}: ${{states()}}, ${{document.querySelector('canvas').getAttribute('aria-label').split(', ').at(-2)}}`); }};
+        at(5000); at(25000); at(40500);
+        [...document.querySelectorAll('#deliveries button')].find((it) => it.textContent === 'h3').click();
+        say(document.getElementById('selection').textContent);
+        say([...document.querySelectorAll('#summary td')].map((cell) => cell.textContent).join());
+        say(works()); say(document.documentElement.scrollWidth <= innerWidth);"
+    );
+    let Some(dom) = rendered(&page, &script) else { return };
+    let [fits, works, summary, way, end, middle, begin] = said(&dom)[..] else { panic!("{dom}") };
+    // One member after another: each line crosses two links.
+    assert_eq!(begin, "5 of 40.5 us: 0 of 3 have it; 0 of 3 have it, 2 links are busy");
+    assert_eq!(middle, "25 of 40.5 us: 1 of 3 have it; 2 of 3 have it, 2 links are busy");
+    assert_eq!(end, "40.5 of 40.5 us: 3 of 3 have it; 3 of 3 have it, 0 links are busy");
+    let path = "by h0 \u{2192} h1 \u{2192} h2 \u{2192} h3.";
+    assert_eq!(
+        way,
+        format!(
+            "kernel engine: h3: has the message after 40.5 us, {path}kernel engine, predicted: h3: has the message after 29 us, {path}"
+        )
+    );
+    assert_eq!(summary, "kernel engine,40.5,30.5,50.25,kernel engine, predicted,29,19,-");
+    // The kernel has stored the message before the application wakes.
+    assert_eq!((works, fits), ("3", "true"));
+
+    let other = Broadcast { parents: vec![0, 1], ..measured.clone() };
+    assert!(matches!(broadcasts_page(&[measured, other], "", ""), Err(ReportError::DifferentGroups)));
+    assert!(matches!(broadcasts_page(&[], "", ""), Err(ReportError::DifferentGroups)));
 }
 
 #[test]

@@ -7,6 +7,7 @@ use treecast_node::{Integrity, Offload, Transport};
 use crate::mode::Mode;
 use crate::peer_program::PeerProgram;
 use crate::report::Statistics;
+use crate::workers::CreatedGroup;
 
 /// A configuration with a message size and a delay.
 pub(super) struct Case<'a> {
@@ -19,7 +20,7 @@ pub(super) struct Case<'a> {
 
 /// The program that broadcasts.
 pub(super) enum Subject<'a> {
-    Group { group: u32, mode: &'a Mode, scheme: String },
+    Group { group: u32, mode: &'a Mode, created: CreatedGroup },
     Peer(&'a PeerProgram),
 }
 
@@ -32,6 +33,8 @@ pub(super) struct Description {
     pub integrity: String,
     pub transport: String,
     pub on_fabric: bool,
+    /// The parent of each member but the root, if that is known.
+    pub parents: Option<Vec<u32>>,
 }
 
 impl<'a> Case<'a> {
@@ -51,10 +54,10 @@ impl<'a> Case<'a> {
 impl Subject<'_> {
     pub fn describe(self) -> Description {
         match self {
-            Self::Group { mode, scheme, .. } => Description {
+            Self::Group { mode, created, .. } => Description {
                 engine: mode.engine.to_string(),
                 offload: mode.offload.to_string(),
-                scheme,
+                scheme: created.scheme.unwrap_or_else(|| "auto".into()),
                 auth: format!(
                     "{}{}",
                     mode.authentication,
@@ -63,6 +66,7 @@ impl Subject<'_> {
                 integrity: mode.integrity.to_string(),
                 transport: mode.transport.to_string(),
                 on_fabric: mode.on_fabric,
+                parents: created.parents,
             },
             // Its processes forward, over TCP.
             Self::Peer(program) => Description {
@@ -73,6 +77,7 @@ impl Subject<'_> {
                 integrity: Integrity::Network.to_string(),
                 transport: Transport::Streams.to_string(),
                 on_fabric: false,
+                parents: None,
             },
         }
     }

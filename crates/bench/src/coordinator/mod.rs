@@ -262,7 +262,7 @@ impl Bench {
         let mut cases = Vec::new();
         let subjects = self.sizes.iter().flat_map(|&bytes| self.modes.iter().map(move |mode| (bytes, mode)));
         for (group, (bytes, mode)) in (1..).zip(subjects) {
-            let scheme = workers.create_group(&GroupRequest {
+            let created = workers.create_group(&GroupRequest {
                 group,
                 members: members(mode),
                 member: 0,
@@ -274,9 +274,8 @@ impl Bench {
                 tcp_congestion: self.tcp_congestion.clone(),
                 fabric: fabric.clone().filter(|_| mode.on_fabric),
             })?;
-            let scheme = scheme.unwrap_or_else(|| "auto".into());
             cases.extend(self.delays().into_iter().map(|delay| {
-                Case::new(Subject::Group { group, mode, scheme: scheme.clone() }, bytes, delay)
+                Case::new(Subject::Group { group, mode, created: created.clone() }, bytes, delay)
             }));
         }
         Ok(cases)
@@ -288,6 +287,9 @@ impl Bench {
         let (root_us_p50, root_us_p99) = statistics.root.percentiles();
         let (last_delivery_us_p50, last_delivery_us_p99) = statistics.last_delivery.percentiles();
         let stored = statistics.last_stored.percentiles();
+        let parents = subject.parents.filter(|_| self.operation == Operation::Broadcast);
+        let broadcast =
+            parents.and_then(|parents| statistics.broadcasts.nearest(last_delivery_us_p50, &parents));
         let uplinks = statistics.uplinks();
         let per_broadcast = |bytes: f64| bytes / f64::from(self.messages);
         let has_stored = !statistics.last_stored.is_empty();
@@ -338,6 +340,7 @@ impl Bench {
             busiest_uplink_bytes_per_broadcast: uplinks.map(|(_, busiest)| per_broadcast(busiest)),
             late,
             killed,
+            broadcast,
         }
     }
 

@@ -6,18 +6,20 @@ use anyhow::{Context, bail};
 use clap::Args;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use treecast_bench::FORMAT as BENCH_FORMAT;
+use treecast_bench::{Broadcast as MeasuredBroadcast, FORMAT as BENCH_FORMAT, Report as BenchReport};
 use treecast_fabric::{Fabric, RoutingPolicy};
 use treecast_plan::render::FORMAT as PLAN_FORMAT;
-use treecast_report::{Report, load_page, plan_page};
+use treecast_report::{Broadcast, Report, broadcasts_page, load_page, plan_page};
 use treecast_sim::{
     FORMAT as RUN_FORMAT, LOAD_FORMAT, LoadDocument, LoadSetup, Offload, Operation, Run, SATURATION_FORMAT,
     SaturationDocument,
 };
 use treecast_study::{page, saturation_figure};
+use treecast_terms::Bytes;
 
 use crate::arguments::{
-    FabricArguments, PlanArguments, RunArguments, command_line, fabric, in_shell, read_file, read_plan,
+    FabricArguments, PlanArguments, RunArguments, command_line, fabric, in_shell, network, read_file,
+    read_plan,
 };
 use crate::command::bench::page_of;
 use crate::interrupt::clean_up_on_signals;
@@ -27,13 +29,15 @@ use crate::output::{print_note, write_file};
 #[command(
     override_usage = "treecast report --fabric SPEC --scheme NAME[:key=value,...] [OPTIONS] FILE
        treecast report --plan FILE [OPTIONS] FILE
-       treecast report FILE.json PAGE",
+       treecast report FILE.json PAGE
+       treecast report --play [--network FILE] BENCH.json PAGE",
     after_help = "Examples:
   treecast report --fabric icpp98 --scheme binomial --offload host,nic page.html
   treecast report --fabric torus:k=8,n=2,uni --scheme u-torus --message 1024 page.html
   treecast report --fabric fat-tree:k=16 --scheme k-binomial --offload nic page.html
   treecast report plan.json page.html
   treecast report load.json page.html
+  treecast report --play --network network.toml bench.json page.html
 
 The page plays one multicast on the fabric: who has the message, which links are busy,
 where packets wait; several offloads side by side. It is one file that fetches nothing,
@@ -44,7 +48,9 @@ With a JSON file nothing is simulated, and the page shows what the file contains
   run under load its figures, and the utilization of each link on the fabric
                  (treecast sim --load --format json)
   saturation     latency over load (treecast sim --find-saturation --format json)
-  bench          charts and the table of what it measured (treecast bench --format json)
+  bench          charts and the table of what it measured (treecast bench --format json);
+                 with --play one of the broadcasts of each row, and beside it what
+                 the model of a network predicts (--network)
 The pages of studies are written by 'treecast paper run'.
 Exit status: that of the worst run: 0 complete, 4 deadlocked, 5 incomplete."
 )]
@@ -57,6 +63,15 @@ pub struct Arguments {
     /// The page, after a JSON file
     #[arg(value_name = "PAGE", conflicts_with_all = OF_A_RUN)]
     page: Option<PathBuf>,
+
+    /// Play the broadcasts of a bench, one of each row, instead of its charts
+    #[arg(long, requires = "page")]
+    play: bool,
+
+    /// With --play: a network.toml of treecast tune; what its model predicts is played beside each
+    /// broadcast
+    #[arg(long, value_name = "FILE", requires = "play")]
+    network: Option<PathBuf>,
 
     #[command(flatten)]
     fabric: FabricArguments,
@@ -92,6 +107,7 @@ const OF_A_RUN: [&str; 12] = [
 pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     clean_up_on_signals()?;
     let (page, (html, status)) = match &arguments.page {
+        Some(page) if arguments.play => (page, (of_broadcasts(arguments)?, 0)),
         Some(page) => (page, (of_file(&arguments.file, &arguments.fabric)?, 0)),
         None => (&arguments.file, of_run(arguments)?),
     };
@@ -109,7 +125,7 @@ fn of_file(path: &Path, given: &FabricArguments) -> anyhow::Result<String> {
         format!("{} is not JSON with a format that is known here: give {ACCEPTED}", path.display())
     })?;
     let has_no_fabric = matches!(&*format, SATURATION_FORMAT | BENCH_FORMAT);
-    if has_no_fabric && (given.fabric.is_some() || given.routing != RoutingPolicy::Auto) {
+    if has_no_fabric && given.is_given() {
         bail!("{}: its page shows no fabric: leave out --fabric and --routing", path.display());
     }
     match &*format {
@@ -137,6 +153,58 @@ fn of_file(path: &Path, given: &FabricArguments) -> anyhow::Result<String> {
         ),
         format => bail!("{} has the format '{format}': give {ACCEPTED}", path.display()),
     }
+}
+
+/// The most broadcasts that a page plays.
+const BROADCASTS_MAX: usize = 12;
+
+/// The page that plays the broadcasts of a bench.
+fn of_broadcasts(arguments: &Arguments) -> anyhow::Result<String> {
+    let (path, text) = (&arguments.file, read_file(&arguments.file)?);
+    if format_of(&text).as_deref() != Some(BENCH_FORMAT) || arguments.fabric.is_given() {
+        bail!(
+            "{}: --play takes a bench, as treecast bench writes it with --format json, and neither --fabric nor --routing",
+            path.display()
+        );
+    }
+    let bench: BenchReport = parsed(path, &text)?;
+    let network = arguments.network.as_deref().map(network).transpose()?;
+    let is_of_one_size = bench.rows.iter().all(|row| row.bytes == bench.rows[0].bytes);
+    let mut broadcasts = Vec::new();
+    for row in &bench.rows {
+        let Some(measured) = &row.broadcast else { continue };
+        let size = if is_of_one_size { String::new() } else { format!("{}, ", bytes(row.bytes)) };
+        let name = format!("{size}{} {} {}, {}", row.engine, row.offload, row.transport, row.scheme);
+        let predicted =
+            network.as_ref().map(|network| row.predicted_broadcast(network)).transpose()?.flatten();
+        broadcasts.push(played(name.clone(), measured));
+        broadcasts.extend(predicted.map(|predicted| played(format!("{name}, predicted"), &predicted)));
+    }
+    if broadcasts.is_empty() {
+        bail!(
+            "{}: no row has a broadcast to play: none is kept of a peer, of another operation, of a stream, and with several processes on a host",
+            path.display()
+        );
+    }
+    if broadcasts.len() > BROADCASTS_MAX {
+        let count = broadcasts.len();
+        bail!(
+            "{}: it has {count} broadcasts to play, and a page {BROADCASTS_MAX} at most: measure fewer sizes, engines or offloads",
+            path.display()
+        );
+    }
+    let (hosts, first) = (bench.rows[0].hosts, bench.rows[0].bytes);
+    let what = if is_of_one_size { format!("A broadcast of {}", bytes(first)) } else { "Broadcasts".into() };
+    Ok(broadcasts_page(&broadcasts, &format!("{what} among {hosts} hosts"), &command_line())?)
+}
+
+fn bytes(count: u64) -> String {
+    Bytes(count).to_string()
+}
+
+fn played(name: String, broadcast: &MeasuredBroadcast) -> Broadcast {
+    let MeasuredBroadcast { parents, root_us, delivered_us, stored_us } = broadcast.clone();
+    Broadcast { name, parents, delivered_us, stored_us, root_us }
 }
 
 /// A document in a file.

@@ -79,14 +79,32 @@ const MESSAGE_MAX: Bytes = Bytes(1 << 40);
 /// worms that the offload does not send, for offload `switch` on a fabric without up*/down*
 /// routing, for too many deliveries, and for a run that could take more than 26 days of simulated
 /// time; [`ModelError::Plan`] if the scheme does not fit.
+#[expect(clippy::redundant_closure_for_method_calls, reason = "the method is that of one lifetime")]
 pub fn run(parameters: &Parameters, task: &Task) -> Result<Outcome, ModelError> {
+    simulate(parameters, task, |simulation| simulation.outcome())
+}
+
+/// Carries out one multicast; when the application of each member has the message, `None` for the
+/// root and for members outside the group.
+///
+/// # Errors
+/// Those of [`run`].
+pub fn deliveries(parameters: &Parameters, task: &Task) -> Result<Vec<Option<Picoseconds>>, ModelError> {
+    simulate(parameters, task, |simulation| simulation.delivered.clone())
+}
+
+fn simulate<T>(
+    parameters: &Parameters,
+    task: &Task,
+    result: impl FnOnce(&Simulation) -> T,
+) -> Result<T, ModelError> {
     let pieces = checked_pieces(parameters, task)?;
     let plan = checked_plan(task, pieces)?;
     let multicast = if task.offload == Offload::Switch { multicast_route(task)? } else { Vec::new() };
     let mut simulation = Simulation::new(parameters, task, &plan, pieces, multicast);
     simulation.run();
     task.check_stop()?;
-    Ok(simulation.outcome())
+    Ok(result(&simulation))
 }
 
 fn checked_pieces(parameters: &Parameters, task: &Task) -> Result<Pieces, ModelError> {
