@@ -110,7 +110,9 @@ fn a_c_program_links_with_the_installed_library() {
         program
     };
     let shared = compile("shared", &pkg_config(&["--cflags", "--libs"]));
-    let plan = source.with_file_name("plan.json");
+    // The program writes other files beside its plan.
+    let plan = directory.path().join("plan.json");
+    fs::copy(source.with_file_name("plan.json"), &plan).unwrap();
     assert_eq!(run(with(&package, shared.to_str().unwrap()).arg(&plan)), "done\n");
     // The machine that valgrind simulates has no vDSO, by which programs read the clock without a
     // system call.
