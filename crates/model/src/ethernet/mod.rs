@@ -152,7 +152,9 @@ fn time_max_ps(costs: &Parameters, task: &Task, pieces: Pieces) -> u128 {
 fn checked_plan(task: &Task, pieces: Pieces) -> Result<Plan, ModelError> {
     let refused = |reason: String| Err(ModelError::Unsupported(reason));
     let placement = task.group.placement();
-    let mut hosts = BTreeSet::from([placement.host_of(task.group.root())]);
+    // Not made by `from`, in whose sorting valgrind sees a false read of uninitialised memory.
+    let mut hosts = BTreeSet::new();
+    hosts.insert(placement.host_of(task.group.root()));
     if let Some(member) =
         task.group.destinations().iter().find(|&&member| !hosts.insert(placement.host_of(member)))
     {
