@@ -188,7 +188,9 @@ tc_result tc_node_engine(const tc_node *node, char *engine, size_t capacity);
  out the plan in a JSON file, as `treecast plan --format json` writes it, whose root is that of
  the group. With "fabric=FILE" the root makes the plan on the racks and switches in a file, such
  as Slurm's topology.conf or an inventory of hosts and racks, whose hosts have the names in
- `members`, or those of the hosts that join.
+ `members`, or those of the hosts that join. With "network=FILE" and without a scheme or a plan
+ the root takes the tree that is best by the measured costs in a file that `treecast tune` has
+ written.
 
  # Safety
  `node` comes from `tc_node_new`; the strings are zero-terminated; `group` is valid for writing a

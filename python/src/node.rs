@@ -227,11 +227,12 @@ impl Node {
     /// passes the same list and the same settings, except for `member`, the number of this process
     /// where several share a node. These are `plan` (a `Plan` to carry out, at the root, whose root
     /// is that of the group), `fabric` (a `Fabric` with the hosts that `members` names, on which
-    /// the root makes the plan), `group`, `root`, `token`, `insecure`, `auth`, `encrypt`,
-    /// `integrity`, `transport`, `tcp_congestion`, `scheme`, `offload`, `message_bytes`, `slots`,
-    /// `mtu_bytes`, `admits` and `bytes_per_s_max`; docs/library.md has a table of them. The call
-    /// does not wait for the other members, except that the root waits for up to three seconds if
-    /// it measures the network for the scheme `postal`.
+    /// the root makes the plan), `network` (the path of a file that `treecast tune` has written, by
+    /// whose costs the root chooses the tree), `group`, `root`, `token`, `insecure`, `auth`,
+    /// `encrypt`, `integrity`, `transport`, `tcp_congestion`, `scheme`, `offload`, `message_bytes`,
+    /// `slots`, `mtu_bytes`, `admits` and `bytes_per_s_max`; docs/library.md has a table of them.
+    /// The call does not wait for the other members, except that the root waits for up to three
+    /// seconds if it measures the network for the scheme `postal`.
     ///
     /// Raises TreecastError if this node is not among the members, and for invalid members and
     /// settings.
@@ -449,6 +450,11 @@ fn set_all(members: Vec<Member>, keys: Option<&Bound<'_, PyDict>>) -> PyResult<G
     for (key, value) in keys.into_iter().flatten() {
         match key.extract::<String>()?.as_str() {
             "plan" | "fabric" => {}
+            "network" if value.is_none() => {}
+            "network" => {
+                let path: String = value.py().import("os")?.call_method1("fspath", (&value,))?.extract()?;
+                value.py().detach(|| settings.set_file("network", &path)).map_err(failed)?;
+            }
             key => set(&mut settings, key, &value)?,
         }
     }

@@ -597,6 +597,38 @@ def test_a_member_that_the_fabric_does_not_have_is_named(tmp_path):
         node.group([node.address], fabric="star:1")
 
 
+def test_the_tree_follows_the_costs_of_the_network(tmp_path):
+    costs = "format = 'treecast-network-1'\n[[way]]\nengine = 'user'\noffload = 'nic'\ntransport = 'stream'\n"
+    relays_are_slow = tmp_path / "network.toml"
+    relays_are_slow.write_text(costs + "[way.set]\nsend_us = 1\nwake_us = 500\n")
+    members = [f"127.0.0.{host}:7000" for host in range(1, 9)]
+    with Node(members[0], engine="user") as node:
+        settings = {"token": "secret", "message_bytes": 1 << 16}
+        schemes = [
+            node.group(members, group=number, network=network, **settings).scheme
+            for number, network in enumerate([None, relays_are_slow, str(relays_are_slow)])
+        ]
+        assert schemes == ["postal:lambda=2.2", "separate", "separate"]
+
+
+def test_a_network_that_cannot_be_read_is_named(tmp_path):
+    malformed = tmp_path / "network.toml"
+    malformed.write_text("format = 'treecast-network-1'\n[[way]]\nengine = 'user'\noffload = 'router'\n")
+    with Node(ANY) as node:
+
+        def error(network):
+            with pytest.raises(TreecastError) as raised:
+                node.group([node.address], network=network)
+            return str(raised.value)
+
+        assert error("/no/network.toml") == (
+            "network: /no/network.toml: could not be read: No such file or directory (os error 2)"
+        )
+        assert error(malformed) == f"network: {malformed}: line 2: missing field `transport`"
+        with pytest.raises(TypeError):
+            node.group([node.address], network=1)
+
+
 def test_a_plan_for_other_members_is_refused():
     fabric = Fabric("star:3")
     chain = plan(fabric, Group(fabric), "serial")

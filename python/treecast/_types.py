@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from typing import SupportsIndex, TypedDict
 
@@ -107,7 +108,8 @@ class GroupSettings(TypedDict, total=False):
     multicast payload if not given. `encrypt`: whether the root encrypts what it sends: on or off. `integrity`:
     when CRCs are verified: network or crc32c. `transport`: what carries data along the tree: packets or stream.
     `tcp_congestion`: the congestion control of streams, such as bbr, cubic or reno; by the system if not given. `scheme`: the scheme that builds the tree. `plan`: a plan to carry out, at the root. `fabric`: the fabric with the hosts
-    of the members, at the root. `offload`: who forwards: host, assisted, nic or switch. `message_bytes`: the
+    of the members, at the root. `network`: the path of a file of `treecast tune`, at the root, by whose costs it
+    chooses the tree where no scheme is given. `offload`: who forwards: host, assisted, nic or switch. `message_bytes`: the
     expected message size. `slots`: how many packets each member can hold; by the message size if not given. `mtu_bytes`: the MTU of the network.
     `admits`: whether hosts can join the running group. `bytes_per_s_max`: the rate limit of the root; None means no
     limit.
@@ -126,6 +128,7 @@ class GroupSettings(TypedDict, total=False):
     scheme: str
     plan: Plan | None
     fabric: Fabric | None
+    network: str | os.PathLike[str] | None
     offload: str
     message_bytes: int
     slots: int

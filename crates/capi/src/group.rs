@@ -1,12 +1,8 @@
 //! Creating groups, and joining them.
 
 use std::ffi::c_char;
-use std::path::Path;
 
-use treecast_fabric::RoutingPolicy;
-use treecast_node::{
-    GroupSettings, JoinOptions, Keyed, Listener, Member, Owned, read_fabric, read_plan, resolve,
-};
+use treecast_node::{GroupSettings, JoinOptions, Keyed, Listener, Member, Owned, resolve};
 
 use crate::arguments::{handle, text, timeout, write, write_text};
 use crate::result::tc_result::{self, TC_OK};
@@ -23,17 +19,13 @@ pub(crate) unsafe fn group_settings(
     if !settings.is_null() {
         // SAFETY: as the caller promises.
         let settings = unsafe { text(settings, "settings") }?;
+        let mut others = Vec::new();
         for setting in settings.split_whitespace() {
-            group_settings = match setting.split_once('=') {
-                Some(("plan", file)) => group_settings.with_plan(read_plan(Path::new(file))?),
-                Some(("fabric", text)) => {
-                    group_settings.with_fabric(read_fabric(text, RoutingPolicy::Auto)?.0)
-                }
-                _ => group_settings,
-            };
+            let (key, value) = setting.split_once('=').unwrap_or((setting, ""));
+            if !group_settings.set_file(key, value)? {
+                others.push(setting);
+            }
         }
-        let is_key = |setting: &&str| !setting.starts_with("plan=") && !setting.starts_with("fabric=");
-        let others: Vec<&str> = settings.split_whitespace().filter(is_key).collect();
         group_settings.set_all(&others.join(" ")).map_err(|error| wrong(error.to_string()))?;
     }
     Ok(group_settings)
@@ -46,7 +38,9 @@ pub(crate) unsafe fn group_settings(
 /// out the plan in a JSON file, as `treecast plan --format json` writes it, whose root is that of
 /// the group. With "fabric=FILE" the root makes the plan on the racks and switches in a file, such
 /// as Slurm's topology.conf or an inventory of hosts and racks, whose hosts have the names in
-/// `members`, or those of the hosts that join.
+/// `members`, or those of the hosts that join. With "network=FILE" and without a scheme or a plan
+/// the root takes the tree that is best by the measured costs in a file that `treecast tune` has
+/// written.
 ///
 /// # Safety
 /// `node` comes from `tc_node_new`; the strings are zero-terminated; `group` is valid for writing a

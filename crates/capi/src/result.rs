@@ -67,6 +67,7 @@ impl From<NodeError> for Failure {
             NodeError::Daemon(_) | NodeError::Rejected { .. } => TC_REFUSED,
             NodeError::Plan(_)
             | NodeError::PlanNotExecutable(_)
+            | NodeError::Setting { .. }
             | NodeError::File { .. }
             | NodeError::NotOnFabric { .. }
             | NodeError::NoSuchEngine(_)

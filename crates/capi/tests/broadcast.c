@@ -187,14 +187,18 @@ static void carry_out(const char *file, tc_node *nodes[], const char *members) {
     for (int member = 0; member < MEMBERS; member++) tc_group_free(groups[member]);
 }
 
+static void write_file(const char *file, const char *text) {
+    FILE *written = fopen(file, "w");
+    assert(written != NULL && fputs(text, written) >= 0 && fclose(written) == 0);
+}
+
 /* The root makes the plan on the racks in a file. */
 static void follow_racks(const char *path, tc_node *nodes[], const char *members) {
     tc_group *groups[MEMBERS];
     char file[256], settings[512], buffer[8];
     size_t length;
     snprintf(file, sizeof file, "%s.inventory", path);
-    FILE *inventory = fopen(file, "w");
-    assert(inventory != NULL && fputs("127.0.0.1 rack1\n", inventory) >= 0 && fclose(inventory) == 0);
+    write_file(file, "127.0.0.1 rack1\n");
     expect(tc_group_new(nodes[0], members, "fabric=star:3", &groups[0]), TC_INVALID_ARGUMENT, "unknown hosts");
     expect_message("member 0: the fabric has no host '127.0.0.1': known are h0, h1, h2");
     snprintf(settings, sizeof settings, "fabric=%s group=10 token=secret", file);
@@ -203,6 +207,33 @@ static void follow_racks(const char *path, tc_node *nodes[], const char *members
     expect(tc_group_send(groups[0], "hello", 5), TC_OK, "tc_group_send on a fabric");
     for (int member = 1; member < MEMBERS; member++) {
         expect(tc_group_receive(groups[member], buffer, sizeof buffer, TIMEOUT_MS, &length), TC_OK, "receive on a fabric");
+        assert(length == 5 && memcmp(buffer, "hello", 5) == 0);
+    }
+    for (int member = 0; member < MEMBERS; member++) tc_group_free(groups[member]);
+}
+
+/* The root chooses the tree by the costs of the network in a file. */
+static void follow_costs(const char *path, tc_node *nodes[], const char *members) {
+    tc_group *groups[MEMBERS];
+    char file[256], settings[512], expected[512], buffer[8];
+    size_t length;
+    snprintf(file, sizeof file, "%s.network.toml", path);
+    snprintf(settings, sizeof settings, "network=%s group=12 token=secret", file);
+    snprintf(expected, sizeof expected, "network: %s: could not be read: No such file or directory", file);
+    remove(file);
+    expect(tc_group_new(nodes[0], members, settings, &groups[0]), TC_INVALID_ARGUMENT, "no file of a network");
+    expect_message(expected);
+    write_file(file, "format = 'treecast-network-1'\n[way]\n");
+    snprintf(expected, sizeof expected, "network: %s: line 2: ", file);
+    expect(tc_group_new(nodes[0], members, settings, &groups[0]), TC_INVALID_ARGUMENT, "a malformed network");
+    expect_message(expected);
+    write_file(file, "format = 'treecast-network-1'\n"
+                     "[[way]]\nengine = 'user'\noffload = 'nic'\ntransport = 'stream'\n");
+    for (int member = 0; member < MEMBERS; member++)
+        expect(tc_group_new(nodes[member], members, settings, &groups[member]), TC_OK, "tc_group_new with a network");
+    expect(tc_group_send(groups[0], "hello", 5), TC_OK, "tc_group_send with a network");
+    for (int member = 1; member < MEMBERS; member++) {
+        expect(tc_group_receive(groups[member], buffer, sizeof buffer, TIMEOUT_MS, &length), TC_OK, "receive with a network");
         assert(length == 5 && memcmp(buffer, "hello", 5) == 0);
     }
     for (int member = 0; member < MEMBERS; member++) tc_group_free(groups[member]);
@@ -296,6 +327,7 @@ int main(int count, char *arguments[]) {
     lose_a_member(nodes, members);
     carry_out(arguments[1], nodes, members);
     follow_racks(arguments[1], nodes, members);
+    follow_costs(arguments[1], nodes, members);
     send_too_much(groups[0]);
     fork_with(nodes, groups);
 

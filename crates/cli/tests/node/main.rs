@@ -197,6 +197,27 @@ fn a_plan_can_be_carried_out() {
 }
 
 #[test]
+fn the_costs_of_the_network_choose_the_tree() {
+    let directory = tempfile::tempdir().unwrap();
+    let way =
+        "format = 'treecast-network-1'\n[[way]]\nengine = 'user'\noffload = 'nic'\ntransport = 'stream'\n";
+    // Without the file the tree is postal.
+    let costs = format!("{way}[way.set]\nsend_us = 1\nwake_us = 500\n");
+    let network = file(&directory, "network.toml", costs.as_bytes());
+    let address = address();
+    let root = node(&["--listen", &address, "--count", "3", "--send", "-", "--network", text(&network)]);
+    let root = { root }.stdin(Stdio::null()).spawn().unwrap();
+    let members = [(); 2].map(|()| node(&["--join", &address]).spawn().unwrap());
+    check(root, 0, "the root; scheme binomial");
+    for member in members {
+        check(member, 0, "the group is closed");
+    }
+    let malformed = file(&directory, "malformed.toml", way.replace("nic", "router").as_bytes());
+    let root = node(&["--listen", &address, "--count", "3", "--send", "-", "--network", text(&malformed)]);
+    check({ root }.stdin(Stdio::null()).spawn().unwrap(), 2, "malformed.toml: line 4: ");
+}
+
+#[test]
 fn an_interrupted_member_leaves_and_the_others_continue() {
     for name in ["TERM", "INT"] {
         let address = address();
@@ -602,7 +623,7 @@ fn invalid_daemon_arguments_are_reported() {
         (&["--policy", "none.toml"], "none.toml could not be read"),
         (
             &["--send", "-"],
-            "--send, --receive, --plan, --fabric, --set, --token-file, --insecure and --name are for groups",
+            "--send, --receive, --plan, --fabric, --network, --set, --token-file, --insecure and --name are for groups",
         ),
         (&["--engine", "steam"], "invalid engine steam"),
         (&["--join", "127.0.0.1:1", "--policy", text(&policy)], "--policy"),

@@ -117,7 +117,15 @@ pub enum NodeError {
     /// The scheme has no tree for these members.
     #[error(transparent)]
     Plan(#[from] PlanError),
-    /// A file of a fabric or a plan cannot be used.
+    /// A setting of a group, or a variable, names a file that cannot be used.
+    #[error("{key}: {error}")]
+    Setting {
+        /// The key of the setting, or the name of the variable.
+        key: &'static str,
+        /// The error of the file.
+        error: Box<NodeError>,
+    },
+    /// A file of a fabric, a plan or a network cannot be used.
     #[error("{path}: {reason}")]
     File {
         /// The path of the file.

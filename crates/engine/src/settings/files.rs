@@ -82,7 +82,7 @@ pub const NETWORK_VARIABLE: &str = "TREECAST_NETWORK";
 /// The network of [`NETWORK_VARIABLE`], which is read once; none if it is not set.
 ///
 /// # Errors
-/// [`NodeError::File`].
+/// [`NodeError::Setting`].
 pub fn network_of_environment() -> Result<Option<Arc<Network>>, NodeError> {
     static NETWORK: Mutex<Option<Arc<Network>>> = Mutex::new(None);
     let Some(path) = std::env::var_os(NETWORK_VARIABLE).filter(|path| !path.is_empty()) else {
@@ -90,7 +90,8 @@ pub fn network_of_environment() -> Result<Option<Arc<Network>>, NodeError> {
     };
     let mut network = lock(&NETWORK);
     if network.is_none() {
-        *network = Some(Arc::new(read_network(Path::new(&path))?));
+        let read = read_network(Path::new(&path)).map_err(|error| error.of_setting(NETWORK_VARIABLE))?;
+        *network = Some(Arc::new(read));
     }
     Ok(network.clone())
 }
@@ -123,9 +124,52 @@ impl NodeError {
     fn in_file(path: &Path, reason: &dyn std::fmt::Display) -> Self {
         Self::File { path: path.display().to_string(), reason: reason.to_string() }
     }
+
+    fn of_setting(self, key: &'static str) -> Self {
+        Self::Setting { key, error: Box::new(self) }
+    }
 }
 
 impl GroupSettings {
+    /// Sets one of the keys whose values are files, for callers with settings as text: `plan`, as
+    /// [`read_plan`] reads it, `fabric`, as [`read_fabric`] does, or `network`, as
+    /// [`read_network`] does. Returns false for any other key, which
+    /// [`set_key`](treecast_terms::Keyed::set_key) sets.
+    ///
+    /// # Errors
+    /// [`NodeError::Setting`], with the key and the error of the reader.
+    ///
+    /// ```
+    /// use treecast_node::GroupSettings;
+    ///
+    /// let mut settings = GroupSettings::new(Vec::new());
+    /// assert!(settings.set_file("fabric", "star:16")?);
+    /// assert!(!settings.set_file("slots", "64")?);
+    /// let error = settings.set_file("fabric", "tours").unwrap_err().to_string();
+    /// assert_eq!(error, "fabric: unknown fabric 'tours': did you mean torus?");
+    /// # Ok::<(), treecast_node::NodeError>(())
+    /// ```
+    pub fn set_file(&mut self, key: &str, file: &str) -> Result<bool, NodeError> {
+        let path = Path::new(file);
+        match key {
+            "plan" => {
+                let plan = read_plan(path).map_err(|error| error.of_setting("plan"))?;
+                *self = self.clone().with_plan(plan);
+            }
+            "fabric" => {
+                let read = read_fabric(file, RoutingPolicy::Auto);
+                let (fabric, _) = read.map_err(|error| error.of_setting("fabric"))?;
+                self.fabric = Some(fabric.into());
+            }
+            "network" => {
+                let network = read_network(path).map_err(|error| error.of_setting("network"))?;
+                self.network = Some(network.into());
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
     /// The same settings with a plan to carry out, whose root becomes that of the group.
     ///
     /// ```

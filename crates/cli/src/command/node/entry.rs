@@ -18,7 +18,7 @@ use treecast_terms::Keyed;
 
 use super::Arguments;
 use super::transfer::{Input, MESSAGE_BYTES_MAX};
-use crate::arguments::{SLURM, SLURM_VARIABLE, fabric, or_of_slurm};
+use crate::arguments::{SLURM, SLURM_VARIABLE, fabric, network, or_of_slurm};
 use crate::output::print_note;
 
 /// The variable with the token.
@@ -186,6 +186,9 @@ fn settings(
     }
     if let Some(text) = &arguments.fabric {
         settings = settings.with_fabric(fabric(text, RoutingPolicy::Auto)?);
+    }
+    if let Some(file) = &arguments.network {
+        settings = settings.with_network(network(file)?);
     }
     for setting in &arguments.set {
         for key in setting.split_whitespace().filter_map(|setting| setting.split('=').next()) {

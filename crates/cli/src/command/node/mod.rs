@@ -126,6 +126,11 @@ pub struct Arguments {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["join", "plan"])]
     fabric: Option<String>,
 
+    /// At the root: the measured costs of the network, a file that `treecast tune` has written, by
+    /// which the tree is chosen [default: the variable `TREECAST_NETWORK`, or costs seen in a lab]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["join", "plan"])]
+    network: Option<PathBuf>,
+
     /// How many seconds to wait for other members
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     #[arg(value_parser = whole_number::<u64>(1, 1_000_000), allow_negative_numbers = true)]
@@ -189,11 +194,12 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
         || arguments.receive.is_some()
         || arguments.plan.is_some()
         || arguments.fabric.is_some()
+        || arguments.network.is_some()
         || !arguments.set.is_empty();
     let has_token = arguments.token_file.is_some() || arguments.insecure;
     if is_for_groups || has_token || arguments.name.is_some() {
         bail!(
-            "--send, --receive, --plan, --fabric, --set, --token-file, --insecure and --name are for groups, and a daemon is not a member of any"
+            "--send, --receive, --plan, --fabric, --network, --set, --token-file, --insecure and --name are for groups, and a daemon is not a member of any"
         );
     }
     let bind = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), PORT);
