@@ -6,6 +6,7 @@
 
 #include "choice.h"
 #include "request.h"
+#include "roots.h"
 #include "settings.h"
 #include "transfer.h"
 

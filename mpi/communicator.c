@@ -5,15 +5,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "node.h"
-#include "persistent.h"
+#include "persistents.h"
 #include "request.h"
-
-/* How long a root that closes a group waits for the members' last acknowledgments, and a member
- * for the root's close. */
-enum { CLOSE_TIMEOUT_MS = 5000 };
+#include "roots.h"
 
 /* All communicators, for MPI_Finalize. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -25,13 +21,6 @@ static _Atomic int wanting;
 
 static pthread_once_t keyval_once = PTHREAD_ONCE_INIT;
 static int keyval;
-
-void make_progress(const struct communicator *communicator)
-{
-    int is_there;
-
-    mpi.Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, communicator->private, &is_there, MPI_STATUS_IGNORE);
-}
 
 static void link_communicator(struct communicator *communicator)
 {
@@ -51,71 +40,6 @@ static void unlink_communicator(struct communicator *communicator)
         communicator->previous->next = communicator->next;
     else
         communicators = communicator->next;
-}
-
-static int64_t now_ms(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
-/* Waits until the root has closed the group. The root is in the same call, or will be. */
-static void wait_for_close(const struct communicator *communicator, const tc_group *group)
-{
-    int64_t until = now_ms() + CLOSE_TIMEOUT_MS;
-    uint64_t message_bytes;
-    size_t received;
-
-    while (tc_group_receive_part(group, NULL, 0, 1, &message_bytes, &received) == TC_TIMED_OUT && now_ms() < until)
-        make_progress(communicator);
-}
-
-/* Roots close first. That needs only the members' nodes and not their ranks, so no two ranks
- * wait for each other. */
-static void close_as_root(const struct communicator *communicator, struct root_groups *groups)
-{
-    int kind;
-
-    for (kind = 0; kind < KINDS && groups->root == communicator->rank; kind++) {
-        if (groups->by_length[kind])
-            tc_group_close(groups->by_length[kind], CLOSE_TIMEOUT_MS);
-        groups->by_length[kind] = NULL;
-    }
-}
-
-static void close_as_member(const struct communicator *communicator, struct root_groups *groups)
-{
-    int kind;
-
-    for (kind = 0; kind < KINDS; kind++) {
-        if (groups->by_length[kind])
-            wait_for_close(communicator, groups->by_length[kind]);
-        tc_group_free(groups->by_length[kind]);
-        groups->by_length[kind] = NULL;
-    }
-}
-
-void close_groups(struct communicator *communicator)
-{
-    int i;
-
-    for (i = 0; i < ROOTS_MAX; i++)
-        complete_requests(communicator, &communicator->roots[i]);
-    for (i = 0; i < ROOTS_MAX; i++)
-        close_as_root(communicator, &communicator->roots[i]);
-    for (i = 0; i < ROOTS_MAX; i++) {
-        close_as_member(communicator, &communicator->roots[i]);
-        communicator->roots[i] = (struct root_groups){0};
-    }
-}
-
-void close_root(struct communicator *communicator, struct root_groups *groups)
-{
-    complete_requests(communicator, groups);
-    close_as_root(communicator, groups);
-    close_as_member(communicator, groups);
 }
 
 static void keep_statistics(struct communicator *communicator)

@@ -63,7 +63,7 @@ struct communicator {
     /* Whether the groups of some root are encrypted: then values, which are not, stay with the MPI. */
     bool is_encrypted;
     struct root_groups roots[ROOTS_MAX];
-    /* Its persistent broadcasts (persistent.c); NULL: none yet. */
+    /* Its persistent broadcasts (persistents.c); NULL: none yet. */
     struct persistents *persistents;
     uint64_t broadcasts;
     /* By root: the number of its broadcasts while it had no groups. */
@@ -83,10 +83,6 @@ int find_communicator(MPI_Comm comm, struct communicator **found);
  * error code. */
 int set_up_communicator(struct communicator *communicator, MPI_Comm comm);
 
-/* Whether a root has groups, or has broadcast often enough to get some. All ranks call it once
- * for each of its broadcasts. */
-bool is_worth_groups(struct communicator *communicator, int root);
-
 /* The groups of a root for a nonblocking broadcast, which makes none: NULL if there are none.
  * Then the next call of make_wanted_groups() makes them. All ranks get the same result. */
 struct root_groups *find_made(struct communicator *communicator, int root);
@@ -94,33 +90,6 @@ struct root_groups *find_made(struct communicator *communicator, int root);
 /* Makes the groups that nonblocking broadcasts on this communicator lacked. All ranks have to be
  * in this call, and the communicator may be any. Returns an MPI error code. */
 int make_wanted_groups(MPI_Comm comm);
-
-/* Closes the groups of all roots. All ranks have to be in this call. */
-void close_groups(struct communicator *communicator);
-
-/* Completes the nonblocking broadcasts of a root and closes its groups. All ranks have to be in
- * this call. */
-void close_root(struct communicator *communicator, struct root_groups *groups);
-
-/* The kind of group for broadcasts of this number of bytes. */
-enum kind kind_of(uint64_t bytes);
-
-/* The groups of a root; NULL, if too many other roots have groups. The first time, all ranks
- * have to be in this call, and both groups are made. Where they cannot be made, the
- * communicator's `outcome` tells. Returns an MPI error code. */
-int find_root(struct communicator *communicator, int root, struct root_groups **found);
-
-/* Makes the groups of a root that has none, of the kinds in this set of bits. All ranks have to be
- * in this call. Where they cannot be made, the communicator's `outcome` tells. Returns an MPI error
- * code. */
-int make_groups(struct communicator *communicator, struct root_groups *groups, unsigned kinds);
-
-/* Frees the groups of a root which cannot send the rest of a message: the members, which wait for
- * it, learn that the groups have ended. */
-void abort_groups(struct root_groups *groups);
-
-/* Lets the MPI library move messages for which another rank may be waiting. */
-void make_progress(const struct communicator *communicator);
 
 /* Whether close_communicators() was called: MPI_Finalize still calls functions of the program,
  * which may broadcast. */

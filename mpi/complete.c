@@ -3,10 +3,10 @@
  *
  * A function of the MPI that waits would wait for ever for a request of this library, which only
  * this library completes. So a function that waits repeats the one that tests. Of a persistent
- * broadcast, the MPI sees the request that its start has made (persistent.h). */
+ * broadcast, the MPI sees the request that its start has made (persistents.h). */
 
 #include "intercept.h"
-#include "persistent.h"
+#include "persistents.h"
 #include "request.h"
 #include "transfer.h"
 

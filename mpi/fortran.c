@@ -8,7 +8,7 @@
  * calls are passed on. */
 
 #include "intercept.h"
-#include "persistent.h"
+#include "persistents.h"
 #include "request.h"
 #include "transfer.h"
 

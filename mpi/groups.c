@@ -1,11 +1,10 @@
-/* The groups of a communicator's roots: which roots have some, and how they are made. */
-
 #define _GNU_SOURCE
+
+#include "groups.h"
 
 #include <stdio.h>
 #include <sys/random.h>
 
-#include "communicator.h"
 #include "node.h"
 
 /* Longer broadcasts use a tree for long messages. The tree for short ones would send several
@@ -19,50 +18,12 @@
 /* How often a group number is drawn again if another group of a node has it. */
 enum { NUMBER_TRIES = 4 };
 
-/* A root loses its groups to another root if it has not broadcast for this number of broadcasts
- * times the number of roots with groups. If more roots broadcast in turn than can have groups,
- * they must not close each other's groups at each broadcast, which takes longer than a broadcast
- * by the MPI. */
-enum { UNUSED_BROADCASTS_PER_ROOT = 8 };
-
-/* The number of broadcasts by the MPI before another root than that of the trial gets groups. */
-enum { BROADCASTS_WITHOUT_GROUPS = 16 };
-
 /* How long a root that makes groups waits for the nodes of all ranks. A firewall may drop their
  * datagrams. */
 enum { READY_TIMEOUT_MS = 3000 };
 
 /* A rank's result of making groups. The minimum of all ranks counts. */
 enum { UNREACHABLE = -1, REFUSED = 0, MADE = 1 };
-
-bool is_worth_groups(struct communicator *communicator, int root)
-{
-    int i;
-
-    for (i = 0; i < communicator->roots_max; i++)
-        if (communicator->roots[i].used_at && communicator->roots[i].root == root)
-            return true;
-    return ++communicator->without_groups[root] > BROADCASTS_WITHOUT_GROUPS;
-}
-
-/* Finds a place for another root: an empty one, or that of the least recently used root, whose
- * groups are closed. NULL: all roots were used recently. */
-static struct root_groups *find_place(struct communicator *communicator)
-{
-    struct root_groups *oldest = &communicator->roots[0];
-    int i;
-
-    for (i = 0; i < communicator->roots_max; i++) {
-        if (!communicator->roots[i].used_at)
-            return &communicator->roots[i];
-        if (communicator->roots[i].used_at < oldest->used_at)
-            oldest = &communicator->roots[i];
-    }
-    if (communicator->broadcasts - oldest->used_at <= (uint64_t)communicator->roots_max * UNUSED_BROADCASTS_PER_ROOT)
-        return NULL;
-    close_root(communicator, oldest);
-    return oldest;
-}
 
 static tc_result enter_group(const struct communicator *communicator, int root, int kind, uint32_t number, tc_group **group)
 {
@@ -134,25 +95,4 @@ void abort_groups(struct root_groups *groups)
 enum kind kind_of(uint64_t bytes)
 {
     return bytes > LONG_BYTES ? LONG : SHORT;
-}
-
-int find_root(struct communicator *communicator, int root, struct root_groups **found)
-{
-    struct root_groups *groups;
-    int i;
-
-    communicator->broadcasts++;
-    for (i = 0; i < communicator->roots_max; i++) {
-        groups = &communicator->roots[i];
-        if (groups->used_at && groups->root == root) {
-            groups->used_at = communicator->broadcasts;
-            *found = groups;
-            return MPI_SUCCESS;
-        }
-    }
-    *found = groups = find_place(communicator);
-    if (!groups)
-        return MPI_SUCCESS;
-    *groups = (struct root_groups){.root = root, .used_at = communicator->broadcasts, .error = MPI_SUCCESS};
-    return make_groups(communicator, groups, BOTH_KINDS);
 }

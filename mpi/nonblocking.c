@@ -5,6 +5,7 @@
 #include "communicator.h"
 #include "intercept.h"
 #include "request.h"
+#include "roots.h"
 #include "settings.h"
 
 enum outcome judge_untried(MPI_Comm comm, int root, uint64_t bytes, struct communicator **found)

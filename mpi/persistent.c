@@ -1,175 +1,8 @@
-#include "persistent.h"
+/* The functions of MPI that make, start and free persistent broadcasts. */
 
-#include <stdlib.h>
-
-#include "packing.h"
-#include "request.h"
-
-/* The persistent broadcasts of a communicator that have groups at a time. */
-enum { PERSISTENT_MAX = 32 };
-
-struct persistent {
-    struct communicator *communicator;
-    /* The program's handle; MPI_REQUEST_NULL: none, and another request may have the place. */
-    MPI_Request request;
-    /* The broadcast under way; MPI_REQUEST_NULL: inactive. */
-    MPI_Request started;
-    /* Its type is a duplicate, since the program may free its own. */
-    struct buffer buffer;
-    /* One of the two is made, for the length. It stays when the request is freed. */
-    struct root_groups groups;
-};
-
-/* The places of a communicator: the same request has the same place at all ranks. */
-struct persistents {
-    struct persistent places[PERSISTENT_MAX];
-    /* Places from here on never had a request. */
-    int used;
-    struct persistents *next;
-};
-
-/* Held while the list or the handles in it are looked at or change. */
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct persistents *all;
-
-/* The persistent broadcasts that are taken and not freed, and those of them that are active. */
-static _Atomic int kept, active;
-
-static void set_request(struct persistent *persistent, MPI_Request request)
-{
-    struct persistents *list = persistent->communicator->persistents;
-    int place = (int)(persistent - list->places);
-
-    pthread_mutex_lock(&lock);
-    persistent->request = request;
-    if (list->used <= place)
-        list->used = place + 1;
-    pthread_mutex_unlock(&lock);
-}
-
-/* The persistent broadcast with this handle; NULL: none is taken. The lock is held. */
-static struct persistent *find_locked(MPI_Request request)
-{
-    struct persistents *list;
-    int i;
-
-    for (list = request == MPI_REQUEST_NULL ? NULL : all; list; list = list->next)
-        for (i = 0; i < list->used; i++)
-            if (list->places[i].request == request)
-                return &list->places[i];
-    return NULL;
-}
-
-static struct persistent *find_persistent(MPI_Request request)
-{
-    struct persistent *found;
-
-    pthread_mutex_lock(&lock);
-    found = find_locked(request);
-    pthread_mutex_unlock(&lock);
-    return found;
-}
-
-/* Returns false if there is no memory for them. */
-static bool has_places(struct communicator *communicator)
-{
-    struct persistents *list = communicator->persistents;
-    int i;
-
-    if (list)
-        return true;
-    list = calloc(1, sizeof *list);
-    if (!list)
-        return false;
-    for (i = 0; i < PERSISTENT_MAX; i++) {
-        list->places[i].communicator = communicator;
-        list->places[i].request = list->places[i].started = MPI_REQUEST_NULL;
-        list->places[i].groups.error = MPI_SUCCESS;
-    }
-    communicator->persistents = list;
-    pthread_mutex_lock(&lock);
-    list->next = all;
-    all = list;
-    pthread_mutex_unlock(&lock);
-    return true;
-}
-
-/* What the ranks compare before one of them takes a persistent broadcast. The minimum of each
- * number counts. */
-struct state {
-    int is_long, is_short, has_places;
-    int is_free[PERSISTENT_MAX];
-};
-
-static int compare_states(struct communicator *communicator, uint64_t bytes, struct state *state)
-{
-    struct state own = {.is_long = kind_of(bytes) == LONG, .is_short = kind_of(bytes) == SHORT, .has_places = has_places(communicator)};
-    int i;
-
-    for (i = 0; i < PERSISTENT_MAX && own.has_places; i++) {
-        const struct persistent *persistent = &communicator->persistents->places[i];
-
-        own.is_free[i] = persistent->request == MPI_REQUEST_NULL && persistent->groups.error == MPI_SUCCESS;
-    }
-    return mpi.Allreduce(&own, state, sizeof own / sizeof(int), MPI_INT, MPI_MIN, communicator->private);
-}
-
-/* How well a free place suits a request: 3, it has the group; 2, it has none; 1, it has another. */
-static int suits(const struct persistent *persistent, int root, enum kind kind)
-{
-    const struct root_groups *groups = &persistent->groups;
-
-    if (!groups->by_length[SHORT] && !groups->by_length[LONG])
-        return 2;
-    return groups->root == root && groups->by_length[kind] ? 3 : 1;
-}
-
-/* Finds a place for a request and makes its group. `found` stays NULL if all places are taken, the
- * ranks' byte counts differ, or the group cannot be made. All ranks have to be in this call, and get
- * the same result. Returns an MPI error code. */
-static int find_free_place(struct communicator *communicator, int root, uint64_t bytes, struct persistent **found)
-{
-    struct persistent *place = NULL;
-    struct state state;
-    int i, suited = 0, error = compare_states(communicator, bytes, &state);
-
-    if (error != MPI_SUCCESS || !state.has_places || state.is_long == state.is_short)
-        return error;
-    for (i = 0; i < PERSISTENT_MAX; i++) {
-        struct persistent *other = &communicator->persistents->places[i];
-
-        if (state.is_free[i] && suits(other, root, kind_of(bytes)) > suited) {
-            place = other;
-            suited = suits(place, root, kind_of(bytes));
-        }
-    }
-    if (suited == 1)
-        close_root(communicator, &place->groups);
-    if (suited == 1 || suited == 2) {
-        place->groups = (struct root_groups){.root = root, .error = MPI_SUCCESS};
-        error = make_groups(communicator, &place->groups, 1u << kind_of(bytes));
-    }
-    if (place && place->groups.by_length[kind_of(bytes)])
-        *found = place;
-    return error;
-}
-
-/* Makes the program's handle and keeps the arguments. */
-static int keep(struct persistent *persistent, const struct buffer *buffer, MPI_Request *request)
-{
-    const struct communicator *communicator = persistent->communicator;
-    int error;
-
-    persistent->buffer = *buffer;
-    error = mpi.Type_dup(buffer->type, &persistent->buffer.type);
-    if (error == MPI_SUCCESS)
-        error = mpi.Send_init(NULL, 0, MPI_BYTE, communicator->rank, 0, communicator->private, request);
-    if (error == MPI_SUCCESS) {
-        set_request(persistent, *request);
-        atomic_fetch_add(&kept, 1);
-    }
-    return error;
-}
+#include "communicator.h"
+#include "intercept.h"
+#include "persistents.h"
 
 /* Prepares a persistent broadcast, or sets `is_passed_on`. This is decided once, here, where all
  * ranks are: if each start decided, ranks that start in a different order could decide differently.
@@ -188,7 +21,7 @@ static int prepare(const struct buffer *buffer, int root, MPI_Comm comm, MPI_Req
     if (error == MPI_SUCCESS && judge_untried(comm, root, buffer->bytes, &communicator) == TAKEN)
         error = find_free_place(communicator, root, buffer->bytes, &persistent);
     *is_passed_on = error == MPI_SUCCESS && !persistent;
-    return persistent ? keep(persistent, buffer, request) : error;
+    return persistent ? keep_persistent(persistent, buffer, request) : error;
 }
 
 typedef int bcast_init_function(void *address, int count, handle type, int root, handle comm, handle info, void *request);
@@ -253,154 +86,29 @@ extern __typeof__(intercept_bcast_init) intercept_bcast_init_x __asm__("MPIX_Bca
     __attribute__((alias("MPI_Bcast_init"), visibility("default")));
 #endif
 
-/* Starts a broadcast that is inactive. */
-static int start(struct persistent *persistent)
-{
-    struct communicator *communicator = persistent->communicator;
-    int error = MPI_ERR_REQUEST;
-
-    if (persistent->started == MPI_REQUEST_NULL)
-        error = start_request(communicator, &persistent->groups, &persistent->buffer, &persistent->started);
-    if (error != MPI_SUCCESS) {
-        mpi.Comm_call_errhandler(MPI_COMM_WORLD, error);
-        return error;
-    }
-    atomic_fetch_add(&active, 1);
-    communicator->report.persistent++;
-    communicator->report.persistent_bytes += persistent->buffer.bytes;
-    return MPI_SUCCESS;
-}
-
 int intercept_start(void *request)
 {
-    struct persistent *persistent = NULL;
+    struct persistent *persistent = request ? find_persistent(*(MPI_Request *)request) : NULL;
 
-    if (atomic_load_explicit(&kept, memory_order_relaxed) && request)
-        persistent = find_persistent(*(MPI_Request *)request);
-    return persistent ? start(persistent) : PASS_TO(start_function, "PMPI_Start")(request);
+    return persistent ? start_persistent(persistent) : PASS_TO(start_function, "PMPI_Start")(request);
 }
 
 int intercept_startall(int count, void *requests)
 {
     int i, error = MPI_SUCCESS;
 
-    if (!atomic_load_explicit(&kept, memory_order_relaxed) || !requests)
+    if (!are_persistents_kept() || !requests)
         return PASS_TO(startall_function, "PMPI_Startall")(count, requests);
     for (i = 0; i < count && error == MPI_SUCCESS; i++)
         error = intercept_start((MPI_Request *)requests + i);
     return error;
 }
 
-/* The request that a persistent broadcast has made is no longer its own. */
-static void deactivate(struct persistent *persistent)
-{
-    persistent->started = MPI_REQUEST_NULL;
-    atomic_fetch_sub(&active, 1);
-}
-
 int intercept_request_free(void *request)
 {
-    start_function *pass_to = PASS_TO(start_function, "PMPI_Request_free");
-    struct persistent *persistent = NULL;
+    struct persistent *persistent = request ? find_persistent(*(MPI_Request *)request) : NULL;
 
-    if (atomic_load_explicit(&kept, memory_order_relaxed) && request)
-        persistent = find_persistent(*(MPI_Request *)request);
-    if (persistent) {
-        /* An active one is an error of the program, which the MPI may not notice. */
-        if (persistent->started != MPI_REQUEST_NULL) {
-            pass_to(&persistent->started);
-            deactivate(persistent);
-        }
-        mpi.Type_free(&persistent->buffer.type);
-        set_request(persistent, MPI_REQUEST_NULL);
-        atomic_fetch_sub(&kept, 1);
-    }
-    return pass_to(request);
-}
-
-/* The lock is held. */
-static MPI_Request see_locked(MPI_Request request)
-{
-    const struct persistent *persistent = find_locked(request);
-
-    return persistent && persistent->started != MPI_REQUEST_NULL ? persistent->started : request;
-}
-
-handle seen_by_mpi(handle request)
-{
-    if (!atomic_load_explicit(&active, memory_order_relaxed))
-        return request;
-    pthread_mutex_lock(&lock);
-    request = (handle)see_locked((MPI_Request)request);
-    pthread_mutex_unlock(&lock);
-    return request;
-}
-
-bool begin_view(struct view *view, int count, void *requests)
-{
-    int i;
-
-    *view = (struct view){.handles = requests, .given = requests, .count = count};
-    if (!atomic_load_explicit(&active, memory_order_relaxed) || count < 1 || !requests)
-        return true;
-    view->handles = count == 1 ? &view->one : malloc((size_t)count * sizeof *view->handles);
-    pthread_mutex_lock(&lock);
-    for (i = 0; i < count && view->handles; i++)
-        view->handles[i] = see_locked(view->given[i]);
-    pthread_mutex_unlock(&lock);
-    return view->handles != NULL;
-}
-
-int end_view(struct view *view, int error)
-{
-    int i;
-
-    if (view->handles == view->given)
-        return error;
-    for (i = 0; i < view->count; i++) {
-        struct persistent *persistent;
-
-        if (view->handles[i] == view->given[i])
-            continue;
-        persistent = find_persistent(view->given[i]);
-        if (!persistent)
-            view->given[i] = view->handles[i];
-        else if (view->handles[i] == MPI_REQUEST_NULL)
-            deactivate(persistent);
-    }
-    if (view->handles != &view->one)
-        free(view->handles);
-    return error;
-}
-
-void each_persistent(const struct communicator *communicator,
-                     void (*call)(const struct communicator *communicator, struct root_groups *groups))
-{
-    int i;
-
-    for (i = 0; i < PERSISTENT_MAX && communicator->persistents; i++)
-        call(communicator, &communicator->persistents->places[i].groups);
-}
-
-bool close_persistents(struct communicator *communicator)
-{
-    struct persistents *list = communicator->persistents, **place = &all;
-    int i, own = true, are_free = true;
-
-    if (!list)
-        return true;
-    for (i = 0; i < PERSISTENT_MAX; i++)
-        own &= list->places[i].request == MPI_REQUEST_NULL;
-    if (mpi.Allreduce(&own, &are_free, 1, MPI_INT, MPI_MIN, communicator->private) != MPI_SUCCESS || !are_free)
-        return false;
-    for (i = 0; i < PERSISTENT_MAX; i++)
-        close_root(communicator, &list->places[i].groups);
-    pthread_mutex_lock(&lock);
-    while (*place != list)
-        place = &(*place)->next;
-    *place = list->next;
-    pthread_mutex_unlock(&lock);
-    free(list);
-    communicator->persistents = NULL;
-    return true;
+    if (persistent)
+        drop_persistent(persistent);
+    return PASS_TO(start_function, "PMPI_Request_free")(request);
 }

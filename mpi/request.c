@@ -10,6 +10,7 @@
 #include <time.h>
 
 #include "datatype.h"
+#include "groups.h"
 #include "transfer.h"
 
 /* Of longer arrays of requests it is not looked up whose they are. */

@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "datatype.h"
+#include "groups.h"
 
 /* The longest message of Treecast. A longer broadcast is split into several messages. */
 #define MESSAGE_BYTES_MAX (1ull << 32)
@@ -202,6 +203,13 @@ enum step receive_some(struct stream *stream, int wait_ms)
     default:
         return fail(stream);
     }
+}
+
+void make_progress(const struct communicator *communicator)
+{
+    int is_there;
+
+    mpi.Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, communicator->private, &is_there, MPI_STATUS_IGNORE);
 }
 
 /* Lets the MPI make progress, and waits longer the next time. */

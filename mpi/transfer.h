@@ -38,6 +38,9 @@ struct stream {
     char failure[240];
 };
 
+/* Lets the MPI library move messages for which another rank may be waiting. */
+void make_progress(const struct communicator *communicator);
+
 /* What a step of a broadcast has done: transferred bytes, nothing yet, or it has ended. */
 enum step { MOVED, WAITS, ENDED };
 

@@ -74,19 +74,65 @@ fn modules_of_a_folder_do_not_use_each_other_in_circles() {
     let mut found = BTreeSet::new();
     let crates = crates();
     for folder in crates.iter().flat_map(|name| folders(&root().join("crates").join(name).join("src"))) {
-        let uses = uses(&folder);
-        let reachable: BTreeMap<&str, BTreeSet<&str>> =
-            uses.keys().map(|module| (module.as_str(), reached(&uses, module))).collect();
-        for (module, others) in &reachable {
-            let circle: BTreeSet<&str> =
-                others.iter().filter(|other| reachable[**other].contains(module)).copied().collect();
-            if !circle.is_empty() {
-                let folder = folder.strip_prefix(root()).unwrap().display().to_string();
-                found.insert((folder, circle.into_iter().map(str::to_string).collect::<Vec<String>>()));
-            }
-        }
+        let folder_name = folder.strip_prefix(root()).unwrap().display().to_string();
+        found.extend(circles(&uses(&folder)).into_iter().map(|circle| (folder_name.clone(), circle)));
     }
     assert!(found.is_empty(), "{found:?}");
+}
+
+#[test]
+fn files_of_the_shim_do_not_use_each_other_in_circles() {
+    let mut uses = BTreeMap::new();
+    let files: Vec<(String, String)> = std::fs::read_dir(root().join("mpi"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "c"))
+        .map(|path| {
+            let name = path.file_stem().unwrap().to_str().unwrap().to_string();
+            (name, std::fs::read_to_string(path).unwrap())
+        })
+        .collect();
+    let definitions: BTreeMap<&str, &str> = files
+        .iter()
+        .flat_map(|(file, text)| functions(text, false).into_iter().map(move |name| (name, file.as_str())))
+        .collect();
+    for (file, text) in &files {
+        let own = functions(text, true);
+        let called = calls(text).into_iter().filter(|name| !own.contains(name));
+        let used = called.filter_map(|name| definitions.get(name)).filter(|other| *other != file);
+        uses.insert(file.clone(), used.map(ToString::to_string).collect());
+    }
+    assert!(uses.values().map(BTreeSet::len).sum::<usize>() > 40, "{uses:?}");
+    assert_eq!(circles(&uses), BTreeSet::new());
+}
+
+/// The functions that a text in C defines: those of this file alone, or those of all files.
+fn functions(text: &str, is_static: bool) -> BTreeSet<&str> {
+    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let mut before: Vec<&str> = text.split("\n{\n").collect();
+    before.pop();
+    let heads = before.into_iter().filter_map(|before| {
+        let head = before.rsplit("\n\n").next()?.rsplit("*/\n").next()?;
+        (head.starts_with("static ") == is_static).then(|| head.split('(').next()).flatten()
+    });
+    heads.filter_map(|head| head.rsplit(|c| !is_name(c)).next()).filter(|name| !name.is_empty()).collect()
+}
+
+/// The names before an opening parenthesis.
+fn calls(text: &str) -> BTreeSet<&str> {
+    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    text.split('(').filter_map(|before| before.rsplit(|c| !is_name(c)).next()).collect()
+}
+
+/// The modules that use each other, each circle once.
+fn circles(uses: &BTreeMap<String, BTreeSet<String>>) -> BTreeSet<Vec<String>> {
+    let reachable: BTreeMap<&str, BTreeSet<&str>> =
+        uses.keys().map(|module| (module.as_str(), reached(uses, module))).collect();
+    let circle = |(module, others): (&&str, &BTreeSet<&str>)| -> Vec<String> {
+        let circle = others.iter().filter(|other| reachable[**other].contains(module));
+        circle.map(ToString::to_string).collect()
+    };
+    reachable.iter().map(circle).filter(|circle| !circle.is_empty()).collect()
 }
 
 /// A folder of sources, and those in it.

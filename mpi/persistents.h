@@ -11,13 +11,36 @@
  * request are in order. MPI_Request_free is local and a group ends at all ranks, so the group stays
  * for a later request, or until the communicator is freed. */
 
-#ifndef TREECAST_MPI_PERSISTENT_H
-#define TREECAST_MPI_PERSISTENT_H
+#ifndef TREECAST_MPI_PERSISTENTS_H
+#define TREECAST_MPI_PERSISTENTS_H
 
 #include <stdbool.h>
 
 #include "communicator.h"
 #include "intercept.h"
+#include "packing.h"
+
+struct persistent;
+
+/* Finds a place for a request and makes its group. `found` stays NULL if all places are taken, the
+ * ranks' byte counts differ, or the group cannot be made. All ranks have to be in this call, and get
+ * the same result. Returns an MPI error code. */
+int find_free_place(struct communicator *communicator, int root, uint64_t bytes, struct persistent **found);
+
+/* Makes the program's handle and keeps the arguments. Returns an MPI error code. */
+int keep_persistent(struct persistent *persistent, const struct buffer *buffer, MPI_Request *request);
+
+/* Whether any persistent broadcast is taken. */
+bool are_persistents_kept(void);
+
+/* The persistent broadcast with this handle; NULL: none is taken. */
+struct persistent *find_persistent(MPI_Request request);
+
+/* Starts a broadcast that is inactive. Returns an MPI error code. */
+int start_persistent(struct persistent *persistent);
+
+/* The program frees the handle. */
+void drop_persistent(struct persistent *persistent);
 
 /* An array of requests as the MPI is to see it. */
 struct view {
