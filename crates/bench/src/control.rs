@@ -57,6 +57,8 @@ pub(crate) struct GroupRequest {
     pub tcp_congestion: Option<CongestionControl>,
     /// The fabric for which the tree is made.
     pub fabric: Option<GroupFabric>,
+    /// The costs of the network, in Treecast's own format.
+    pub network: Option<String>,
 }
 
 /// A fabric, and the names of the members' hosts on it.

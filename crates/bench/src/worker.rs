@@ -12,6 +12,7 @@ use rand_pcg::Pcg64;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use treecast_fabric::{Fabric, RoutingPolicy, read};
+use treecast_model::{Network, NetworkError};
 use treecast_node::{EngineChoice, Group, GroupId, GroupSettings, Node, NodeError, NodeSettings};
 use treecast_terms::Operation;
 
@@ -152,6 +153,7 @@ fn enter(node: &Node, request: GroupRequest) -> Result<(u32, Joined), NodeError>
         bytes_per_s_max,
         tcp_congestion,
         fabric,
+        network,
     } = request;
     let mut settings = GroupSettings {
         group: GroupId(number),
@@ -172,6 +174,9 @@ fn enter(node: &Node, request: GroupRequest) -> Result<(u32, Joined), NodeError>
     if let Some(GroupFabric { toml, hosts }) = fabric {
         settings = GroupSettings { hosts, ..settings }.with_fabric(read_fabric(&toml)?);
     }
+    if let Some(toml) = network {
+        settings = settings.with_network(read_network(&toml)?);
+    }
     let group = node.group(&settings)?;
     group.wait_until_ready(Some(TIMEOUT))?;
     let is_root = group.is_root();
@@ -182,6 +187,11 @@ fn read_fabric(toml: &str) -> Result<Fabric, NodeError> {
     let fabric =
         read::toml("the fabric", toml).and_then(|read| Fabric::new(read.topology, RoutingPolicy::Auto));
     fabric.map_err(|error| NodeError::Plan(error.into()))
+}
+
+fn read_network(toml: &str) -> Result<Network, NodeError> {
+    Network::parse("the network", toml)
+        .map_err(|NetworkError { file, reason, .. }| NodeError::File { path: file, reason })
 }
 
 fn send(group: &Group, run: &RunRequest, barrier: &mut Barrier) -> Result<Measured, NodeError> {

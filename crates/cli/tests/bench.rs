@@ -3,7 +3,7 @@
 mod common;
 
 use std::io::Write;
-use std::process::Command;
+use std::process::{Command, Output};
 
 use common::has_kernel_engine;
 use serde_json::Value;
@@ -751,6 +751,22 @@ fn a_network_is_measured_and_predicted() {
     chosen.arg(network).env("TREECAST_NETWORK", network);
     let chosen = json(chosen);
     assert_eq!(chosen["rows"][0]["lost"], 0);
+
+    let slow_relays = directory.path().join("slow_relays.toml");
+    let way = "[[way]]\nengine = 'user'\noffload = 'nic'\ntransport = 'stream'\n";
+    let costs = format!("format = 'treecast-network-1'\n{way}[way.set]\nsend_us = 1\nwake_us = 500\n");
+    std::fs::write(&slow_relays, costs).unwrap();
+    let by_costs = report_without_loss(&format!(
+        "--loopback 8 --offload nic --sizes 64K --messages 10 --rounds 1 --network {}",
+        slow_relays.display()
+    ));
+    let parents = by_costs["rows"][0]["broadcast"]["parents"].as_array().unwrap();
+    assert!(parents.len() == 7 && parents.iter().all(|parent| *parent == 0), "{by_costs}");
+
+    let unreadable = bench("--loopback 2 --messages 1 --rounds 1 --network /nowhere/network.toml").output();
+    let Output { status, stderr, .. } = unreadable.unwrap();
+    assert_eq!(status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&stderr).contains("/nowhere/network.toml: could not be read"));
 
     let mut unreadable = bench("--loopback 2 --messages 1 --rounds 1 --offload nic");
     let output = unreadable.env("TREECAST_NETWORK", "/nowhere/network.toml").output().unwrap();

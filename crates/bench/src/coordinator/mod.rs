@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use treecast_fabric::Fabric;
 use treecast_lab::LabSettings;
+use treecast_model::Network;
 use treecast_node::{CongestionControl, EngineChoice, draw_token};
 use treecast_terms::Operation;
 
@@ -38,6 +39,8 @@ pub struct Bench {
     /// The fabric that joins the hosts, for configurations that know it; `None` for that of a lab
     /// with racks.
     pub fabric: Option<Arc<Fabric>>,
+    /// The costs of the network, by which groups without a scheme choose their trees.
+    pub network: Option<Arc<Network>>,
     /// The configurations to compare.
     pub modes: Vec<Mode>,
     /// Other software that is measured too, in the lab.
@@ -259,6 +262,7 @@ impl Bench {
             None => workers.racks()?.map(|fabric| fabric.topology().to_toml()),
         };
         let fabric = fabric.map(|toml| GroupFabric { toml, hosts: workers.names.clone() });
+        let network = self.network.as_ref().map(|network| network.to_toml());
         let mut cases = Vec::new();
         let subjects = self.sizes.iter().flat_map(|&bytes| self.modes.iter().map(move |mode| (bytes, mode)));
         for (group, (bytes, mode)) in (1..).zip(subjects) {
@@ -273,6 +277,7 @@ impl Bench {
                 bytes_per_s_max: self.bytes_per_s_max,
                 tcp_congestion: self.tcp_congestion.clone(),
                 fabric: fabric.clone().filter(|_| mode.on_fabric),
+                network: network.clone(),
             })?;
             cases.extend(self.delays().into_iter().map(|delay| {
                 Case::new(Subject::Group { group, mode, created: created.clone() }, bytes, delay)
@@ -442,6 +447,7 @@ mod tests {
             hosts,
             processes,
             fabric: None,
+            network: None,
             modes: Vec::new(),
             peers: Vec::new(),
             shim: None,

@@ -198,6 +198,7 @@ impl Tune {
             hosts,
             processes: 1,
             fabric: None,
+            network: None,
             peers: Vec::new(),
             shim: None,
             sizes: self.sizes.clone(),

@@ -94,6 +94,11 @@ pub struct Arguments {
     #[arg(long, value_name = "FILE")]
     fabric: Option<String>,
 
+    /// The measured costs of the network, by which groups without a scheme choose their trees: a
+    /// file that `treecast tune` has written
+    #[arg(long, value_name = "FILE")]
+    network: Option<PathBuf>,
+
     /// Processes on this machine's loopback, which needs no rights [default: 4]
     #[arg(long, value_name = "HOSTS")]
     #[arg(value_parser = whole_number::<u32>(2, 250), allow_negative_numbers = true)]
@@ -484,6 +489,7 @@ fn bench(arguments: &Arguments, log: &LogArguments) -> anyhow::Result<Bench> {
         hosts,
         processes: arguments.processes,
         fabric: given.map(Arc::new),
+        network: arguments.network.as_deref().map(network).transpose()?.map(Arc::new),
         modes: modes(arguments),
         peers: arguments.peer.clone(),
         shim: arguments.shim.then(shim).transpose()?,
