@@ -105,6 +105,9 @@ const OF_A_RUN: [&str; 12] = [
 ];
 
 pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
+    if let Some(page) = &arguments.page {
+        check_inputs_are_kept(arguments, page)?;
+    }
     clean_up_on_signals()?;
     let (page, (html, status)) = match &arguments.page {
         Some(page) if arguments.play => (page, (of_broadcasts(arguments)?, 0)),
@@ -114,6 +117,17 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     write_file(page, html.as_bytes())?;
     print_note(&format!("{} is written: open it in a browser", page.display()));
     Ok(status)
+}
+
+/// The page would replace a file that it is made of, and a measurement may have taken hours.
+fn check_inputs_are_kept(arguments: &Arguments, page: &Path) -> anyhow::Result<()> {
+    let Ok(written) = page.canonicalize() else { return Ok(()) };
+    for input in [Some(&arguments.file), arguments.network.as_ref()].into_iter().flatten() {
+        if input.canonicalize().is_ok_and(|read| read == written) {
+            bail!("the page would replace {}: give it another name, such as page.html", input.display());
+        }
+    }
+    Ok(())
 }
 
 /// The page of a JSON file of another command, by its `format`.
