@@ -175,11 +175,11 @@ const BROADCASTS_MAX: usize = 12;
 /// The page that plays the broadcasts of a bench.
 fn of_broadcasts(arguments: &Arguments) -> anyhow::Result<String> {
     let (path, text) = (&arguments.file, read_file(&arguments.file)?);
-    if format_of(&text).as_deref() != Some(BENCH_FORMAT) || arguments.fabric.is_given() {
-        bail!(
-            "{}: --play takes a bench, as treecast bench writes it with --format json, and neither --fabric nor --routing",
-            path.display()
-        );
+    if format_of(&text).as_deref() != Some(BENCH_FORMAT) {
+        bail!("{}: --play takes a bench, as treecast bench writes it with --format json", path.display());
+    }
+    if arguments.fabric.is_given() {
+        bail!("{}: --play shows no fabric: leave out --fabric and --routing", path.display());
     }
     let bench: BenchReport = parsed(path, &text)?;
     let network = arguments.network.as_deref().map(network).transpose()?;
