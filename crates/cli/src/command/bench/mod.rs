@@ -3,6 +3,7 @@
 
 mod modes;
 mod table;
+mod values;
 
 use std::ffi::OsStr;
 use std::io::IsTerminal;
@@ -22,10 +23,12 @@ use treecast_plan::render::counted;
 use treecast_remote::RemoteShell;
 use treecast_study::chart::{self, Ink};
 use treecast_study::page;
-use treecast_terms::{Operation, parse_size, parse_time};
+use treecast_terms::Operation;
 
 use modes::modes;
 use table::{comparison, table};
+pub(super) use values::{Spin, size, spin};
+use values::{authentication, congestion, integrity, pace, picture_file, switch, time, transport};
 
 use crate::arguments::{Hostlist, command_line, fabric, network, whole_number};
 use crate::doctor::machine::read;
@@ -306,52 +309,6 @@ enum Format {
     Chart,
 }
 
-/// Parses a size in bytes.
-pub(super) fn size(text: &str) -> Result<usize, &'static str> {
-    parse_size(text).map(|bytes| bytes as usize).map_err(|error| error.expected)
-}
-
-/// Parses a rate in bytes per second.
-fn pace(text: &str) -> Result<u64, &'static str> {
-    parse_size(text).ok().filter(|&bytes| bytes > 0).ok_or("a number of bytes from 1, such as 65536 or 16M")
-}
-
-fn switch(name: &str) -> Result<bool, &'static str> {
-    match name {
-        "off" => Ok(false),
-        "on" => Ok(true),
-        _ => Err("on or off"),
-    }
-}
-
-fn authentication(name: &str) -> Result<Authentication, &'static str> {
-    name.parse().map_err(|_| "header or payload")
-}
-
-fn integrity(name: &str) -> Result<Integrity, &'static str> {
-    name.parse().map_err(|_| "network or crc32c")
-}
-
-fn transport(name: &str) -> Result<Transport, &'static str> {
-    name.parse().map_err(|_| "packets or stream")
-}
-
-fn congestion(name: &str) -> Result<CongestionControl, &'static str> {
-    CongestionControl::new(name).ok_or("an algorithm of the kernel, such as bbr, cubic or reno")
-}
-
-/// Parses a time of at most a minute.
-fn time(text: &str) -> Result<Duration, &'static str> {
-    let time = parse_time(text).ok().filter(|time| *time <= Duration::from_mins(1));
-    time.ok_or("a time up to 60s, such as 400us or 2ms")
-}
-
-fn picture_file(name: &str) -> Result<PathBuf, String> {
-    let path = PathBuf::from(name);
-    let is_known = matches!(path.extension().and_then(OsStr::to_str), Some("svg" | "html"));
-    is_known.then_some(path).ok_or_else(|| "a file name that ends with .svg or .html".into())
-}
-
 /// The files that this process has open for a worker: its input and its output.
 const FILES_OF_WORKER: u64 = 2;
 
@@ -431,17 +388,6 @@ pub(super) fn worker(log: &LogArguments) -> anyhow::Result<WorkerCommand> {
 pub fn work() -> anyhow::Result<u8> {
     treecast_bench::work()?;
     Ok(0)
-}
-
-/// How long a waiting thread spins before it sleeps; none: as recent waits suggest.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Spin(pub(super) Option<Duration>);
-
-pub(super) fn spin(text: &str) -> Result<Spin, &'static str> {
-    if text == "auto" {
-        return Ok(Spin(None));
-    }
-    time(text).map(|time| Spin(Some(time))).map_err(|_| "auto, or a time up to 60s, such as 400us or 2ms")
 }
 
 fn bench(arguments: &Arguments, log: &LogArguments) -> anyhow::Result<Bench> {
