@@ -1,0 +1,74 @@
+//! Other software, measured in the same lab.
+
+use std::process::Command;
+
+use super::{operations, report_without_loss};
+
+fn has_open_mpi() -> bool {
+    let answers = |program| Command::new(program).arg("--version").output().is_ok();
+    let has = ["mpirun", "mpicc"].into_iter().all(answers);
+    if !has {
+        eprintln!("skipped: Open MPI is not installed");
+    }
+    has
+}
+
+#[test]
+fn a_peer_is_measured_in_the_same_lab() {
+    if !has_open_mpi() {
+        return;
+    }
+    let subjects = |arguments: &str| -> Vec<(String, u64)> {
+        let report = report_without_loss(arguments);
+        let rows = report["rows"].as_array().unwrap();
+        for row in rows {
+            for key in ["last_delivery_us_p50", "call_us_mean", "cpu_us_per_broadcast", "throughput_mb_s"] {
+                assert!(row[key].as_f64().unwrap() > 0.0, "{key}: {row}");
+            }
+        }
+        rows.iter()
+            .map(|row| (row["engine"].as_str().unwrap().into(), row["bytes"].as_u64().unwrap()))
+            .collect()
+    };
+    let expected = [("user", 4), ("openmpi", 4), ("user", 71_680), ("openmpi", 71_680)];
+    let expected = expected.map(|(engine, bytes)| (engine.to_owned(), bytes));
+    let peer = "--offload nic --messages 6 --rounds 2 --peer openmpi";
+    assert_eq!(subjects(&format!("--lab 3 --sizes 4,70K {peer}")), expected);
+    assert_eq!(subjects(&format!("--lab 3 --sizes 4,70K --stream {peer}")), expected);
+}
+
+#[test]
+fn all_reduces_and_barriers_of_a_peer_are_measured_in_the_same_lab() {
+    if !has_open_mpi() {
+        return;
+    }
+    let row = |engine: &str, operation: &str, bytes| (engine.to_owned(), operation.to_owned(), bytes);
+    let arguments = "--lab 3 --offload nic --messages 6 --rounds 2 --peer openmpi --operation";
+    let both = |operation: &str, bytes| ["user", "openmpi"].map(|engine| row(engine, operation, bytes));
+    assert_eq!(operations(&format!("{arguments} all-reduce --sizes 24")), both("all-reduce", 24));
+    assert_eq!(operations(&format!("{arguments} barrier")), both("barrier", 0));
+}
+
+#[test]
+fn what_a_user_would_write_is_measured_in_the_same_lab() {
+    if Command::new("cc").arg("--version").output().is_err() {
+        eprintln!("skipped: there is no C compiler");
+        return;
+    }
+    let arguments = "--lab 4 --offload nic --transport packets,stream --no-flush --messages 6 --rounds 2 --peer tcp-tree,tcp-chain";
+    for sizes in ["--sizes 4,70K", "--sizes 200K --stream"] {
+        let arguments =
+            if sizes.contains("--stream") { arguments.replace("--no-flush ", "") } else { arguments.into() };
+        let report = report_without_loss(&format!("{sizes} {arguments}"));
+        let rows = report["rows"].as_array().unwrap();
+        let subjects: Vec<_> = rows
+            .iter()
+            .take(4)
+            .map(|row| (row["engine"].as_str().unwrap(), row["transport"].as_str().unwrap()))
+            .collect();
+        let expected =
+            [("user", "packets"), ("user", "stream"), ("tcp-tree", "stream"), ("tcp-chain", "stream")];
+        assert_eq!(subjects, expected);
+        assert!(rows.iter().all(|row| row["last_delivery_us_p50"].as_f64().unwrap() > 0.0));
+    }
+}
