@@ -7,7 +7,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use treecast_lab::LabError;
 use treecast_node::NodeError;
 use treecast_sim::UnknownOffload;
-use treecast_terms::{SpecError, nearest_hint};
+use treecast_terms::{InvalidQuantity, SpecError, nearest_hint};
 
 /// One sentence that names the offending value. Clap's own messages take several lines, and wrap
 /// the messages of our parsers.
@@ -53,6 +53,9 @@ fn value(error: &Error, option: &str) -> String {
     let Some(reason) = std::error::Error::source(error) else { return first_line(error) };
     let invalid = |expected: &dyn Display| format!("invalid value {given} for {option}: expected {expected}");
     if let Some(LabError::Setting { expected, .. }) = reason.downcast_ref() {
+        return invalid(expected);
+    }
+    if let Some(InvalidQuantity { expected, .. }) = reason.downcast_ref() {
         return invalid(expected);
     }
     if reason.is::<UnknownOffload>() || reason.is::<NodeError>() {

@@ -159,7 +159,7 @@ pub struct Arguments {
 
     /// The address of this host that the others can reach [default: the one by which packets go to
     /// the first of them]
-    #[arg(long, value_name = "IP")]
+    #[arg(long, value_name = "IP", value_parser = ip_address)]
     bind: Option<IpAddr>,
 
     /// The ports that a firewall between the hosts lets pass, such as 7000-7099: each host takes
@@ -182,6 +182,10 @@ pub struct Arguments {
     /// Print a report for programs, in JSON
     #[arg(long)]
     json: bool,
+}
+
+fn ip_address(text: &str) -> Result<IpAddr, &'static str> {
+    text.parse().map_err(|_| "an IP address of this host, such as 192.0.2.1")
 }
 
 fn existing(text: &str) -> Result<Existing, &'static str> {

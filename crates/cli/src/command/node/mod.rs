@@ -82,7 +82,7 @@ pub struct Arguments {
     ///
     /// By default all addresses and a free port, for a daemon port 7700; with --members the address
     /// in the file that belongs to this machine.
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "ADDRESS", value_parser = socket_address)]
     bind: Option<SocketAddr>,
 
     /// The ports that a firewall lets pass, such as 7000-7099: the node takes the first free one,
@@ -181,6 +181,10 @@ impl Arguments {
     pub fn has_group(&self) -> bool {
         self.listen.is_some() || self.join.is_some() || self.members.is_some()
     }
+}
+
+fn socket_address(text: &str) -> Result<SocketAddr, &'static str> {
+    text.parse().map_err(|_| "an IP address and a port, such as 192.0.2.1:7700")
 }
 
 pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
