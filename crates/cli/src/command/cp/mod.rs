@@ -379,6 +379,9 @@ fn hosts(arguments: &Arguments, to: &Destination) -> anyhow::Result<Vec<String>>
             all.extend(hosts);
         }
     }
+    if all.is_empty() {
+        bail!("{} names no hosts", file.display());
+    }
     Ok(all)
 }
 
