@@ -121,7 +121,7 @@ fn files_that_exist_are_replaced_whole_or_kept() {
     fs::write(hosts.path("a").join(foreign), "part").unwrap();
     fs::write(hosts.path("a/.new.treecast-part"), "the user's own").unwrap();
     let said = hosts.cp_right(&["--existing", "keep", "new", "a,b:"]);
-    assert!(said.contains("; 1 were there and kept"), "{said}");
+    assert!(said.contains("; 1 was there and kept"), "{said}");
     assert_eq!(fs::read(hosts.path("a/new")).unwrap(), b"old");
     assert_eq!(fs::read(hosts.path("b/new")).unwrap(), noise(100_000, 2));
     let said = hosts.cp_right(&["--existing", "newer", "new", "a,b:"]);

@@ -35,7 +35,11 @@ pub(super) fn summary(report: &Report) -> String {
     let rate = report.bytes as f64 / seconds / 1e6;
     let kept: u64 = report.hosts.iter().map(|host| host.kept).sum();
     let deleted: u64 = report.hosts.iter().map(|host| host.deleted).sum();
-    let kept_text = if kept > 0 { format!("; {kept} were there and kept") } else { String::new() };
+    let kept_text = match kept {
+        0 => String::new(),
+        1 => "; 1 was there and kept".into(),
+        _ => format!("; {kept} were there and kept"),
+    };
     let deleted_text = if deleted > 0 { format!("; {deleted} deleted") } else { String::new() };
     let compressed_text = if report.stream_bytes < report.bytes {
         format!("; compressed to {}", DecimalBytes(report.stream_bytes))
