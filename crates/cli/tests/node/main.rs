@@ -333,6 +333,7 @@ fn invalid_arguments_are_reported_in_one_sentence() {
             "the root is member 2 of 2",
         ),
         (&["--listen", "127.0.0.1:0", "--count", "2", "--send", "/no/such"], "/no/such could not be read"),
+        (&["--listen", "127.0.0.1:0", "--count", "2", "--send", "/"], "/ could not be read: is a directory"),
         (
             &["--listen", "127.0.0.1:0", "--count", "2", "--send", "-", "--plan", text(&planned)],
             "it is for 3 members, and the group has 2",

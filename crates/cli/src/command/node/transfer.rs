@@ -30,7 +30,12 @@ impl Input {
             return Ok(Self { name: "standard input".into(), length: None, bytes: Box::new(io::stdin()) });
         }
         let name = path.display().to_string();
-        let file = File::open(path).with_context(|| format!("{name} could not be read"))?;
+        let not_read = || format!("{name} could not be read");
+        let file = File::open(path).with_context(not_read)?;
+        // It can be opened, and the first read would fail when all members have joined.
+        if file.metadata().is_ok_and(|found| found.is_dir()) {
+            return Err(io::Error::from(io::ErrorKind::IsADirectory)).with_context(not_read);
+        }
         let length = file.metadata().ok().filter(Metadata::is_file).map(|found| found.len());
         Ok(Self { name, length, bytes: Box::new(file) })
     }
