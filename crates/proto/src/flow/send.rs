@@ -109,10 +109,11 @@ impl Flow {
     }
 
     /// With offload `host` or `assisted`: packets before this one may go to that child, or to all.
-    /// A child that has gone meanwhile is ignored.
+    /// A child that has gone meanwhile is ignored, and so are packets that all children have: the
+    /// request of a leaf may come after its reader.
     pub fn forward(&mut self, upto: Sequence, child: Option<MemberId>) -> Result<(), Refused> {
         let (from, end) = (self.state.freed, self.state.next);
-        if upto.is_before(from) || end.is_before(upto) {
+        if end.is_before(upto) {
             return Err(Refused::Packet { given: upto, from, end });
         }
         self.forwarded = self.forwarded.max(upto);
