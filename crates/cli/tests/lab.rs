@@ -53,6 +53,18 @@ fn lines_are_prefixed_with_their_host() {
 }
 
 #[test]
+fn output_that_cannot_be_written_is_an_error() {
+    if !allowed() {
+        return;
+    }
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let output = lab(&["2", "--", "echo", "lost"]).stdout(full).output().unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("standard output could not be written: No space left"), "{stderr}");
+}
+
+#[test]
 fn a_command_runs_several_times_on_each_host() {
     if !allowed() {
         return;

@@ -19,7 +19,7 @@ use treecast_terms::format_count;
 use super::node::TOKEN_VARIABLE;
 use crate::arguments::whole_number;
 use crate::open_files::allow_open_files;
-use crate::output::print_message;
+use crate::output::{NotWritten, print_message};
 
 #[derive(Debug, Args)]
 #[command(
@@ -43,8 +43,8 @@ rack), TREECAST_LAB_AGENT (a remote shell between hosts), TMPDIR (/dev/shm, whic
 host has of its own) and TREECAST_TOKEN (a token of this lab, if the variable is not set).
 
 Exit status: that of the first command that failed, in the order of hosts and processes
-(128 plus the number of the signal that ended it); 2 if there is no lab or no such
-command.
+(128 plus the number of the signal that ended it); 1 if their output could not be
+written; 2 if there is no lab or no such command.
 
 docs/lab.md describes hosts, and what a machine needs for them."
 )]
@@ -250,13 +250,15 @@ struct Ended {
 /// Relays the output of the commands until all have exited, and ends the lab.
 fn relay_until_ended(lab: Lab, mut running: Vec<Running>) -> anyhow::Result<Ended> {
     std::thread::scope(|scope| {
+        let mut relays = Vec::new();
         for command in &mut running {
             let prefix = command.prefix();
             if let Some(from) = command.child.stdout.take() {
                 let prefix = prefix.clone();
-                scope.spawn(move || relay(from, &prefix, io::stdout));
+                relays.push(scope.spawn(move || relay(from, &prefix, io::stdout)));
             }
             if let Some(from) = command.child.stderr.take() {
+                // Nobody could read that standard error is not written.
                 scope.spawn(move || relay(from, &prefix, io::stderr));
             }
         }
@@ -272,6 +274,14 @@ fn relay_until_ended(lab: Lab, mut running: Vec<Running>) -> anyhow::Result<Ende
         let uplinks = lab.uplink_bytes();
         // Kills the remaining processes of the lab, which would keep the output open.
         drop(lab);
+        for relayed in relays.into_iter().filter_map(|relay| relay.join().ok()) {
+            match relayed {
+                Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+                    return Err(error).with_context(|| NotWritten("standard output".into()));
+                }
+                _ => {}
+            }
+        }
         Ok(Ended { failed, uplinks })
     })
 }
@@ -291,7 +301,7 @@ fn ending(status: ExitStatus) -> String {
 const LINE_MAX: u64 = 64 * 1024;
 
 /// Relays line by line, until end of file or until the output is closed.
-fn relay<W: Write>(from: impl Read, prefix: &str, to: impl Fn() -> W) {
+fn relay<W: Write>(from: impl Read, prefix: &str, to: impl Fn() -> W) -> io::Result<()> {
     let mut from = BufReader::new(from);
     let mut line = Vec::from(prefix);
     while from.by_ref().take(LINE_MAX).read_until(b'\n', &mut line).is_ok_and(|length| length > 0) {
@@ -299,11 +309,10 @@ fn relay<W: Write>(from: impl Read, prefix: &str, to: impl Fn() -> W) {
             line.push(b'\n');
         }
         // One write per line, so that lines of several hosts do not mix.
-        if to().write_all(&line).is_err() {
-            return;
-        }
+        to().write_all(&line)?;
         line.truncate(prefix.len());
     }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -345,7 +354,7 @@ mod tests {
     fn lines_are_relayed_in_one_piece_with_a_prefix() {
         let relayed = |bytes: &[u8]| {
             let writes = RefCell::new(Vec::new());
-            relay(bytes, "n3: ", || Writes(&writes));
+            relay(bytes, "n3: ", || Writes(&writes)).unwrap();
             writes.into_inner()
         };
         assert_eq!(relayed(b"one\n\ntwo\xff"), [&b"n3: one\n"[..], b"n3: \n", b"n3: two\xff\n"]);
