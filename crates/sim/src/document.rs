@@ -183,6 +183,51 @@ impl RunDocument {
     pub fn to_json(&self) -> String {
         to_json(self)
     }
+
+    /// The arguments of `treecast` that simulate the run again.
+    pub fn arguments(&self) -> Vec<String> {
+        let mut words = vec!["sim".to_string()];
+        let mut option = |name: &str, value: &str| words.extend(option(name, value));
+        option("fabric", &self.fabric);
+        option("routing", &self.routing);
+        if let Some(plan) = &self.plan {
+            option("plan", plan);
+        } else {
+            option("scheme", &self.scheme);
+            option("root", &self.root.to_string());
+            option("dests", self.destinations.as_deref().unwrap_or("all"));
+            option("processes", &self.placement.processes.unwrap_or(1).to_string());
+            if let Some(order) = &self.order {
+                option("order", order);
+            }
+            if let Some(arrangement) = self.placement.arrangement {
+                option("placement", &arrangement.to_string());
+            }
+        }
+        option("operation", &self.operation);
+        option("offload", &self.offload);
+        option("message", &self.message_flits.to_string());
+        option("seed", &self.seed.to_string());
+        option("simulator", &self.simulator);
+        words.extend(settings(&self.parameters));
+        words
+    }
+}
+
+/// An option of a command, and its value.
+pub(crate) fn option(name: &str, value: &str) -> [String; 2] {
+    [format!("--{name}"), value.to_string()]
+}
+
+/// The options that set the parameters that differ from the defaults.
+pub(crate) fn settings(parameters: &BTreeMap<String, serde_json::Value>) -> Vec<String> {
+    let defaults = parameter_values(&Parameters::default());
+    let set = parameters.iter().filter(|(key, value)| defaults.get(*key) != Some(value));
+    set.flat_map(|(key, value)| {
+        let value = value.as_str().map_or_else(|| value.to_string(), str::to_string);
+        option("set", &format!("{key}={value}"))
+    })
+    .collect()
 }
 
 /// The JSON text of a document, ending with a line end.

@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, bail};
-use clap::Args;
+use anyhow::{Context, anyhow, bail};
+use clap::{Args, Parser};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use treecast_bench::{Broadcast as MeasuredBroadcast, FORMAT as BENCH_FORMAT, Report as BenchReport};
@@ -11,19 +11,20 @@ use treecast_fabric::{Fabric, RoutingPolicy};
 use treecast_plan::render::FORMAT as PLAN_FORMAT;
 use treecast_report::{Broadcast, Report, broadcasts_page, load_page, plan_page};
 use treecast_sim::{
-    FORMAT as RUN_FORMAT, LOAD_FORMAT, LoadDocument, LoadSetup, Offload, Operation, Run, SATURATION_FORMAT,
-    SaturationDocument,
+    FORMAT as RUN_FORMAT, LOAD_FORMAT, LoadDocument, LoadSetup, Offload, Operation, Outcome, Run,
+    RunDocument, SATURATION_FORMAT, SaturationDocument,
 };
 use treecast_study::{page, saturation_figure};
 use treecast_terms::Bytes;
 
 use crate::arguments::{
-    FabricArguments, PlanArguments, RunArguments, command_line, fabric, in_shell, network, read_file,
-    read_plan,
+    FabricArguments, OperationArgument, PlanArguments, RunArguments, command_line, fabric, in_shell, network,
+    read_file, read_plan,
 };
 use crate::command::bench::page_of;
 use crate::interrupt::clean_up_on_signals;
 use crate::output::{print_note, write_file};
+use crate::usage_error::sentence;
 
 #[derive(Debug, Args)]
 #[command(
@@ -36,6 +37,7 @@ use crate::output::{print_note, write_file};
   treecast report --fabric torus:k=8,n=2,uni --scheme u-torus --message 1024 page.html
   treecast report --fabric fat-tree:k=16 --scheme k-binomial --offload nic page.html
   treecast report plan.json page.html
+  treecast report run.json page.html
   treecast report load.json page.html
   treecast report --play --network network.toml bench.json page.html
 
@@ -43,8 +45,9 @@ The page plays one multicast on the fabric: who has the message, which links are
 where packets wait; several offloads side by side. It is one file that fetches nothing,
 and works in any browser. 'treecast sim --help' lists the keys of --set, docs/report.md
 describes the page.
-With a JSON file nothing is simulated, and the page shows what the file contains:
+With a JSON file the page shows what the file contains:
   plan           its steps, sends and analysis (treecast plan --format json)
+  run            the run, simulated again (treecast sim --format json)
   run under load its figures, and the utilization of each link on the fabric
                  (treecast sim --load --format json)
   saturation     latency over load (treecast sim --find-saturation --format json)
@@ -55,8 +58,8 @@ The pages of studies are written by 'treecast paper run'.
 Exit status: that of the worst run: 0 complete, 4 deadlocked, 5 incomplete."
 )]
 pub struct Arguments {
-    /// The page; or, before PAGE, a JSON file that the page shows instead of a new simulation: a
-    /// plan, a run or a search under load, or a bench
+    /// The page; or, before PAGE, a JSON file that the page shows: a plan, a run, a run or a search
+    /// under load, or a bench
     #[arg(value_name = "FILE")]
     file: PathBuf,
 
@@ -112,7 +115,12 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     let (page, (html, status)) = match &arguments.page {
         Some(page) if arguments.play => (page, (of_broadcasts(arguments)?, 0)),
         Some(page) => (page, (of_file(&arguments.file, &arguments.fabric)?, 0)),
-        None => (&arguments.file, of_run(arguments)?),
+        None => {
+            let Arguments { fabric, plan, offload, run, .. } = arguments;
+            let (html, outcomes) = of_run(fabric, plan, offload, run)?;
+            let worst = outcomes.iter().map(|outcome| outcome.status.exit_status()).max();
+            (&arguments.file, (html, worst.unwrap_or_default()))
+        }
     };
     write_file(page, html.as_bytes())?;
     print_note(&format!("{} is written: open it in a browser", page.display()));
@@ -132,8 +140,8 @@ fn check_inputs_are_kept(arguments: &Arguments, page: &Path) -> anyhow::Result<(
 
 /// The page of a JSON file of another command, by its `format`.
 fn of_file(path: &Path, given: &FabricArguments) -> anyhow::Result<String> {
-    const ACCEPTED: &str = "a plan, a run or a search under load, or a bench, as treecast plan, sim --load, \
-                            sim --find-saturation and bench write them with --format json";
+    const ACCEPTED: &str = "a plan, a run, a run or a search under load, or a bench, as treecast plan, sim, \
+                            sim --load, sim --find-saturation and bench write them with --format json";
     let text = read_file(path)?;
     let format = format_of(&text).with_context(|| {
         format!("{} is not JSON with a format that is known here: give {ACCEPTED}", path.display())
@@ -161,10 +169,7 @@ fn of_file(path: &Path, given: &FabricArguments) -> anyhow::Result<String> {
             Ok(page::html(&[saturation_figure(&document, in_shell(search))]))
         }
         BENCH_FORMAT => Ok(page_of(&parsed(path, &text)?)),
-        RUN_FORMAT => bail!(
-            "{} is a run, which is simulated again for its page: give its fabric and scheme instead, or --plan",
-            path.display()
-        ),
+        RUN_FORMAT => of_document(path, &parsed(path, &text)?, given),
         format => bail!("{} has the format '{format}': give {ACCEPTED}", path.display()),
     }
 }
@@ -221,6 +226,55 @@ fn played(name: String, broadcast: &MeasuredBroadcast) -> Broadcast {
     Broadcast { name, parents, delivered_us, stored_us, root_us }
 }
 
+/// The options of `treecast sim` that [`RunDocument::arguments`] has.
+#[derive(Debug, Parser)]
+struct Again {
+    #[command(flatten)]
+    fabric: FabricArguments,
+
+    #[command(flatten)]
+    plan: PlanArguments,
+
+    #[command(flatten)]
+    _operation: OperationArgument,
+
+    #[arg(long)]
+    offload: Offload,
+
+    #[command(flatten)]
+    run: RunArguments,
+}
+
+/// The page of a run that is simulated again.
+fn of_document(path: &Path, document: &RunDocument, given: &FabricArguments) -> anyhow::Result<String> {
+    if document.operation != Operation::Broadcast.to_string() {
+        bail!("{}: pages of runs are of broadcasts, and this is of: {}", path.display(), document.operation);
+    }
+    let mut document = document.clone();
+    if let Some(fabric) = &given.fabric {
+        document.fabric.clone_from(fabric);
+    }
+    if given.routing != RoutingPolicy::Auto {
+        document.routing = given.routing.to_string();
+    }
+    let again = Again::try_parse_from(document.arguments());
+    let again = again.map_err(|error| anyhow!("{}: {}", path.display(), sentence(&error)))?;
+    let Again { fabric, plan, offload, run, .. } = again;
+    let (html, outcomes) = of_run(&fabric, &plan, &[offload], &run)?;
+    let latency = outcomes[0].latency.map(|latency| latency.0);
+    if latency != document.latency_cycles {
+        let cycles =
+            |latency: Option<u64>| latency.map_or("never".into(), |cycles| format!("after {cycles} cycles"));
+        print_note(&format!(
+            "note: the last delivery of the run that is shown is {}, and in {} {}: it was simulated with other files or another version",
+            cycles(latency),
+            path.display(),
+            cycles(document.latency_cycles)
+        ));
+    }
+    Ok(html)
+}
+
 /// A document in a file.
 fn parsed<T: DeserializeOwned>(path: &Path, text: &str) -> anyhow::Result<T> {
     serde_json::from_str(text).with_context(|| path.display().to_string())
@@ -244,26 +298,30 @@ fn format_of(text: &str) -> Option<String> {
     serde_json::from_str(text).ok().map(|Head { format }| format)
 }
 
-/// The page of a simulation, and the exit status.
-fn of_run(arguments: &Arguments) -> anyhow::Result<(String, u8)> {
-    let parameters = arguments.run.parameters()?;
-    let packets = arguments.run.packets(&parameters)?;
-    let planned = arguments.plan.planned(&arguments.fabric, packets)?;
+/// The page of simulations, one for each offload, and how they ended.
+fn of_run(
+    fabric: &FabricArguments,
+    plan: &PlanArguments,
+    offloads: &[Offload],
+    run: &RunArguments,
+) -> anyhow::Result<(String, Vec<Outcome>)> {
+    let parameters = run.parameters()?;
+    let packets = run.packets(&parameters)?;
+    let planned = plan.planned(fabric, packets)?;
     let command = command_line();
     let mut report = Report::new(&planned.fabric, &planned.fabric_text, parameters.cycle, &command);
-    let mut status = 0;
-    for &offload in &arguments.offload {
-        let run = Run {
+    let mut outcomes = Vec::new();
+    for &offload in offloads {
+        outcomes.push(report.add(&Run {
             fabric: &planned.fabric,
             plan: &planned.plan,
             operation: Operation::Broadcast,
             offload,
-            message: arguments.run.message(&planned, &parameters),
+            message: run.message(&planned, &parameters),
             parameters: &parameters,
-            seed: arguments.plan.seed,
-            simulator: arguments.run.simulator(&parameters),
-        };
-        status = status.max(report.add(&run)?.status.exit_status());
+            seed: plan.seed,
+            simulator: run.simulator(&parameters),
+        })?);
     }
-    Ok((report.html(), status))
+    Ok((report.html(), outcomes))
 }

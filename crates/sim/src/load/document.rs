@@ -8,9 +8,8 @@ use treecast_fabric::Topology;
 use treecast_terms::Cycles;
 
 use super::{LoadFigures, LoadOutcome, LoadRun, Saturation, ShortWindow};
-use crate::document::{DeadlockDocument, parameter_values, to_json};
+use crate::document::{DeadlockDocument, option, parameter_values, settings, to_json};
 use crate::outcome::Status;
-use crate::parameters::Parameters;
 
 /// The format of [`LoadDocument`].
 pub const LOAD_FORMAT: &str = "treecast-load/1";
@@ -125,7 +124,7 @@ impl LoadSetup {
     /// The arguments of `treecast` that simulate the run again, without its load.
     pub fn arguments(&self) -> Vec<String> {
         let mut words = vec!["sim".to_string()];
-        let mut option = |name: &str, value: &str| words.extend([format!("--{name}"), value.to_string()]);
+        let mut option = |name: &str, value: &str| words.extend(option(name, value));
         option("fabric", &self.fabric);
         option("routing", &self.routing);
         option("scheme", &self.scheme);
@@ -142,13 +141,7 @@ impl LoadSetup {
         option("backlog-max", &self.backlog_max.to_string());
         option("simulator", &self.simulator);
         option("seed", &self.seed.to_string());
-        let defaults = parameter_values(&Parameters::default());
-        for (key, value) in &self.parameters {
-            if defaults.get(key) != Some(value) {
-                let value = value.as_str().map_or_else(|| value.to_string(), str::to_string);
-                option("set", &format!("{key}={value}"));
-            }
-        }
+        words.extend(settings(&self.parameters));
         words
     }
 
