@@ -288,7 +288,8 @@ fn root_and_members_name_missing_members() {
         utf8(&check(other, 5, "not all members joined in time: 2 of 3 members have joined: ").stderr);
     assert!(stderr.contains("anna at 127.0.0.1:") && stderr.contains(" as member 2; member 1 is missing"));
     let alone = node(&["--join", &address, "--wait", "1"]).spawn().unwrap();
-    check(alone, 5, &format!("cannot join the group at {address}: "));
+    let stderr = utf8(&check(alone, 5, &format!("cannot join the group at {address}: ")).stderr);
+    assert!(stderr.starts_with(&format!("treecast: waiting for the root at {address}\n")), "{stderr}");
 }
 
 #[test]
@@ -367,7 +368,7 @@ fn invalid_arguments_are_reported_in_one_sentence() {
     for (arguments, part) in cases {
         let output = check(node(arguments).spawn().unwrap(), 2, part);
         let stderr = utf8(&output.stderr);
-        let count = stderr.lines().filter(|line| !line.contains("waiting for members at")).count();
+        let count = stderr.lines().filter(|line| !line.contains("waiting for ")).count();
         assert_eq!(count, 1, "{arguments:?}: {stderr}");
     }
     let output = check(

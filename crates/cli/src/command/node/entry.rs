@@ -41,6 +41,7 @@ pub fn enter(arguments: &Arguments, input: Option<&Input>) -> anyhow::Result<(No
         options.timeout = timeout;
         options.name = arguments.name.clone().unwrap_or(options.name);
         let node = open(arguments, unspecified(options.root))?;
+        print_note(&format!("waiting for the root at {}", options.root));
         let group = node.join_while(&options, &mut |news| {
             if let Some(news) = news {
                 print_note(news);
