@@ -162,6 +162,18 @@ fn a_custom_study_runs_into_a_directory_of_its_name() {
 }
 
 #[test]
+fn a_study_without_figures_does_not_run() {
+    let place = tempfile::tempdir().unwrap();
+    std::fs::create_dir(place.path().join("mine")).unwrap();
+    let study = "name = \"mine\"\ntitle = \"Mine\"\nsource = \"ours\"\nsummary = \"Nothing yet.\"\n";
+    std::fs::write(place.path().join("mine/study.toml"), study).unwrap();
+    let output = run(place.path(), "paper run mine");
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("the study mine has no figures"), "{output:?}");
+    assert!(!place.path().join("out").exists());
+}
+
+#[test]
 fn a_failed_write_leaves_no_file() {
     let place = tempfile::tempdir().unwrap();
     std::fs::write(place.path().join("file"), "kept").unwrap();

@@ -168,6 +168,9 @@ fn run_figures(study: &Study, directory: &Path, arguments: &RunArguments) -> any
     } else {
         chosen(study, &arguments.figures)?
     };
+    if specs.is_empty() {
+        bail!("the study {} has no figures: each is a file beside its study.toml", study.name());
+    }
     make_directory(directory)?;
     let runs: Vec<_> = specs.iter().map(|spec| spec.runs(arguments.quick)).collect();
     let mut sweep = Sweep::new(directory, runs.iter().flatten(), arguments.jobs, arguments.fresh)?;
