@@ -86,7 +86,13 @@ fn set(signal: Signal, handler: SigHandler) -> nix::Result<()> {
 /// that is removed then, or when the returned value is dropped.
 pub fn temporary_files() -> anyhow::Result<TempDir> {
     clean_up_on_signals()?;
-    let directory = tempfile::tempdir().context("cannot create a temporary directory")?;
+    let directory = tempfile::tempdir().with_context(|| {
+        let place = std::env::temp_dir();
+        format!(
+            "no temporary directory in {}: set TMPDIR to a directory that can be written",
+            place.display()
+        )
+    })?;
     remove_on_signal(directory.path());
     // Fails if it is called twice; files are then in the first directory.
     let _ = tempfile::env::override_temp_dir(directory.path());

@@ -174,6 +174,16 @@ fn a_study_without_figures_does_not_run() {
 }
 
 #[test]
+fn a_variable_that_names_no_directory_for_temporary_files_is_named() {
+    let place = tempfile::tempdir().unwrap();
+    let mut command = treecast(place.path());
+    command.args(["tune", "--loopback", "4"]).env("TMPDIR", "/no/such");
+    let output = command.output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("in /no/such: set TMPDIR"), "{output:?}");
+}
+
+#[test]
 fn a_failed_write_leaves_no_file() {
     let place = tempfile::tempdir().unwrap();
     std::fs::write(place.path().join("file"), "kept").unwrap();
