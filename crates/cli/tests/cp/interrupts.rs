@@ -51,6 +51,20 @@ fn nothing_incomplete_is_left_after_an_interrupt() {
     wait_for(|| hosts.list("a").is_empty() && hosts.list("b").is_empty());
 }
 
+/// The thread that sends is writing when another one aborts the group.
+#[test]
+fn an_interrupt_of_endless_input_is_all_that_is_reported() {
+    for _ in 0..3 {
+        let hosts = Hosts::new(&["a"]);
+        let mut command = hosts.command(&["-", "a:copy"]);
+        command.stdin(fs::File::open("/dev/zero").unwrap());
+        let running = command.stderr(Stdio::piped()).spawn().unwrap();
+        wait_for_part(&hosts.path("a"));
+        let said = interrupted(running, "INT");
+        assert_eq!(said, "treecast: interrupted: what was not complete is removed\n");
+    }
+}
+
 /// A host asks for the command and then takes no byte of it.
 #[test]
 fn an_interrupt_ends_an_upload() {
