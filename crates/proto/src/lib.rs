@@ -18,6 +18,7 @@ mod flow;
 mod group;
 mod hand_off;
 mod io;
+mod pause;
 mod protocol;
 mod rtt;
 mod session;

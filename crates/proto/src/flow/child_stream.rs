@@ -4,6 +4,7 @@ use treecast_wire::Sequence;
 
 use super::{PeerFailure, Timeouts};
 use crate::Nanoseconds;
+use crate::pause::Pause;
 
 /// How long a child that answers may have no stream, although there are packets for it: by then TCP
 /// has tried four times to connect (RFC 6298). A firewall may let no TCP pass.
@@ -53,9 +54,11 @@ impl ChildStream {
         }
     }
 
-    /// The parent was suspended: that the child accepted nothing meanwhile means nothing.
-    pub const fn on_suspend(&mut self) {
-        self.stalled = None;
+    /// The parent did not run for a while.
+    pub fn on_suspend(&mut self, pause: Pause) {
+        if let Some(stalled) = &mut self.stalled {
+            pause.leave_out(&mut stalled.since);
+        }
     }
 
     /// Why a child that was heard at `heard_at` and has acknowledged the packets before `acked` has

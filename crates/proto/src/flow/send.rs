@@ -8,6 +8,7 @@ use super::child::Child;
 use super::child_stream::StreamState;
 use super::multicast::{Multicast, SlotMulticast, requests_regularly};
 use super::{ChildAddress, Flow, ParentStream, PeerFailure, Slot};
+use crate::pause::Pause;
 use crate::state::Start;
 use crate::{Carrier, Nanoseconds, Refused};
 
@@ -171,13 +172,13 @@ impl Flow {
         failures.collect()
     }
 
-    /// This node was suspended: that children were not heard meanwhile means nothing.
-    pub fn handle_suspend(&mut self, now: Nanoseconds) {
-        self.suspend_reach(now);
+    /// This node did not run for a while.
+    pub fn handle_suspend(&mut self, pause: Pause) {
+        self.suspend_reach(pause);
         for child in &mut self.children {
-            child.state.unanswered = 0;
-            child.stall.on_suspend(now);
-            child.stream.on_suspend();
+            pause.leave_out(&mut child.state.unanswered_since);
+            child.stall.on_suspend(pause);
+            child.stream.on_suspend(pause);
         }
         self.parent_stream = ParentStream::default();
         self.state.timer_at = Nanoseconds::ZERO;

@@ -9,6 +9,7 @@ use treecast_wire::Timestamp;
 
 use super::{PeerFailure, Timeouts};
 use crate::Nanoseconds;
+use crate::pause::Pause;
 
 /// Retransmissions to a child since it last accepted a packet in order.
 #[derive(Debug, Default, Clone, Copy)]
@@ -51,9 +52,9 @@ impl Stall {
         self.round_began_at = now;
     }
 
-    /// The parent was suspended: that the child accepted nothing meanwhile means nothing.
-    pub const fn on_suspend(&mut self, now: Nanoseconds) {
-        self.since = now;
+    /// The parent did not run for a while.
+    pub fn on_suspend(&mut self, pause: Pause) {
+        pause.leave_out(&mut self.since);
     }
 
     /// Whether only the first packet that is not accepted is retransmitted, once per timeout.

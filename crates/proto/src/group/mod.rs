@@ -19,6 +19,7 @@ use treecast_wire::{
 };
 
 use crate::flow::{Flow, FlowConfig, StreamChange, Timeouts};
+use crate::pause::Pause;
 use crate::{
     CreateGroup, Ending, Event, GroupCounters, GroupKey, Nanoseconds, Piece, Refused, Settings, Start,
     Transmit,
@@ -280,15 +281,14 @@ impl Group {
 
 /// What time brings.
 impl Group {
-    /// This node was suspended for the time `paused`: that others were not heard meanwhile means
-    /// nothing.
-    pub fn handle_suspend(&mut self, now: Nanoseconds, paused: Nanoseconds) {
+    /// This node did not run for a while.
+    pub fn handle_suspend(&mut self, pause: Pause) {
         if let Some(flow) = &mut self.flow {
-            flow.handle_suspend(now);
+            flow.handle_suspend(pause);
         }
         match &mut self.role {
-            Role::Root(table) => table.handle_suspend(now, paused),
-            Role::Member(membership) => membership.handle_suspend(now, paused),
+            Role::Root(table) => table.handle_suspend(pause),
+            Role::Member(membership) => membership.handle_suspend(pause),
         }
     }
 

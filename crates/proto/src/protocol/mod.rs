@@ -12,6 +12,7 @@ use treecast_wire::{Body, Challenge, GroupId, HEADER_BYTES, View};
 
 pub use self::check::Checked;
 use crate::group::{Group, Way};
+use crate::pause::Pause;
 use crate::timeouts::Timeouts;
 use crate::turns::{OwnerId, Turns};
 use crate::{Event, Input, Nanoseconds, Output, Refused, Settings, Store, StrayCounters};
@@ -196,10 +197,10 @@ impl Protocol {
     /// A node that handles a timeout far too late was suspended itself, and concludes nothing from
     /// the silence of others.
     fn detect_suspend(&mut self, now: Nanoseconds) {
-        let paused = now.since(std::mem::replace(&mut self.ran_at, now));
+        let pause = Pause { ended_at: now, span: now.since(std::mem::replace(&mut self.ran_at, now)) };
         if self.timeout().is_some_and(|timeout| now.since(timeout) > self.settings.keepalive) {
             for (index, entry) in &mut self.groups {
-                entry.group.handle_suspend(now, paused);
+                entry.group.handle_suspend(pause);
                 self.timeouts.set(index, Some(now));
             }
         }

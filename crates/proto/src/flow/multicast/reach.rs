@@ -5,6 +5,7 @@ use treecast_wire::{Distribution, Sequence, Timestamp};
 use super::{Multicast, SlotMulticast};
 use crate::Nanoseconds;
 use crate::flow::{DataSource, Flow};
+use crate::pause::Pause;
 
 /// Whether multicast reaches this member, and how many packets it loses.
 #[derive(Debug, Clone)]
@@ -155,9 +156,9 @@ impl Flow {
     }
 
     /// This node was suspended: that it received nothing meanwhile means nothing.
-    pub(in crate::flow) fn suspend_reach(&mut self, now: Nanoseconds) {
+    pub(in crate::flow) fn suspend_reach(&mut self, pause: Pause) {
         if let Some(multicast) = &mut self.multicast {
-            multicast.reach.heard_at = now;
+            pause.leave_out(&mut multicast.reach.heard_at);
         }
     }
 }

@@ -8,6 +8,7 @@ use super::record::{MemberRecord, Suspicion};
 use super::{ControlSender, LOSSES_PER_CALL_MAX, MemberTable, SUSPECT_PROBE_INTERVAL};
 use crate::event::whole_ms;
 use crate::flow::PeerFailure;
+use crate::pause::Pause;
 use crate::{MemberLoss, Nanoseconds};
 
 /// For this time after a refuted suspicion, the same report means that the path between the two
@@ -143,10 +144,10 @@ impl MemberTable {
 
     /// How long a member was silent that is lost for that.
     fn silence(&self, now: Nanoseconds, record: &MemberRecord) -> MemberLoss {
-        if let Some((ended_at, paused)) = self.pause
+        if let Some(Pause { ended_at, span }) = self.pause
             && record.heard_at <= ended_at
         {
-            return MemberLoss::SilentAfterPause(whole_ms(paused));
+            return MemberLoss::SilentAfterPause(whole_ms(span));
         }
         // The root seldom hears members that are not its children: their neighbours do.
         let reported_at = record.open_suspicion().map(|suspicion| suspicion.since - self.peer_timeout);

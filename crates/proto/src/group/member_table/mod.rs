@@ -20,6 +20,7 @@ use std::net::SocketAddr;
 use treecast_wire::{Eviction, MemberId, Nonce, Readers, Table, Timestamp};
 
 use crate::flow::ChildAddress;
+use crate::pause::Pause;
 use crate::{CreateGroup, MemberLoss, MemberStatus, Nanoseconds, Settings, Start};
 
 use admission::Newcomer;
@@ -72,7 +73,7 @@ pub(super) struct MemberTable {
     waiting: Vec<SocketAddr>,
     stage: Stage,
     /// When the last time in which this node did not run has ended, and how long it was.
-    pause: Option<(Nanoseconds, Nanoseconds)>,
+    pause: Option<Pause>,
 }
 
 /// A member that is lost, or one of the processes that share its node.
@@ -410,13 +411,17 @@ impl MemberTable {
         change
     }
 
-    /// This node was suspended for the time `paused`: that members were not heard meanwhile means
-    /// nothing.
-    pub fn handle_suspend(&mut self, now: Nanoseconds, paused: Nanoseconds) {
-        self.pause = Some((now, paused));
+    /// This node did not run for a while.
+    pub fn handle_suspend(&mut self, pause: Pause) {
+        self.pause = Some(pause);
         for record in &mut self.records {
-            record.heard_at = now;
-            record.suspicion = None;
+            let leave_out = |at: &mut Nanoseconds| pause.leave_out(at);
+            leave_out(&mut record.heard_at);
+            leave_out(&mut record.table_since);
+            if let Some(suspicion) = &mut record.suspicion {
+                leave_out(&mut suspicion.since);
+                suspicion.refuted_at.iter_mut().for_each(leave_out);
+            }
         }
         for member in (0..self.records.len() as u32).map(MemberId) {
             self.schedule(member);

@@ -14,6 +14,7 @@ use super::handshake::{HandshakeStep, MemberHandshake, REQUEST_INTERVAL};
 use super::header::HeaderTemplate;
 use crate::event::whole_ms;
 use crate::flow::{Flow, PeerFailure};
+use crate::pause::Pause;
 use crate::{Ending, Nanoseconds, Settings, Transmit};
 
 pub(super) use place::{NewPlace, TableStep};
@@ -57,13 +58,6 @@ pub(super) struct Membership {
     /// The last time in which this node did not run.
     pause: Option<Pause>,
     inquiry: Inquiry,
-}
-
-/// A time in which a node did not run.
-#[derive(Debug, Clone, Copy)]
-struct Pause {
-    ended_at: Nanoseconds,
-    span: Nanoseconds,
 }
 
 /// A member of a closed group has everything, and its children have. It stays, since others may not

@@ -3,8 +3,9 @@
 
 use treecast_wire::{RootLoss, Sequence};
 
-use super::{Membership, Pause};
+use super::Membership;
 use crate::flow::{Flow, PeerFailure};
+use crate::pause::Pause;
 use crate::{Ending, Nanoseconds, Settings};
 
 /// Whether the root still has this member in its tree. A parent that is heard says nothing about
@@ -135,19 +136,17 @@ impl Membership {
         }
     }
 
-    /// This node was suspended for the time `paused`: that others were not heard meanwhile means
-    /// nothing. Their silence before counts, or a node that is late again and again on a busy
-    /// machine would never learn that its root is dead.
-    pub fn handle_suspend(&mut self, now: Nanoseconds, paused: Nanoseconds) {
-        self.pause = Some(Pause { ended_at: now, span: paused });
-        let later = |at: &mut Nanoseconds| *at = now.min(*at + paused);
-        later(&mut self.root_heard_at);
-        later(&mut self.parent_heard_at);
-        self.suspected.iter_mut().for_each(|suspected| later(&mut suspected.since));
+    /// This node did not run for a while.
+    pub fn handle_suspend(&mut self, pause: Pause) {
+        self.pause = Some(pause);
+        let leave_out = |at: &mut Nanoseconds| pause.leave_out(at);
+        leave_out(&mut self.root_heard_at);
+        leave_out(&mut self.parent_heard_at);
+        self.suspected.iter_mut().for_each(|suspected| leave_out(&mut suspected.since));
         match &mut self.inquiry {
             Inquiry { asked_at: Some(asked_at), reported_at, .. } => {
-                later(asked_at);
-                reported_at.iter_mut().for_each(later);
+                leave_out(asked_at);
+                reported_at.iter_mut().for_each(leave_out);
             }
             inquiry => inquiry.check_at = None,
         }
