@@ -276,8 +276,8 @@ impl Core {
                     for packet in next.until(end) {
                         let piece = reader.piece(packet);
                         if let Err(refused) = self.protocol.handle(now, Input::Queue { group, piece }) {
-                            // A group is closed after all that was written, but one thread may abort
-                            // it while another writes.
+                            // A group is closed after all that was written. But one thread may
+                            // abort it while another writes.
                             if !matches!(refused, Refused::Closed(_)) {
                                 tracing::warn!(%refused, "a packet of the application is refused");
                             }
