@@ -27,6 +27,9 @@ pub fn sentence(error: &Error) -> String {
         ErrorKind::UnknownArgument if option.starts_with('-') => {
             format!("unknown option '{option}'{}", hint(error, ContextKind::SuggestedArg))
         }
+        ErrorKind::UnknownArgument if takes_command(error) => {
+            format!("unexpected argument '{option}': the command begins after --")
+        }
         ErrorKind::UnknownArgument => format!("unexpected argument '{option}'"),
         ErrorKind::InvalidSubcommand => {
             let given = text(error, ContextKind::InvalidSubcommand);
@@ -75,6 +78,12 @@ fn option(error: &Error) -> String {
 
 fn first_word(text: &str) -> String {
     text.split(' ').next().unwrap_or_default().into()
+}
+
+/// Whether the usage ends with a command of the user, as that of `treecast lab` does.
+fn takes_command(error: &Error) -> bool {
+    let Some(ContextValue::StyledStr(usage)) = error.get(ContextKind::Usage) else { return false };
+    usage.to_string().contains("-- COMMAND")
 }
 
 /// Clap writes a group of arguments as `<--one|--other>`.
