@@ -54,7 +54,8 @@ pub fn sentence(error: &Error) -> String {
 fn value(error: &Error, option: &str) -> String {
     let given = text(error, ContextKind::InvalidValue);
     let Some(reason) = std::error::Error::source(error) else { return first_line(error) };
-    let invalid = |expected: &dyn Display| format!("invalid value {given} for {option}: expected {expected}");
+    let shown = if given.is_empty() { "''" } else { &given };
+    let invalid = |expected: &dyn Display| format!("invalid value {shown} for {option}: expected {expected}");
     if let Some(LabError::Setting { expected, .. }) = reason.downcast_ref() {
         return invalid(expected);
     }
@@ -73,11 +74,19 @@ fn value(error: &Error, option: &str) -> String {
 
 /// The name of the option, without its value name.
 fn option(error: &Error) -> String {
-    first_word(&text(error, ContextKind::InvalidArg))
+    match error.kind() {
+        // What the user has typed.
+        ErrorKind::UnknownArgument => text(error, ContextKind::InvalidArg),
+        _ => first_word(&text(error, ContextKind::InvalidArg)),
+    }
 }
 
+/// What clap writes of an argument without its value name: `--watch` of `--watch[=<SECONDS>]`,
+/// `--verbose` of `--verbose...`.
 fn first_word(text: &str) -> String {
-    text.split(' ').next().unwrap_or_default().into()
+    let word = text.split(' ').next().unwrap_or_default();
+    let word = word.split("[=").next().unwrap_or_default();
+    if word.starts_with('-') { word.trim_end_matches('.').into() } else { word.into() }
 }
 
 /// Whether the usage ends with a command of the user, as that of `treecast lab` does.
