@@ -36,7 +36,12 @@ pub fn read_fabric(text: &str, routing: RoutingPolicy) -> Result<(Fabric, Vec<St
     let Read { topology, notes } = if is_file(text) {
         read::read(text, &read_text(Path::new(text))?).map_err(fabric)?
     } else {
-        let spec: FabricSpec = text.parse().map_err(FabricError::from).map_err(fabric)?;
+        // A directory may have the name of a fabric: runs of the study icpp98 are in one.
+        let invalid = |error| match Path::new(text) {
+            path if path.is_dir() => NodeError::in_file(path, &"could not be read: it is a directory"),
+            _ => fabric(error),
+        };
+        let spec: FabricSpec = text.parse().map_err(FabricError::from).map_err(invalid)?;
         Read { topology: spec.topology().map_err(fabric)?, notes: Vec::new() }
     };
     Ok((Fabric::new(topology, routing).map_err(fabric)?, notes))
