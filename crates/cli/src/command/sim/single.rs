@@ -4,7 +4,9 @@ use std::fmt::Write;
 use std::ops::ControlFlow;
 
 use treecast_plan::render::counted;
-use treecast_sim::{BARRIER_MESSAGE, Delivery, Outcome, Parameters, Run, RunContext, RunDocument, Trace};
+use treecast_sim::{
+    BARRIER_MESSAGE, Delivery, Outcome, Parameters, Run, RunContext, RunDocument, Status, Trace,
+};
 use treecast_terms::{Cycles, Flits, Operation};
 
 use super::{Arguments, Format, write_trace};
@@ -83,12 +85,17 @@ fn table(run: &Run, outcome: &Outcome) -> String {
         }
         None => writeln!(
             text,
-            "{}: {} of {} have the message",
+            "{}: {} of {} have the message{}",
             outcome.status.name(),
             outcome.deliveries.len(),
             match run.operation {
                 Operation::Broadcast => destinations,
                 _ => counted(run.plan.destination_count() + 1, "member"),
+            },
+            match outcome.status {
+                Status::Incomplete =>
+                    format!(" at cycle {}, the last by cycles_max", parameters.cycles_max.0),
+                _ => String::new(),
             }
         ),
     };
