@@ -30,9 +30,9 @@ pub enum HostlistError {
 /// changes fastest. Slurm's `SLURM_JOB_NODELIST` is a hostlist. Duplicate names are kept.
 ///
 /// # Errors
-/// [`HostlistError`]: an empty name, or white space in one; a bracket that is not closed, or within
-/// another; an invalid or descending range; a name of more than 255 bytes; more than
-/// [`Topology::HOSTS_MAX`](crate::Topology::HOSTS_MAX) names.
+/// [`HostlistError`]: an empty name, white space in one, or a dash at its beginning; a bracket that
+/// is not closed, or within another; an invalid or descending range; a name of more than 255 bytes;
+/// more than [`Topology::HOSTS_MAX`](crate::Topology::HOSTS_MAX) names.
 ///
 /// ```
 /// use treecast_fabric::expand_hostlist;
@@ -136,6 +136,10 @@ fn parse_name(name: &str) -> Result<Vec<Part<'_>>, &'static str> {
     if name.contains(char::is_whitespace) {
         return Err("it has white space within");
     }
+    // A remote shell would take it for an option, and ssh has some that run commands.
+    if name.starts_with('-') {
+        return Err("it begins with -, as options do");
+    }
     let mut parts = Vec::new();
     let mut rest = name;
     while let Some((text, behind)) = rest.split_once('[') {
@@ -198,6 +202,7 @@ mod tests {
             ("", "", "it is empty"),
             ("a,,b", "", "it is empty"),
             ("a b", "a b", "it has white space within"),
+            ("a,-oProxyCommand=x", "-oProxyCommand=x", "it begins with -, as options do"),
             ("a,n[1-2", "n[1-2", "a bracket is not closed"),
             ("n1-2],b", "n1-2]", "a bracket is closed that is not open"),
             ("n[1]2]", "n[1]2]", "a bracket is closed that is not open"),
