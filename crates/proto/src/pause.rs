@@ -8,12 +8,17 @@ use crate::Nanoseconds;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Pause {
     pub ended_at: Nanoseconds,
+    /// Since the node ran last.
     pub span: Nanoseconds,
+    /// The part of it in which the node was to run.
+    pub late: Nanoseconds,
 }
 
 impl Pause {
-    /// Moves a time, from which a wait counts, so that the pause is no part of the wait.
+    /// Moves a time, from which a wait counts, so that the pause is no part of the wait. What the
+    /// node would have slept in any case is: otherwise no wait would end at one that is late at
+    /// every timeout.
     pub fn leave_out(self, since: &mut Nanoseconds) {
-        *since = self.ended_at.min(*since + self.span);
+        *since = self.ended_at.min(*since + self.late);
     }
 }

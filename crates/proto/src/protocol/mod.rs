@@ -194,11 +194,13 @@ impl Protocol {
         }
     }
 
-    /// A node that handles a timeout far too late was suspended itself, and concludes nothing from
-    /// the silence of others.
+    /// A node that handles a timeout far too late was suspended itself since then, and concludes
+    /// nothing from the silence of others meanwhile.
     fn detect_suspend(&mut self, now: Nanoseconds) {
-        let pause = Pause { ended_at: now, span: now.since(std::mem::replace(&mut self.ran_at, now)) };
-        if self.timeout().is_some_and(|timeout| now.since(timeout) > self.settings.keepalive) {
+        let late = self.timeout().map_or(Nanoseconds::ZERO, |timeout| now.since(timeout));
+        let span = now.since(std::mem::replace(&mut self.ran_at, now));
+        if late > self.settings.keepalive {
+            let pause = Pause { ended_at: now, span, late };
             for (index, entry) in &mut self.groups {
                 entry.group.handle_suspend(pause);
                 self.timeouts.set(index, Some(now));

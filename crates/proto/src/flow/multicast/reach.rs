@@ -155,7 +155,7 @@ impl Flow {
         (is_reached && !self.config.is_root).then_some(heard_at + span)
     }
 
-    /// This node was suspended: that it received nothing meanwhile means nothing.
+    /// This node did not run for a while.
     pub(in crate::flow) fn suspend_reach(&mut self, pause: Pause) {
         if let Some(multicast) = &mut self.multicast {
             pause.leave_out(&mut multicast.reach.heard_at);

@@ -144,8 +144,9 @@ impl MemberTable {
 
     /// How long a member was silent that is lost for that.
     fn silence(&self, now: Nanoseconds, record: &MemberRecord) -> MemberLoss {
-        if let Some(Pause { ended_at, span }) = self.pause
+        if let Some(Pause { ended_at, span, .. }) = self.pause
             && record.heard_at <= ended_at
+            && now.since(ended_at) <= self.peer_timeout
         {
             return MemberLoss::SilentAfterPause(whole_ms(span));
         }
