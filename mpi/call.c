@@ -40,9 +40,10 @@ enum outcome judge_values(uint64_t bytes)
     return bytes > VALUES_BYTES_MAX ? LONG_VALUES : TAKEN;
 }
 
-static bool is_within_bounds(const struct communicator *communicator, uint64_t bytes)
+/* The bounds of lengths are those of broadcasts. */
+static bool is_within_bounds(const struct communicator *communicator, const struct call *call)
 {
-    return bytes >= communicator->bytes_min && bytes <= communicator->bytes_max;
+    return call->collective != BROADCAST || (call->bytes >= communicator->bytes_min && call->bytes <= communicator->bytes_max);
 }
 
 /* Whether values, which are not encrypted on their way to the root, would go by encrypted groups. */
@@ -59,7 +60,7 @@ static enum outcome judge_in(struct communicator *communicator, const struct cal
 
     if (communicator->outcome != TAKEN)
         return communicator->outcome;
-    if (!is_within_bounds(communicator, call->bytes))
+    if (!is_within_bounds(communicator, call))
         return OTHER_BYTES;
     if (is_to_be_encrypted(communicator, call))
         return ENCRYPTED;
@@ -78,7 +79,7 @@ static int carry_out(struct call *call)
     int error = set_up_communicator(communicator, call->comm);
 
     /* Now the settings of the other ranks are known. */
-    if (error == MPI_SUCCESS && communicator->outcome == TAKEN && !is_within_bounds(communicator, call->bytes))
+    if (error == MPI_SUCCESS && communicator->outcome == TAKEN && !is_within_bounds(communicator, call))
         call->outcome = OTHER_BYTES;
     else if (error == MPI_SUCCESS && communicator->outcome == TAKEN && is_to_be_encrypted(communicator, call))
         call->outcome = ENCRYPTED;

@@ -13,7 +13,7 @@
 #define BYTES_OF_WEIGHT (16 << 10)
 
 /* The ranks first compare after this number of broadcasts, and then whenever it has doubled. A
- * comparison, an all-reduce of about a kilobyte, takes as long as about two short broadcasts,
+ * comparison, an all-reduce of one or two kilobytes, takes as long as about two short broadcasts,
  * which is less than 1 % of them. */
 enum { FIRST_COMPARISON = 256 };
 
@@ -125,21 +125,28 @@ static bool is_any_by_treecast(const struct choice *choice)
     return i < CLASSES;
 }
 
-/* The times of a trial, of all ranks. A reduce is compared by the mean, since by the MPI most ranks
- * return before the root; other collectives by the slowest rank. */
+/* How the times of the ranks in a call make one. Of a broadcast that of the slowest rank. A reduce
+ * is compared by the mean, since by the MPI most ranks return before the root. In the others all
+ * ranks wait for the last one to come, and its time shows how long they take. */
+static MPI_Op operation_of(enum collective collective)
+{
+    return collective == BROADCAST ? MPI_MAX : collective == REDUCE ? MPI_SUM : MPI_MIN;
+}
+
+/* The times of a trial, of all ranks. */
 static int compare_times(const struct trial *trial, struct trial_times *all, MPI_Comm comm)
 {
     enum { NUMBERS = sizeof *all / sizeof(double) };
-    bool is_mean = collective_of(trial->class) == REDUCE;
+    enum collective collective = collective_of(trial->class);
     double own[NUMBERS], times[NUMBERS];
     int i, size = 1, error;
 
     memcpy(own, &trial->times, sizeof own);
-    if (is_mean)
+    if (collective == REDUCE)
         mpi.Comm_size(comm, &size);
     for (i = 0; i < NUMBERS; i++)
         own[i] /= size;
-    error = mpi.Allreduce(own, times, NUMBERS, MPI_DOUBLE, is_mean ? MPI_SUM : MPI_MAX, comm);
+    error = mpi.Allreduce(own, times, NUMBERS, MPI_DOUBLE, operation_of(collective), comm);
     memcpy(all, times, sizeof times);
     return error;
 }

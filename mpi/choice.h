@@ -9,8 +9,8 @@
  * is repeated whenever the class has taken four times as long as before, within the same share.
  *
  * The time of a broadcast is the longest call of all ranks, because a program whose ranks go on
- * together waits for that; that of a reduce is the mean of the ranks. The time of a way is the
- * median of its broadcasts. Treecast must be faster by a margin, which stands for the work of its
+ * together waits for that; that of a reduce is the mean of the ranks, and that of the others the
+ * shortest call, of the rank that came last. The time of a way is the median of its broadcasts. Treecast must be faster by a margin, which stands for the work of its
  * nodes between the calls. */
 
 #ifndef TREECAST_MPI_CHOICE_H
@@ -26,7 +26,7 @@
 /* The measured broadcasts of a trial, by each way. */
 enum { TRIAL_SAMPLES = 6 };
 
-/* The times of a trial at one rank; or of all ranks: the maxima, of reduces the means. */
+/* The times of a trial at one rank, or of all ranks. */
 struct trial_times {
     double samples_us[WAYS][TRIAL_SAMPLES];
     /* The first broadcast, which makes the groups. */

@@ -1,4 +1,4 @@
-/* The groups that carry the broadcasts of a root. */
+/* The groups of a root, which carry its broadcasts and other collectives. */
 
 #ifndef TREECAST_MPI_GROUPS_H
 #define TREECAST_MPI_GROUPS_H

@@ -151,6 +151,13 @@ void keep_report(const struct report *report)
 static const char *const PREFIXES[COLLECTIVES] = {
     [BROADCAST] = "", [ALLGATHER] = "allgathers: ", [REDUCE] = "reduces: ", [ALLREDUCE] = "allreduces: ", [BARRIER] = "barriers: "};
 
+/* Whose time in the call is compared. */
+static const char *const COMPARED[COLLECTIVES] = {[BROADCAST] = "slowest rank",
+                                                  [ALLGATHER] = "last rank to come",
+                                                  [REDUCE] = "mean of the ranks",
+                                                  [ALLREDUCE] = "last rank to come",
+                                                  [BARRIER] = "last rank to come"};
+
 static void print_passed(enum collective collective, const uint64_t outcomes[OUTCOMES], const char *why)
 {
     int i;
@@ -175,8 +182,8 @@ static void print_trials(const struct report *report)
         fprintf(stderr, "treecast:     %s", PREFIXES[collective_of(i)]);
         if (collective_of(i) != BARRIER)
             fprintf(stderr, "from %llu bytes: ", bytes_from(i));
-        fprintf(stderr, "%s %.1f us by the MPI, %.1f us by Treecast (medians)\n",
-                collective_of(i) == REDUCE ? "mean of the ranks" : "slowest rank", us[BY_MPI], us[BY_TREECAST]);
+        fprintf(stderr, "%s %.1f us by the MPI, %.1f us by Treecast (medians)\n", COMPARED[collective_of(i)], us[BY_MPI],
+                us[BY_TREECAST]);
     }
 }
 

@@ -333,21 +333,21 @@ int combine_values(struct communicator *communicator, struct root_groups *groups
                    tc_operation operation)
 {
     tc_group *group = groups->by_length[SHORT];
-    int wait_ms = WAIT_MIN_MS;
-    uint32_t ranks = 0;
+    uint32_t ranks = 0, size = (uint32_t)communicator->size;
     char failure[64];
     tc_result result;
 
     if (!group)
         return groups->error;
-    while ((result = tc_group_all_reduce(group, values, count, (int)element, (int)operation, wait_ms, &ranks)) == TC_TIMED_OUT)
-        wait_once(communicator, &wait_ms);
+    /* Ranks wait long in barriers, often for messages of the MPI that go on only here. */
+    while ((result = tc_group_all_reduce(group, values, count, (int)element, (int)operation, WAIT_MIN_MS, &ranks)) == TC_TIMED_OUT)
+        make_progress(communicator);
     /* The root knows which ranks are lost. */
     if (result == TC_OK)
         result = tc_group_check(group);
     if (result != TC_OK)
         return error_by(communicator, groups, tc_error_message());
-    if (ranks == (uint32_t)communicator->size || ranks == UINT16_MAX)
+    if (ranks == (size < UINT16_MAX ? size : UINT16_MAX))
         return MPI_SUCCESS;
     snprintf(failure, sizeof failure, "only %u of %d ranks have a part in the result", ranks, communicator->size);
     return error_by(communicator, groups, failure);

@@ -65,7 +65,7 @@ int receive_buffer(struct communicator *communicator, struct root_groups *groups
 enum { VALUES_BYTES_MAX = 504 };
 
 /* Replaces these values by those of all ranks, combined. All ranks have to be in this call. Returns
- * an MPI error code, at all ranks if one of them is lost. */
+ * an MPI error code. If a rank is lost, this call fails at all ranks, or the next one. */
 int combine_values(struct communicator *communicator, struct root_groups *groups, void *values, size_t count, tc_element element,
                    tc_operation operation);
 
