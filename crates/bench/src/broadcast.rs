@@ -43,7 +43,9 @@ impl Candidates {
         };
         let delivered = |number| of_all(number, |other| &other.at_ns);
         let mut by_last: Vec<(u64, usize)> = (0..root.at_ns.len())
-            .filter_map(|number| Some((delivered(number)?.into_iter().max()? - root.at_ns[number], number)))
+            .filter_map(|number| Some((delivered(number)?.into_iter().max()?, number)))
+            // Clocks of other hosts are known with an error.
+            .map(|(last, number)| (last.saturating_sub(root.at_ns[number]), number))
             .collect();
         by_last.sort_unstable();
         let Some(&(last, number)) = by_last.get(by_last.len() / 2) else { return };

@@ -21,8 +21,11 @@ pub(crate) unsafe fn group_settings(
         let settings = unsafe { text(settings, "settings") }?;
         let mut others = Vec::new();
         for setting in settings.split_whitespace() {
-            let (key, value) = setting.split_once('=').unwrap_or((setting, ""));
-            if !group_settings.set_file(key, value)? {
+            let is_file = match setting.split_once('=') {
+                Some((key, value)) => group_settings.set_file(key, value)?,
+                None => false,
+            };
+            if !is_file {
                 others.push(setting);
             }
         }

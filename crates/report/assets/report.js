@@ -239,6 +239,6 @@
   else fillSummary();
   fillDeliveries();
   resize();
-  const asked = /^#(?:cycle|step|us)=([0-9.]+)$/.exec(location.hash);
+  const asked = /^#(?:cycle|step|us)=([0-9]+(?:\.[0-9]+)?)$/.exec(location.hash);
   if (asked) goTo(Number(asked[1]) * (inTime ? 1000 : 1));
 })();

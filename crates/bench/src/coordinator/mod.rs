@@ -292,7 +292,8 @@ impl Bench {
         let (root_us_p50, root_us_p99) = statistics.root.percentiles();
         let (last_delivery_us_p50, last_delivery_us_p99) = statistics.last_delivery.percentiles();
         let stored = statistics.last_stored.percentiles();
-        let parents = subject.parents.filter(|_| self.operation == Operation::Broadcast);
+        let is_played = self.operation == Operation::Broadcast && self.processes == 1;
+        let parents = subject.parents.filter(|_| is_played);
         let broadcast =
             parents.and_then(|parents| statistics.broadcasts.nearest(last_delivery_us_p50, &parents));
         let uplinks = statistics.uplinks();

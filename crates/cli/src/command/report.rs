@@ -108,18 +108,16 @@ const OF_A_RUN: [&str; 12] = [
 ];
 
 pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
-    if let Some(page) = &arguments.page {
-        check_inputs_are_kept(arguments, page)?;
-    }
+    let page = arguments.page.as_ref().unwrap_or(&arguments.file);
+    check_inputs_are_kept(arguments, page)?;
     clean_up_on_signals()?;
-    let (page, (html, status)) = match &arguments.page {
-        Some(page) if arguments.play => (page, (of_broadcasts(arguments)?, 0)),
-        Some(page) => (page, (of_file(&arguments.file, &arguments.fabric)?, 0)),
+    let (html, status) = match &arguments.page {
+        Some(_) if arguments.play => (of_broadcasts(arguments)?, 0),
+        Some(_) => of_file(&arguments.file, &arguments.fabric)?,
         None => {
             let Arguments { fabric, plan, offload, run, .. } = arguments;
             let (html, outcomes) = of_run(fabric, plan, offload, run)?;
-            let worst = outcomes.iter().map(|outcome| outcome.status.exit_status()).max();
-            (&arguments.file, (html, worst.unwrap_or_default()))
+            (html, worst_status(&outcomes))
         }
     };
     write_file(page, html.as_bytes())?;
@@ -130,7 +128,10 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
 /// The page would replace a file that it is made of, and a measurement may have taken hours.
 fn check_inputs_are_kept(arguments: &Arguments, page: &Path) -> anyhow::Result<()> {
     let Ok(written) = page.canonicalize() else { return Ok(()) };
-    for input in [Some(&arguments.file), arguments.network.as_ref()].into_iter().flatten() {
+    let file = arguments.page.is_some().then_some(&arguments.file);
+    let fabric = arguments.fabric.fabric.as_ref().map(PathBuf::from);
+    let inputs = [file, arguments.network.as_ref(), arguments.plan.plan.as_ref(), fabric.as_ref()];
+    for input in inputs.into_iter().flatten() {
         if input.canonicalize().is_ok_and(|read| read == written) {
             bail!("the page would replace {}: give it another name, such as page.html", input.display());
         }
@@ -138,8 +139,13 @@ fn check_inputs_are_kept(arguments: &Arguments, page: &Path) -> anyhow::Result<(
     Ok(())
 }
 
-/// The page of a JSON file of another command, by its `format`.
-fn of_file(path: &Path, given: &FabricArguments) -> anyhow::Result<String> {
+/// The exit status of several runs.
+fn worst_status(outcomes: &[Outcome]) -> u8 {
+    outcomes.iter().map(|outcome| outcome.status.exit_status()).max().unwrap_or_default()
+}
+
+/// The page of a JSON file of another command, by its `format`, and the exit status.
+fn of_file(path: &Path, given: &FabricArguments) -> anyhow::Result<(String, u8)> {
     const ACCEPTED: &str = "a plan, a run, a run or a search under load, or a bench, as treecast plan, sim, \
                             sim --load, sim --find-saturation and bench write them with --format json";
     let text = read_file(path)?;
@@ -150,28 +156,29 @@ fn of_file(path: &Path, given: &FabricArguments) -> anyhow::Result<String> {
     if has_no_fabric && given.is_given() {
         bail!("{}: its page shows no fabric: leave out --fabric and --routing", path.display());
     }
-    match &*format {
+    let html = match &*format {
         PLAN_FORMAT => {
             let planned = read_plan(path, given, None)?;
-            Ok(plan_page(&planned.plan, &planned.fabric, &planned.context(), &command_line())?)
+            plan_page(&planned.plan, &planned.fabric, &planned.context(), &command_line())?
         }
         LOAD_FORMAT => {
             let document: LoadDocument = parsed(path, &text)?;
             let mut simulation = document.setup.arguments();
             simulation.extend(["--load".into(), document.offered_load.to_string()]);
             let fabric = of_setup(&document.setup, given)?;
-            Ok(load_page(&document, &fabric, &in_shell(simulation), &command_line())?)
+            load_page(&document, &fabric, &in_shell(simulation), &command_line())?
         }
         SATURATION_FORMAT => {
             let document: SaturationDocument = parsed(path, &text)?;
             let mut search = document.setup.arguments();
             search.extend(["--find-saturation".into(), "--precision".into(), document.precision.to_string()]);
-            Ok(page::html(&[saturation_figure(&document, in_shell(search))]))
+            page::html(&[saturation_figure(&document, in_shell(search))])
         }
-        BENCH_FORMAT => Ok(page_of(&parsed(path, &text)?)),
-        RUN_FORMAT => of_document(path, &parsed(path, &text)?, given),
+        BENCH_FORMAT => page_of(&parsed(path, &text)?),
+        RUN_FORMAT => return of_document(path, &parsed(path, &text)?, given),
         format => bail!("{} has the format '{format}': give {ACCEPTED}", path.display()),
-    }
+    };
+    Ok((html, 0))
 }
 
 /// The most broadcasts that a page plays.
@@ -246,7 +253,7 @@ struct Again {
 }
 
 /// The page of a run that is simulated again.
-fn of_document(path: &Path, document: &RunDocument, given: &FabricArguments) -> anyhow::Result<String> {
+fn of_document(path: &Path, document: &RunDocument, given: &FabricArguments) -> anyhow::Result<(String, u8)> {
     if document.operation != Operation::Broadcast.to_string() {
         bail!("{}: pages of runs are of broadcasts, and this is of: {}", path.display(), document.operation);
     }
@@ -272,7 +279,7 @@ fn of_document(path: &Path, document: &RunDocument, given: &FabricArguments) -> 
             cycles(document.latency_cycles)
         ));
     }
-    Ok(html)
+    Ok((html, worst_status(&outcomes)))
 }
 
 /// A document in a file.
