@@ -200,7 +200,8 @@ impl Protocol {
         let late = self.timeout().map_or(Nanoseconds::ZERO, |timeout| now.since(timeout));
         let span = now.since(std::mem::replace(&mut self.ran_at, now));
         if late > self.settings.keepalive {
-            let pause = Pause { ended_at: now, span, late };
+            let left_out = late.max(span - self.settings.keepalive);
+            let pause = Pause { ended_at: now, span, left_out };
             for (index, entry) in &mut self.groups {
                 entry.group.handle_suspend(pause);
                 self.timeouts.set(index, Some(now));
