@@ -197,11 +197,9 @@ impl Protocol {
     /// A node that handles a timeout far too late was suspended itself since then, and concludes
     /// nothing from the silence of others meanwhile.
     fn detect_suspend(&mut self, now: Nanoseconds) {
-        let late = self.timeout().map_or(Nanoseconds::ZERO, |timeout| now.since(timeout));
         let span = now.since(std::mem::replace(&mut self.ran_at, now));
-        if late > self.settings.keepalive {
-            let left_out = late.max(span - self.settings.keepalive);
-            let pause = Pause { ended_at: now, span, left_out };
+        if self.timeout().is_some_and(|timeout| now.since(timeout) > self.settings.keepalive) {
+            let pause = Pause { ended_at: now, span, left_out: span - self.settings.keepalive };
             for (index, entry) in &mut self.groups {
                 entry.group.handle_suspend(pause);
                 self.timeouts.set(index, Some(now));
