@@ -1,7 +1,7 @@
 //! Broadcasts of real nodes, played as simulated ones are.
 
 use serde_json::json;
-use treecast_fabric::{Fabric, FabricSpec, HostId, Link, Vertex};
+use treecast_fabric::{Fabric, FabricSpec, Vertex};
 use treecast_page::{Page, escaped};
 
 use crate::recording::Recording;
@@ -84,13 +84,15 @@ fn recording(broadcast: &Broadcast, fabric: &Fabric) -> Recording {
         stored => stored.iter().copied().map(ns).zip(&delivered).map(|(at, &end)| at.min(end)).collect(),
     };
     let has = |member: u32| member.checked_sub(1).map_or(0, |index| stored[index as usize]);
+    let links = links_of_hosts(fabric);
     let mut runs = Recording::named(broadcast.name.clone());
     for ((member, &parent), (&end, &delivery)) in
         (1..).zip(&broadcast.parents).zip(stored.iter().zip(&delivered))
     {
         let (worm, from) = (member - 1, has(parent).min(end.saturating_sub(1)));
         runs.worms.push((parent, vec![member]));
-        runs.transfers.extend(path(fabric, parent, member).map(|link| (link, worm, 0, from, end.max(1))));
+        let path = [links[parent as usize].0, links[member as usize].1];
+        runs.transfers.extend(path.map(|link| (link, worm, 0, from, end.max(1))));
         if end < delivery {
             runs.work.push((member, true, worm, end, delivery));
         }
@@ -105,10 +107,18 @@ fn recording(broadcast: &Broadcast, fabric: &Fabric) -> Recording {
     runs
 }
 
-/// The two links between hosts of a star.
-fn path(fabric: &Fabric, from: u32, to: u32) -> impl Iterator<Item = u32> {
-    let is_on_path =
-        move |link: Link| link.from == Vertex::Host(HostId(from)) || link.to == Vertex::Host(HostId(to));
+/// The link from each host of a star to its switch, and the one back.
+fn links_of_hosts(fabric: &Fabric) -> Vec<(u32, u32)> {
     let topology = fabric.topology();
-    topology.links().filter(move |&link| is_on_path(topology.link(link))).map(|link| link.0)
+    let mut links = vec![(0, 0); topology.host_count() as usize];
+    for id in topology.links() {
+        let link = topology.link(id);
+        if let Vertex::Host(host) = link.from {
+            links[host.0 as usize].0 = id.0;
+        }
+        if let Vertex::Host(host) = link.to {
+            links[host.0 as usize].1 = id.0;
+        }
+    }
+    links
 }
