@@ -1,5 +1,5 @@
-/* Short reduces, to all ranks or to one: an all-reduce by the groups of a root, of which all ranks or
- * only the root use the result. */
+/* Short reduces, to all ranks or to one: an all-reduce by the groups of a root, of which all ranks
+ * or only the root use the result. */
 
 #include <string.h>
 
@@ -111,7 +111,7 @@ static enum outcome judge_kind(struct reduce *reduce, MPI_Datatype type, MPI_Op 
     if (!find_element(type, reduce->call.bytes / reduce->count, &reduce->element) || !find_operation(op, &reduce->operation) ||
         !is_alike(reduce->element, reduce->operation))
         return OTHER_VALUES;
-    /* In a reduce to one rank, MPI_IN_PLACE is valid there only; elsewhere the MPI reports the error. */
+    /* In a reduce to one rank, MPI_IN_PLACE is valid there only; the MPI reports the error. */
     if (reduce->from == MPI_IN_PLACE)
         return OTHER_VALUES;
     return is_fraction(reduce->element) && settings()->choice != CHOICE_ALWAYS ? ROUNDED : judge_values(reduce->call.bytes);

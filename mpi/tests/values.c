@@ -2,8 +2,8 @@
  *
  *     TREECAST_MPI_CHOICE=always treecast lab 4 --on 0 --no-prefix -- treecast mpi --ranks 1 -- ./values
  *
- * The time of a collective is that of the slowest rank, and of a reduce the mean of all ranks, as the
- * shim compares them; medians in us. Both ways alternate in one run. */
+ * All ranks begin together, after a barrier. The time of a collective is that of the slowest rank,
+ * and of a reduce the mean of all ranks; medians in us. Both ways alternate in one run. */
 
 #include <mpi.h>
 #include <stdbool.h>
