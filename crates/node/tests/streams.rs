@@ -177,6 +177,27 @@ fn many_short_messages_arrive_in_order() {
     check_all(groups(&nodes, &by_streams(&nodes)), 0, &lengths);
 }
 
+/// Acknowledgments wake processes. These messages fill the slots four times, so that each member
+/// has to say eight times that half of them are free again.
+#[test]
+fn members_acknowledge_for_half_of_the_slots() {
+    let nodes = nodes(3);
+    let settings = GroupSettings { message_bytes: 65_536, slots: Some(64), ..chain(&nodes) };
+    let groups = groups(&nodes, &settings);
+    groups[0].wait_until_ready(TIMEOUT).unwrap();
+    for number in 0..64 {
+        let sent = message(number, 65_536);
+        groups[0].send(&sent).unwrap();
+        for member in &groups[1..] {
+            assert!(member.receive(TIMEOUT).unwrap() == Some(sent.clone()));
+        }
+    }
+    for member in &groups[1..] {
+        let acknowledgments = member.counters().unwrap().acks_sent;
+        assert!((7..14).contains(&acknowledgments), "{acknowledgments}");
+    }
+}
+
 #[test]
 fn a_flush_waits_until_all_members_have_the_messages() {
     let nodes = nodes(6);

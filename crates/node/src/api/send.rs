@@ -12,8 +12,10 @@ use treecast_wire::MESSAGE_BYTES_MAX;
 use super::group::{Group, Role};
 use super::sender::Sender;
 
-/// The engine starts to send a long message after this many packets.
+/// The engine starts to send a long message after this many packets, or bytes if these are fewer:
+/// while the application writes the next packets, members receive and forward these.
 const PACKETS_PER_SEND: u32 = 32;
+const BYTES_PER_SEND: usize = 128 << 10;
 
 /// The part of a message that a call has sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -113,6 +115,8 @@ impl Group {
             // waits does not poll the socket, so the node's own thread has to.
             polling.end();
         }
+        let packets_per_send =
+            PACKETS_PER_SEND.min((BYTES_PER_SEND / sender.lengths().packet_bytes()).max(1) as u32);
         let mut rest = bytes;
         for _ in 0..sender.writer.free_slots() {
             let Some(length) = sender.next_length(rest.len()) else { break };
@@ -128,7 +132,7 @@ impl Group {
                 let follows = sender.follows_short_message();
                 self.pass_to_engine(sender, follows);
                 sender.end_short_message();
-            } else if is_last || end.0.is_multiple_of(PACKETS_PER_SEND) {
+            } else if is_last || end.0.is_multiple_of(packets_per_send) {
                 self.pass_to_engine(sender, false);
             }
             if is_last {

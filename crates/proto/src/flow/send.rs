@@ -241,6 +241,8 @@ impl Flow {
         let is_last_queued = packet + 1 == self.state.next;
         let index = self.index(packet);
         let (is_by_stream, is_flushed) = (self.is_by_streams(), self.is_flushed_by_message());
+        let requests_regularly =
+            requests_regularly(packet, self.config.slots) && !self.is_acked_by_window(&piece);
         let child = &mut self.children[place];
         if child.in_flight() == 0 {
             child.state.timer_started_at = now;
@@ -257,11 +259,8 @@ impl Flow {
         let fills_window = fills_congestion_window || !child.state.sent.is_before(child.state.window_end);
         let ends_burst =
             self.config.is_root && is_last_queued && piece.is_last() && (!is_by_stream || is_flushed);
-        let ack_requested = ack_requested
-            || retransmitted
-            || fills_window
-            || ends_burst
-            || requests_regularly(packet, self.config.slots);
+        let ack_requested =
+            ack_requested || retransmitted || fills_window || ends_burst || requests_regularly;
         if ack_requested {
             child.request_ack(now, packet + 1);
         }

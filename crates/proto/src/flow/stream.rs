@@ -2,16 +2,16 @@
 //! without loss, so that nothing is retransmitted and no congestion window is kept. A stream that
 //! breaks is opened again by the child, and begins with the packet that the child expects.
 //!
-//! Acknowledgments only free slots: they are requested for every quarter of them, for the packet
-//! that closes the group, and when the root wants to know. So a message wakes no process on its
-//! way back.
+//! Acknowledgments only free slots: they are requested by long messages for every quarter of the
+//! slots, for the packet that closes the group, and when the root wants to know. So a message wakes
+//! no process on its way back.
 
 use treecast_wire::{MemberId, Sequence, Transport};
 
 use super::Flow;
 use super::child::Child;
 use super::child_stream::StreamState;
-use crate::Nanoseconds;
+use crate::{Nanoseconds, Piece};
 
 /// The stream to the parent, at the child.
 #[derive(Debug, Default, Clone, Copy)]
@@ -79,6 +79,15 @@ impl Flow {
     /// The children whose streams are to be closed.
     pub fn poll_detached(&mut self) -> impl Iterator<Item = MemberId> {
         self.detached.drain(..)
+    }
+
+    /// Whether the packets of a message request no acknowledgments to free slots: on streams, if half
+    /// of the slots hold the message. Members acknowledge anyway when their parents know of less than
+    /// half of the slots as free ([`Flow::has_news`]); each acknowledgment wakes a process. The parent
+    /// of a longer message is to know of free slots before it has to wait for them.
+    pub(super) const fn is_acked_by_window(&self, piece: &Piece) -> bool {
+        let half_bytes = (self.config.slots as u64 / 2) * self.config.payload_bytes_max as u64;
+        self.is_by_streams() && piece.message_length <= half_bytes
     }
 
     /// At the root: the application waits until all members have what is queued.
