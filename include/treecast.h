@@ -323,7 +323,7 @@ tc_result tc_group_flush(const tc_group *group, int64_t timeout_ms);
 /*
  At other members: receives the next message into `buffer`, which has `capacity` bytes, and
  writes its length. TC_CLOSED, if the root has closed the group and all messages have been
- received.
+ received. What follows the message in the buffer may have changed.
 
  # Safety
  `group` comes from tc_group_new, tc_group_listen or tc_group_join; `buffer` is valid for writing

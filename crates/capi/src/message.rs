@@ -111,7 +111,7 @@ pub unsafe extern "C" fn tc_group_flush(group: *const tc_group, timeout_ms: i64)
 
 /// At other members: receives the next message into `buffer`, which has `capacity` bytes, and
 /// writes its length. TC_CLOSED, if the root has closed the group and all messages have been
-/// received.
+/// received. What follows the message in the buffer may have changed.
 ///
 /// # Safety
 /// `group` comes from tc_group_new, tc_group_listen or tc_group_join; `buffer` is valid for writing

@@ -22,8 +22,8 @@ use rustix::net::{
 };
 use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
 use treecast_node::{
-    Authentication, CongestionControl, Group, GroupId, GroupSettings, Integrity, Node, NodeError,
-    NodeSettings, Offload, Scheme, Transport, TreeScheme,
+    Authentication, Capacity, CongestionControl, Group, GroupId, GroupSettings, Integrity, Nanoseconds, Node,
+    NodeError, NodeSettings, Offload, Scheme, Transport, TreeScheme,
 };
 
 fn open(count: usize, address: &str) -> Vec<Node> {
@@ -177,11 +177,134 @@ fn many_short_messages_arrive_in_order() {
     check_all(groups(&nodes, &by_streams(&nodes)), 0, &lengths);
 }
 
+/// What the calls of [`Group::receive_into`] and its kin return, in turn.
+fn receive_somehow(group: &Group, number: usize, length: usize) -> Result<Vec<u8>, NodeError> {
+    let mut received = vec![0; length + [0, 1, 40_000][number % 3]];
+    match number % 4 {
+        0 => Ok(group.receive(TIMEOUT)?.unwrap()),
+        1 => {
+            let mut whole = Vec::new();
+            while whole.len() < length || length == 0 {
+                let part = group.receive_part(TIMEOUT, Capacity::of(u64::MAX), |_, bytes| {
+                    whole.extend_from_slice(bytes);
+                })?;
+                if part.unwrap().is_last {
+                    break;
+                }
+            }
+            Ok(whole)
+        }
+        _ => {
+            let received_bytes = group.receive_into(&mut received, TIMEOUT)?.unwrap();
+            received.truncate(received_bytes);
+            Ok(received)
+        }
+    }
+}
+
+/// Packets for a leaf go from the socket into the buffers of its calls, whatever their lengths, and
+/// what other calls have left in the slots.
+#[test]
+fn every_way_to_receive_gets_the_same() {
+    const COUNT: usize = 120;
+    let length = |number: usize| LENGTHS[number % LENGTHS.len()] / (1 + number % 2) + number % 3;
+    for slots in [8, 64] {
+        let nodes = nodes(4);
+        let settings = GroupSettings { message_bytes: 100_000, slots: Some(slots), ..by_streams(&nodes) };
+        let mut groups = groups(&nodes, &settings).into_iter();
+        let root = groups.next().unwrap();
+        std::thread::scope(|scope| {
+            for (member, group) in groups.enumerate() {
+                scope.spawn(move || {
+                    for number in 0..COUNT {
+                        let received = receive_somehow(&group, number + member, length(number)).unwrap();
+                        assert!(received == message(number, length(number)), "message {number}");
+                        if (number + member).is_multiple_of(7) {
+                            std::thread::sleep(Duration::from_millis(2));
+                        }
+                    }
+                    assert_eq!(group.receive(TIMEOUT).unwrap(), None);
+                });
+            }
+            for number in 0..COUNT {
+                root.send(&message(number, length(number))).unwrap();
+                if number.is_multiple_of(5) {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            }
+            assert_eq!(root.close(TIMEOUT).unwrap(), []);
+        });
+    }
+}
+
+#[test]
+fn a_message_longer_than_the_buffer_that_waits_for_it_can_still_be_received() {
+    let nodes = nodes(2);
+    let settings = GroupSettings { message_bytes: 100_000, ..by_streams(&nodes) };
+    let groups = groups(&nodes, &settings);
+    groups[0].wait_until_ready(TIMEOUT).unwrap();
+    for number in 0..10 {
+        std::thread::scope(|scope| {
+            let member = &groups[1];
+            scope.spawn(move || {
+                let mut short = vec![0; 70_000];
+                let error = member.receive_into(&mut short, TIMEOUT).unwrap_err();
+                assert!(matches!(error, NodeError::TooLong { message_bytes: 100_000, .. }), "{error}");
+                let mut long = vec![0; 100_000];
+                assert_eq!(member.receive_into(&mut long, TIMEOUT).unwrap(), Some(100_000));
+                assert!(long == message(number, 100_000));
+            });
+            std::thread::sleep(Duration::from_millis(5));
+            groups[0].send(&message(number, 100_000)).unwrap();
+        });
+    }
+}
+
+/// The root ends in the middle of a message: the call of a member ends too, and the node does not
+/// write into its buffer after that.
+#[test]
+fn a_call_that_fails_has_its_buffer_back() {
+    for cut in [10_000, 16_384, 100_000, 140_000] {
+        let nodes = nodes(2);
+        let settings = GroupSettings { message_bytes: 200_000, ..by_streams(&nodes) };
+        let mut groups = groups(&nodes, &settings);
+        groups[0].wait_until_ready(TIMEOUT).unwrap();
+        let (member, root) = (groups.pop().unwrap(), groups.pop().unwrap());
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                let mut buffer = vec![0; 200_000];
+                let error = member.receive_into(&mut buffer, TIMEOUT).unwrap_err();
+                assert!(matches!(error, NodeError::Ended(_)), "{error}");
+                buffer.fill(7);
+                std::thread::sleep(Duration::from_millis(20));
+                assert!(buffer.iter().all(|&byte| byte == 7));
+            });
+            let sent = message(1, 200_000);
+            let mut rest = &sent[..cut];
+            std::thread::sleep(Duration::from_millis(5));
+            loop {
+                let part = root.send_part(rest, 200_000, TIMEOUT).unwrap();
+                if part.bytes == 0 {
+                    break;
+                }
+                rest = &rest[part.bytes..];
+            }
+            std::thread::sleep(Duration::from_millis(5));
+            root.abort();
+        });
+    }
+}
+
 /// Acknowledgments wake processes. These messages fill the slots four times, so that each member
 /// has to say eight times that half of them are free again.
 #[test]
 fn members_acknowledge_for_half_of_the_slots() {
-    let nodes = nodes(3);
+    // Probes of idle children are answered too.
+    let bind = "127.0.0.1:0".parse().unwrap();
+    let mut rarely_idle = NodeSettings { bind, ..NodeSettings::default() };
+    rarely_idle.protocol.peer_timeout = Nanoseconds::from_ms(80_000);
+    rarely_idle.protocol.keepalive = Nanoseconds::from_ms(20_000);
+    let nodes: Vec<Node> = (0..3).map(|_| Node::open(&rarely_idle).unwrap()).collect();
     let settings = GroupSettings { message_bytes: 65_536, slots: Some(64), ..chain(&nodes) };
     let groups = groups(&nodes, &settings);
     groups[0].wait_until_ready(TIMEOUT).unwrap();

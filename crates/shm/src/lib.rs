@@ -14,6 +14,7 @@ pub mod clients;
 pub mod clock;
 pub mod delegation;
 pub mod event_count;
+pub mod message_buffer;
 pub mod places;
 pub mod progress;
 pub mod readers;

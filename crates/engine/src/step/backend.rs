@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use treecast_ebpf::HookTrouble;
-use treecast_proto::{Input, MemberId};
-use treecast_shm::event_count::EventCount;
+use treecast_proto::{GroupId, Input, MemberId};
+use treecast_shm::message_buffer::LentBuffer;
 use treecast_shm::progress::ProgressList;
 use treecast_shm::shared_group::SharedGroup;
 
@@ -110,6 +110,15 @@ pub trait Backend: fmt::Debug + Send + Sync {
     /// for each.
     fn drive(&self, ready: u64);
 
+    /// The same for a thread that waits for a message of a group: the engine may store packets in
+    /// its buffer, where it is in this process.
+    fn drive_filling(&self, ready: u64, _group: GroupId, _buffer: &mut LentBuffer) {
+        self.drive(ready);
+    }
+
+    /// The call ends whose buffer has a part of a packet.
+    fn settle(&self, _group: GroupId) {}
+
     /// The application has written or read: there is work for the engine.
     fn wake(&self);
 
@@ -158,13 +167,22 @@ impl dyn Backend {
     /// Waits until `find` returns a value, or until the deadline: as the polling thread, which
     /// drives the engine meanwhile, or asleep. The caller ends `polling` unless it waits again at
     /// once.
+    ///
+    /// A thread that waits for a message may lend its buffer meanwhile, which says afterwards what
+    /// was stored there. If it has a part of a packet, the caller waits again, or calls
+    /// [`Backend::settle`] before the buffer goes.
     pub fn wait<'a, T>(
         &'a self,
-        events: &EventCount,
+        shared_group: &SharedGroup,
         until: Option<Instant>,
         find: impl FnMut() -> Option<T>,
+        mut lent: Option<&mut LentBuffer>,
         polling: &mut Polling<'a>,
     ) -> Option<T> {
-        self.poller().wait(events, until, find, |ready| self.drive(ready), polling)
+        let drive = |ready| match &mut lent {
+            Some(lent) => self.drive_filling(ready, shared_group.group, lent),
+            None => self.drive(ready),
+        };
+        self.poller().wait(&shared_group.events, until, find, drive, polling)
     }
 }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use treecast_proto::{Event, GroupId, Input, MemberId, Protocol, Refused, Settings, Store, Transport};
 use treecast_shm::clock;
+use treecast_shm::message_buffer::LentBuffer;
 use treecast_shm::progress::ProgressList;
 use treecast_shm::settings::RingSettings;
 use treecast_shm::shared_group::{HostLoss, RingSide, SharedGroup};
@@ -57,6 +58,8 @@ pub(super) struct Core {
     pub untended: GroupSet,
     /// Streams that are to be closed.
     pub ended_streams: Vec<EndedStream>,
+    /// The buffer of the application whose thread drives the engine, and its group.
+    pub lent: Option<(GroupId, LentBuffer)>,
 }
 
 /// A stream that is to be closed.
@@ -97,6 +100,7 @@ impl Core {
             by_streams: GroupSet::default(),
             untended: GroupSet::default(),
             ended_streams: Vec::new(),
+            lent: None,
         }
     }
 

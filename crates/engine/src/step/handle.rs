@@ -10,6 +10,7 @@ use std::{io, mem};
 use rustix::time::{TimerfdClockId, TimerfdFlags};
 use treecast_ebpf::HookTrouble;
 use treecast_proto::{AbortReason, GroupId, Input, MemberId, StrayCounters};
+use treecast_shm::message_buffer::LentBuffer;
 use treecast_shm::progress::ProgressList;
 use treecast_shm::shared_group::SharedGroup;
 use treecast_shm::spin::SpinPolicy;
@@ -338,6 +339,21 @@ impl Backend for EngineHandle {
 
     fn drive(&self, ready: u64) {
         self.step(self.engine.lock(), Look::at(ready));
+    }
+
+    fn drive_filling(&self, ready: u64, group: GroupId, buffer: &mut LentBuffer) {
+        let mut engine = self.engine.lock();
+        engine.lend(group, *buffer);
+        let progress = self.step_once(&mut engine, Look::at(ready));
+        engine.take_back(buffer);
+        drop(engine);
+        if progress == Progress::More {
+            self.waker.wake();
+        }
+    }
+
+    fn settle(&self, group: GroupId) {
+        self.with(|engine| engine.settle(group));
     }
 
     /// Drives the engine in the calling thread, unless another thread holds it and then does the

@@ -6,9 +6,11 @@ use std::cell::Cell;
 use std::net::{IpAddr, SocketAddr};
 
 use treecast_proto::{
-    Event, GroupId, Input, MemberId, Nanoseconds, Output, Sequence, StreamChange, Transmit, TransmitPayload,
+    Event, GroupId, Input, MemberId, Nanoseconds, Output, Sequence, Store, StreamChange, Transmit,
+    TransmitPayload,
 };
 use treecast_shm::clock;
+use treecast_shm::message_buffer::LentBuffer;
 use treecast_shm::ring::SlotAddresses;
 use treecast_shm::shared_group::RingSide;
 use treecast_wire::View;
@@ -16,7 +18,7 @@ use treecast_wire::View;
 use super::core::{Core, EndedStream};
 use super::{Engine, Progress};
 use crate::settings::congestion::CongestionControl;
-use crate::streams::{Queued, Read, Ready, Received, Slots, Written};
+use crate::streams::{Place, Places, Queued, Read, Ready, Received, Written};
 
 /// So many bytes for a child are written at once. More are written in several turns, so that its
 /// host begins to forward meanwhile.
@@ -192,9 +194,10 @@ impl Engine {
     /// Reads what the parent of a group has sent, a bounded number of times, and forwards it each
     /// time. Returns what the first read has found.
     fn read_stream(&mut self, stream: u64, group: GroupId) -> (Read, Progress) {
-        let first = self.read_stream_once(stream, group);
-        let mut read = first;
+        let mut first = None;
         for _ in 0..READS_MAX {
+            let read = self.read_stream_once(stream, group);
+            let first = *first.get_or_insert(read);
             if !matches!(read, Read::More | Read::All) {
                 return (first, Progress::Done);
             }
@@ -203,9 +206,8 @@ impl Engine {
             if sent == Progress::More || read == Read::All {
                 return (first, sent);
             }
-            read = self.read_stream_once(stream, group);
         }
-        (first, Progress::More)
+        (Read::More, Progress::More)
     }
 
     /// Reads once.
@@ -222,33 +224,85 @@ impl Engine {
             return Read::Ended;
         };
         let next = Cell::new(next);
+        // Children are served from the slots.
+        let has_children = core.protocol.children(group).next().is_some();
+        let is_lent = |(of, _): &(GroupId, LentBuffer)| !has_children && *of == group;
+        let lent = Cell::new(core.lent.filter(is_lent));
         let end = freed + count;
         let now = clock::now();
-        let mut free = FreeSlots { slots, next: &next, end };
-        streams.read(now, stream, &mut free, |received| {
+        let mut places = FreePlaces { slots, next: &next, end, lent: &lent };
+        streams.read(now, stream, &mut places, |received| {
             let is_right = core.take_record(now, group, parent, received);
             if let Some(expected) = core.protocol.next(group) {
                 next.set(expected);
             }
+            lent.set(core.lent.filter(is_lent));
             is_right
         })
     }
+
+    /// Lends the engine the buffer of the application that waits for a message of a group. Packets
+    /// that nobody else needs are stored there until it is taken back.
+    pub fn lend(&mut self, group: GroupId, buffer: LentBuffer) {
+        self.core.lent = Some((group, buffer));
+    }
+
+    /// Takes a buffer back, with what has come.
+    pub fn take_back(&mut self, buffer: &mut LentBuffer) {
+        if let Some((group, lent)) = self.core.lent.take() {
+            *buffer = lent;
+            buffer.has_part = self.streams.incoming(group).is_some_and(|incoming| incoming.has_lent_part());
+        }
+    }
+
+    /// Moves the beginning of a packet out of a buffer that was lent, and goes now.
+    pub fn settle(&mut self, group: GroupId) {
+        let Self { core, streams, .. } = self;
+        let Some(incoming) = streams.incoming(group) else { return };
+        let entry = core.groups.get(&group);
+        let slot = entry.and_then(|entry| entry.side.as_ref()).zip(core.protocol.next(group));
+        if let Some((RingSide::Writer(writer), next)) = slot {
+            incoming.settle(slot_of(&writer.slot_addresses(), next));
+        } else {
+            // A group that has no slots any more.
+            streams.close_parent(group);
+        }
+    }
 }
 
-/// The free slots of a member's ring.
-struct FreeSlots<'a> {
+/// The places of packets that a member has not received: free slots of its ring, or parts of the
+/// buffer of its application.
+struct FreePlaces<'a> {
     slots: SlotAddresses,
     /// The packet that is expected next.
     next: &'a Cell<Sequence>,
     /// The first packet without a free slot.
     end: Sequence,
+    lent: &'a Cell<Option<(GroupId, LentBuffer)>>,
 }
 
-impl Slots for FreeSlots<'_> {
-    fn free(&mut self, number: usize) -> Option<(*mut u8, usize)> {
-        let packet = self.next.get() + number as u32;
-        packet.is_before(self.end).then(|| self.slots.of(packet))
+impl FreePlaces<'_> {
+    fn free_slot(&self, packet: Sequence) -> Option<Place> {
+        packet.is_before(self.end).then(|| slot_of(&self.slots, packet))
     }
+}
+
+impl Places for FreePlaces<'_> {
+    fn of(&mut self, number: usize) -> Option<Place> {
+        let packet = self.next.get() + number as u32;
+        let slot = self.free_slot(packet)?;
+        let lent = self.lent.get().and_then(|(_, lent)| lent.place(packet));
+        Some(lent.map_or(slot, |first| Place { first, is_lent: true, ..slot }))
+    }
+
+    fn slot(&mut self) -> Option<Place> {
+        self.free_slot(self.next.get())
+    }
+}
+
+fn slot_of(slots: &SlotAddresses, packet: Sequence) -> Place {
+    let (first, bytes) = slots.of(packet);
+    Place { first, bytes, is_lent: false }
 }
 
 impl Core {
@@ -262,6 +316,13 @@ impl Core {
         let is_there = |child: &SocketAddr| child.ip().to_canonical() == host;
         let mut groups = self.by_streams.iter().filter_map(|&group| self.protocol.neighbours(group));
         groups.any(|(_, children)| children.iter().any(is_there))
+    }
+
+    /// Whether a payload is in the buffer of the application that waits for it, and stays there.
+    fn is_stored_in_buffer(&mut self, &Store { group, packet, .. }: &Store, payload: &[u8]) -> bool {
+        let Some((of, lent)) = &mut self.lent else { return false };
+        let piece = self.protocol.piece(group, packet).filter(|_| *of == group);
+        piece.is_some_and(|piece| lent.keep(packet, piece, payload.as_ptr()))
     }
 
     /// Takes a packet that a group's parent has sent on its stream; false if it is none that a
@@ -281,6 +342,7 @@ impl Core {
         let mut is_right = true;
         while let Some(output) = self.protocol.poll_local() {
             match output {
+                Output::Store(store) if self.is_stored_in_buffer(&store, payload) => {}
                 Output::Store(store) => self.store(&store, payload),
                 Output::Stray(stray) => {
                     self.audit.on_stray(now, parent, stray);

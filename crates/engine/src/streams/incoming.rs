@@ -1,8 +1,9 @@
-//! Reads packets from a parent's stream, with payloads directly into their slots.
+//! Reads packets from a parent's stream, with payloads directly into their slots, or into the
+//! buffer of the application that waits for them.
 
 use std::io::IoSliceMut;
 use std::os::fd::BorrowedFd;
-use std::slice;
+use std::{iter, slice};
 
 use rustix::io::{Errno, readv};
 use rustix::net::{RecvFlags, recv};
@@ -13,8 +14,8 @@ use treecast_wire::{HEADER_BYTES, View};
 /// The packets of a group's parent.
 ///
 /// A packet's length is in its header. Long messages are full packets and a last one, so that a
-/// read is made for full packets: each header goes into its place here, and each payload into the
-/// next slot. Bytes after a shorter packet are in the wrong places, and are moved.
+/// read is made for full packets: each header goes into its place here, and each payload into that
+/// of the next packet. Bytes after a shorter packet are in the wrong places, and are moved.
 #[derive(Debug)]
 pub struct Incoming {
     pub group: GroupId,
@@ -22,20 +23,41 @@ pub struct Incoming {
     /// The most packets of the next read: twice as many as the last one had, since a wake-up is
     /// mostly for one short message, and each part of a read costs time.
     packets_max: usize,
-    /// How much there is of the first packet: of its header, and of its payload in the first slot.
+    /// How much there is of the first packet: of its header, and of its payload in its place.
     header_bytes: usize,
     payload_bytes: usize,
+    /// The place of that payload, if it was lent.
+    lent: Option<LentPlace>,
     /// The bytes that are in the wrong places.
     moved: Vec<u8>,
 }
 
-/// The slots in which payloads are to be stored.
-pub trait Slots {
-    /// The address of the slot of the packet that is expected next, or of the `number`th one behind
-    /// it, and the length of a slot in bytes; none if that slot is not free. Until the next packet
-    /// is taken, nobody else uses the slot.
-    fn free(&mut self, number: usize) -> Option<(*mut u8, usize)>;
+/// Where payloads are to be stored.
+pub trait Places {
+    /// The place of the packet that is expected next, or of the `number`th one behind it; none if
+    /// its slot is not free. Until the next packet is taken, nobody else uses the place. All places
+    /// have the same length.
+    fn of(&mut self, number: usize) -> Option<Place>;
+
+    /// The slot of the packet that is expected next, if it is free.
+    fn slot(&mut self) -> Option<Place>;
 }
+
+/// Where a payload is to be stored.
+#[derive(Debug, Clone, Copy)]
+pub struct Place {
+    pub first: *mut u8,
+    pub bytes: usize,
+    /// Whether it is in a buffer that was lent for this call, and not in a slot. Who has lent it
+    /// calls [`Incoming::settle`] before the buffer goes.
+    pub is_lent: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct LentPlace(*mut u8);
+
+// SAFETY: the place is used under the node's lock only, and not after its buffer is gone.
+unsafe impl Send for LentPlace {}
 
 /// A packet as it was read; nothing is verified but its length.
 #[derive(Debug, Clone, Copy)]
@@ -74,6 +96,7 @@ impl Incoming {
             packets_max: PACKETS_MIN,
             header_bytes: 0,
             payload_bytes: 0,
+            lent: None,
             moved: Vec::new(),
         }
     }
@@ -82,24 +105,31 @@ impl Incoming {
     pub fn read(
         &mut self,
         socket: BorrowedFd<'_>,
-        slots: &mut impl Slots,
+        places: &mut impl Places,
         mut take: impl FnMut(Received<'_>) -> bool,
     ) -> Read {
-        let Some((_, stride)) = slots.free(0) else { return look(socket) };
+        // A payload that has begun in its slot goes on there.
+        let is_in_slot = self.payload_bytes > 0 && self.lent.is_none();
+        let first = if is_in_slot { places.slot() } else { places.of(0) };
+        let Some(first) = first else { return look(socket) };
+        self.settle(first);
+        let stride = first.bytes;
         let packet_bytes = HEADER_BYTES + stride;
         let packets = (READ_BYTES_MAX / packet_bytes).clamp(1, self.packets_max);
-        let payloads: SmallVec<[(*mut u8, usize); PACKETS_MAX]> =
-            (0..packets).map_while(|number| slots.free(number)).collect();
+        let payloads: SmallVec<[Place; PACKETS_MAX]> =
+            iter::once(first).chain((1..packets).map_while(|number| places.of(number))).collect();
         self.headers.resize(self.headers.len().max(packets), [0; HEADER_BYTES]);
         let (header_bytes, payload_bytes) = (self.header_bytes, self.payload_bytes);
         let mut parts = SmallVec::<[IoSliceMut<'_>; 2 * PACKETS_MAX]>::new();
-        for (number, (header, &(first, bytes))) in self.headers.iter_mut().zip(&payloads).enumerate() {
+        for (number, (header, &Place { first, bytes, .. })) in
+            self.headers.iter_mut().zip(&payloads).enumerate()
+        {
             let (header_skip, payload_skip) =
                 if number == 0 { (header_bytes, payload_bytes) } else { (0, 0) };
             if header_skip < HEADER_BYTES {
                 parts.push(IoSliceMut::new(&mut header[header_skip..]));
             }
-            // SAFETY: the slot is free, has at least that many bytes, and is used by nobody else
+            // SAFETY: the place is free, has at least that many bytes, and is used by nobody else
             // before `take` is called.
             let payload = unsafe { slice::from_raw_parts_mut(first, bytes) };
             parts.push(IoSliceMut::new(&mut payload[payload_skip..]));
@@ -113,7 +143,7 @@ impl Incoming {
         drop(parts);
         let packets_received = received.div_ceil(packet_bytes);
         self.packets_max = (2 * packets_received).clamp(PACKETS_MIN, PACKETS_MAX);
-        match self.take_packets(received, &payloads, slots, &mut take) {
+        match self.take_packets(received, &payloads, places, &mut take) {
             Some(()) if received == capacity => Read::More,
             Some(()) => Read::All,
             None => Read::Ended,
@@ -125,30 +155,30 @@ impl Incoming {
     fn take_packets(
         &mut self,
         received: usize,
-        payloads: &[(*mut u8, usize)],
-        slots: &mut impl Slots,
+        payloads: &[Place],
+        places: &mut impl Places,
         take: &mut impl FnMut(Received<'_>) -> bool,
     ) -> Option<()> {
         let mut rest = self.header_bytes + self.payload_bytes + received;
-        for (number, &(first, stride)) in payloads.iter().enumerate() {
+        for (number, &Place { first, bytes: stride, .. }) in payloads.iter().enumerate() {
             let header = self.headers[number];
             if rest < HEADER_BYTES {
-                return self.keep(number, rest, 0, first, slots);
+                return self.keep(number, rest, 0, first, places);
             }
             let length = payload_length(&header, stride)?;
             let there = (rest - HEADER_BYTES).min(stride);
             if there < length {
-                return self.keep(number, HEADER_BYTES, there, first, slots);
+                return self.keep(number, HEADER_BYTES, there, first, places);
             }
             if length < stride {
                 // All bytes after this packet belong to other packets.
                 self.moved.clear();
-                // SAFETY: the slot has `stride` bytes, and nobody else uses it before `take` is
+                // SAFETY: the place has `stride` bytes, and nobody else uses it before `take` is
                 // called.
                 let slot = unsafe { slice::from_raw_parts(first, stride) };
                 self.moved.extend_from_slice(&slot[length..there]);
                 let mut left = rest - HEADER_BYTES - there;
-                for (header, &(first, stride)) in
+                for (header, &Place { first, .. }) in
                     self.headers[number + 1..].iter().zip(&payloads[number + 1..])
                 {
                     // SAFETY: as above.
@@ -162,14 +192,14 @@ impl Incoming {
                     }
                 }
             }
-            // SAFETY: as above; the slot is written by nobody while `take` looks at the payload,
+            // SAFETY: as above; the place is written by nobody while `take` looks at the payload,
             // which may find that it belongs there.
             let payload = unsafe { slice::from_raw_parts(first, length) };
             if !take(Received { header: &header, payload }) {
                 return None;
             }
             if length < stride {
-                return self.take_moved(stride, slots, take);
+                return self.take_moved(stride, places, take);
             }
             rest -= HEADER_BYTES + length;
         }
@@ -182,7 +212,7 @@ impl Incoming {
     fn take_moved(
         &mut self,
         stride: usize,
-        slots: &mut impl Slots,
+        places: &mut impl Places,
         take: &mut impl FnMut(Received<'_>) -> bool,
     ) -> Option<()> {
         let moved = std::mem::take(&mut self.moved);
@@ -193,7 +223,7 @@ impl Incoming {
                 // The first part of a payload goes to where the rest will come.
                 self.headers[0] = *header;
                 (self.header_bytes, self.payload_bytes) = (HEADER_BYTES, behind.len());
-                write(behind, slots)?;
+                self.write(behind, places)?;
                 self.moved = moved;
                 return Some(());
             };
@@ -208,27 +238,64 @@ impl Incoming {
         Some(())
     }
 
-    /// Keeps the beginning of a packet: that of its payload in the slot of the next packet.
+    /// Keeps the beginning of a packet: that of its payload in the place of the next packet.
     fn keep(
         &mut self,
         number: usize,
         header_bytes: usize,
         payload_bytes: usize,
         first: *const u8,
-        slots: &mut impl Slots,
+        places: &mut impl Places,
     ) -> Option<()> {
         self.headers.swap(0, number);
         (self.header_bytes, self.payload_bytes) = (header_bytes, payload_bytes);
         if payload_bytes > 0 {
-            let (slot, _) = slots.free(0)?;
-            if slot.cast_const() != first {
-                // A packet before it was there already, and has taken no slot. SAFETY: both slots
-                // have at least that many bytes, are free, and are used by nobody else; they are
-                // different slots.
-                unsafe { std::ptr::copy_nonoverlapping(first, slot, payload_bytes) };
+            let place = places.of(0)?;
+            if place.first.cast_const() != first {
+                // A packet before it was there already, and has taken no place, or the last place
+                // was behind the end of its message. SAFETY: both have at least that many bytes,
+                // are free, and are used by nobody else; they are different places.
+                unsafe { std::ptr::copy_nonoverlapping(first, place.first, payload_bytes) };
             }
+            self.note(place);
         }
         Some(())
+    }
+
+    /// Writes the beginning of a payload into the place of the next packet.
+    fn write(&mut self, bytes: &[u8], places: &mut impl Places) -> Option<()> {
+        if !bytes.is_empty() {
+            let place = places.of(0)?;
+            assert!(bytes.len() <= place.bytes, "a payload is no longer than a slot");
+            // SAFETY: the place has so many bytes, is free, and is used by nobody else; the bytes
+            // are elsewhere.
+            unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), place.first, bytes.len()) };
+            self.note(place);
+        }
+        Some(())
+    }
+
+    /// The beginning of a payload is there.
+    fn note(&mut self, Place { first, is_lent, .. }: Place) {
+        self.lent = is_lent.then_some(LentPlace(first));
+    }
+
+    /// Whether the beginning of a payload is in a place that was lent.
+    pub const fn has_lent_part(&self) -> bool {
+        self.lent.is_some()
+    }
+
+    /// Moves the beginning of a payload to its place, unless it is there.
+    pub fn settle(&mut self, place: Place) {
+        let lent = self.lent.take();
+        if let Some(LentPlace(from)) = lent.filter(|lent| lent.0 != place.first) {
+            // SAFETY: the buffer is there as long as it has a part of a packet. Both places have at
+            // least that many bytes, are used by nobody else, and are different ones.
+            unsafe { std::ptr::copy_nonoverlapping(from.cast_const(), place.first, self.payload_bytes) };
+        }
+        if lent.is_some() {
+            self.note(place);
+        }
     }
 }
 
@@ -239,18 +306,6 @@ fn look(socket: BorrowedFd<'_>) -> Read {
         Err(Errno::AGAIN | Errno::INTR) => Read::Nothing,
         Ok(_) | Err(_) => Read::Ended,
     }
-}
-
-/// Writes the beginning of a payload into the slot of the next packet.
-fn write(bytes: &[u8], slots: &mut impl Slots) -> Option<()> {
-    if !bytes.is_empty() {
-        let (slot, stride) = slots.free(0)?;
-        assert!(bytes.len() <= stride, "a payload is no longer than a slot");
-        // SAFETY: the slot has `stride` bytes, is free, and is used by nobody else; the bytes are
-        // elsewhere.
-        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), slot, bytes.len()) };
-    }
-    Some(())
 }
 
 /// The length of a packet's payload; none if no parent sends such a packet.
@@ -274,16 +329,33 @@ mod tests {
     const STRIDE: usize = 300;
     const SLOTS: usize = 8;
 
-    /// A member's slots, of which it reads each packet at once.
+    /// A member's slots, of which it reads each packet at once, and a buffer for some packets.
     struct Memory {
         slots: Vec<[u8; STRIDE]>,
         next: std::rc::Rc<std::cell::Cell<usize>>,
+        /// As much as is lent from the next packet on, in packets.
+        buffer: Vec<[u8; STRIDE]>,
+        lent: usize,
     }
 
-    impl Slots for Memory {
-        fn free(&mut self, number: usize) -> Option<(*mut u8, usize)> {
-            let slot = (self.next.get() + number) % SLOTS;
-            (number < SLOTS).then(|| (self.slots[slot].as_mut_ptr(), STRIDE))
+    impl Memory {
+        fn new(next: &std::rc::Rc<std::cell::Cell<usize>>) -> Self {
+            let memory = |count| vec![[0; STRIDE]; count];
+            Self { slots: memory(SLOTS), next: next.clone(), buffer: memory(100), lent: 0 }
+        }
+    }
+
+    impl Places for Memory {
+        fn of(&mut self, number: usize) -> Option<Place> {
+            let packet = self.next.get() + number;
+            let is_lent = packet < self.lent;
+            let first = if is_lent { &mut self.buffer[packet] } else { &mut self.slots[packet % SLOTS] };
+            (number < SLOTS).then_some(Place { first: first.as_mut_ptr(), bytes: STRIDE, is_lent })
+        }
+
+        fn slot(&mut self) -> Option<Place> {
+            let slot = &mut self.slots[self.next.get() % SLOTS];
+            Some(Place { first: slot.as_mut_ptr(), bytes: STRIDE, is_lent: false })
         }
     }
 
@@ -313,19 +385,22 @@ mod tests {
 
     proptest! {
         /// Whatever the lengths of packets and of reads, every packet comes once, in order and
-        /// whole; also where some of them were there already, and take no slot.
+        /// whole; also where some of them were there already, and take no slot, and where some
+        /// reads have a buffer and others not.
         #[test]
         fn packets_come_as_they_were_sent(
             lengths in prop::collection::vec(prop_oneof![0..=STRIDE, Just(STRIDE), 0..20_usize], 1..60),
             known in prop::collection::vec(any::<bool>(), 60),
             chunks in prop::collection::vec(prop_oneof![1..=3_usize, 1..=200_usize, 1..=20_000_usize], 1..40),
+            lent in prop::collection::vec(prop_oneof![Just(0), 0..100_usize], 1..20),
         ) {
+            let mut lent = lent.iter().cycle();
             let (mut one, other) = UnixStream::pair().unwrap();
             other.set_nonblocking(true).unwrap();
             let sent: Vec<_> = lengths.iter().enumerate().map(|(number, &length)| packet(number, length)).collect();
             let bytes: Vec<u8> = sent.iter().flat_map(|(header, payload)| [&header[..], payload].concat()).collect();
             let next = std::rc::Rc::new(std::cell::Cell::new(0));
-            let mut memory = Memory { slots: vec![[0; STRIDE]; SLOTS], next: next.clone() };
+            let mut memory = Memory::new(&next);
             let mut incoming = Incoming::new(GroupId(1));
             let mut received = Vec::new();
             let mut rest = &bytes[..];
@@ -334,6 +409,7 @@ mod tests {
                 one.write_all(now).unwrap();
                 rest = later;
                 loop {
+                    memory.lent = *lent.next().unwrap();
                     let more = incoming.read(other.as_fd(), &mut memory, |Received { header, payload }| {
                         received.push((header.to_vec(), payload.to_vec()));
                         next.set(next.get() + usize::from(!known[received.len() - 1]));
@@ -357,7 +433,7 @@ mod tests {
             other.set_nonblocking(true).unwrap();
             one.write_all(&bytes).unwrap();
             drop(one);
-            let mut memory = Memory { slots: vec![[0; STRIDE]; SLOTS], next: std::rc::Rc::default() };
+            let mut memory = Memory::new(&std::rc::Rc::default());
             let mut incoming = Incoming::new(GroupId(1));
             while incoming.read(other.as_fd(), &mut memory, |_| true) != Read::Ended {}
         }
@@ -366,8 +442,12 @@ mod tests {
     #[test]
     fn a_stream_stays_while_no_slot_is_free_unless_the_parent_sends_more() {
         struct Full;
-        impl Slots for Full {
-            fn free(&mut self, _: usize) -> Option<(*mut u8, usize)> {
+        impl Places for Full {
+            fn of(&mut self, _: usize) -> Option<Place> {
+                None
+            }
+
+            fn slot(&mut self) -> Option<Place> {
                 None
             }
         }
@@ -385,7 +465,7 @@ mod tests {
     fn a_payload_goes_straight_into_its_slot() {
         let (mut one, other) = UnixStream::pair().unwrap();
         let next = std::rc::Rc::new(std::cell::Cell::new(0));
-        let mut memory = Memory { slots: vec![[0; STRIDE]; SLOTS], next: next.clone() };
+        let mut memory = Memory::new(&next);
         let places: Vec<*const u8> = memory.slots.iter().map(|slot| slot.as_ptr()).collect();
         for number in 0..3 {
             let (header, payload) = packet(number, STRIDE);
@@ -401,5 +481,31 @@ mod tests {
             });
             assert_eq!(next.get(), expected);
         }
+    }
+
+    #[test]
+    fn a_part_of_a_packet_leaves_a_buffer_before_that_goes() {
+        let (mut one, other) = UnixStream::pair().unwrap();
+        other.set_nonblocking(true).unwrap();
+        let next = std::rc::Rc::new(std::cell::Cell::new(0));
+        let mut memory = Memory::new(&next);
+        let mut incoming = Incoming::new(GroupId(1));
+        let (header, payload) = packet(0, STRIDE);
+        one.write_all(&[&header[..], &payload[..100]].concat()).unwrap();
+        memory.lent = 1;
+        incoming.read(other.as_fd(), &mut memory, |_| panic!("the packet is not whole"));
+        assert!(incoming.has_lent_part());
+        assert_eq!(memory.buffer[0][..100], payload[..100]);
+        memory.lent = 0;
+        incoming.settle(memory.of(0).unwrap());
+        assert!(!incoming.has_lent_part());
+        memory.buffer.clear();
+        one.write_all(&payload[100..]).unwrap();
+        let mut received = Vec::new();
+        incoming.read(other.as_fd(), &mut memory, |packet| {
+            received.extend_from_slice(packet.payload);
+            true
+        });
+        assert_eq!(received, payload);
     }
 }

@@ -37,7 +37,7 @@ use guests::Guest;
 use options::DelayedAcks;
 use port::Port;
 
-pub use incoming::{Incoming, Read, Received, Slots};
+pub use incoming::{Incoming, Place, Places, Read, Received};
 pub use outgoing::{Outgoing, Queued, Written};
 
 /// The connections of a node.
@@ -422,13 +422,13 @@ impl Streams {
         Some((group, child, written, was_blocked))
     }
 
-    /// Reads packets of a group's parent into slots, as [`Incoming::read`]. A stream that has ended
-    /// is closed.
+    /// Reads packets of a group's parent into their places, as [`Incoming::read`]. A stream that
+    /// has ended is closed.
     pub fn read(
         &mut self,
         now: Nanoseconds,
         stream: u64,
-        slots: &mut impl Slots,
+        places: &mut impl Places,
         take: impl FnMut(Received<'_>) -> bool,
     ) -> Read {
         let Some(Connection { socket, role: Role::Parent(incoming, acks), .. }) =
@@ -437,11 +437,17 @@ impl Streams {
             return Read::Ended;
         };
         acks.renew(socket, now);
-        let read = incoming.read(socket.as_fd(), slots, take);
+        let read = incoming.read(socket.as_fd(), places, take);
         if read == Read::Ended {
             self.close(stream);
         }
         read
+    }
+
+    /// What is read of a group's parent.
+    pub fn incoming(&mut self, group: GroupId) -> Option<&mut Incoming> {
+        let connection = self.connections.get_mut(self.parents.get(&group)?)?;
+        if let Role::Parent(incoming, _) = &mut connection.role { Some(incoming) } else { None }
     }
 
     /// The address of the parent at the other end.

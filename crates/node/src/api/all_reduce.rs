@@ -10,6 +10,7 @@ use super::group::{Group, Role};
 use super::receive::{Capacity, Taking};
 use super::receiver::Receiver;
 use super::sender::Sender;
+use super::sink::Parts;
 
 /// A type whose values an all-reduce combines: `i32`, `i64`, `u32`, `u64`, `f32` and `f64`.
 pub trait Number: Copy + sealed::Sealed {
@@ -179,8 +180,8 @@ impl Group {
             self.contribute(packet, values);
         }
         let mut message = Vec::new();
-        let mut take = |_, bytes: &[u8]| message.extend_from_slice(bytes);
-        let received = self.receive_by(receiver, left(until), capacity, Taking::Copies, &mut take);
+        let mut sink = Parts(|_, bytes: &[u8]| message.extend_from_slice(bytes));
+        let received = self.receive_by(receiver, left(until), capacity, Taking::Copies, &mut sink);
         match received {
             Ok(Some(_)) => {}
             Ok(None) => return Err(NodeError::Ended(Ending::Closed)),

@@ -21,6 +21,7 @@ use treecast_plan::{Plan, Scheme};
 use treecast_proto::{
     AbortReason, Ending, Eviction, GroupCounters, Input, MemberId, Nanoseconds, Offload, Sequence,
 };
+use treecast_shm::message_buffer::LentBuffer;
 use treecast_shm::shared_group::{HostLoss, RingSide, SharedGroup};
 use treecast_shm::sync::lock;
 
@@ -172,7 +173,7 @@ impl Group {
         self.begin_close()?;
         let until = timeout.map(|timeout| Instant::now() + timeout);
         let find = || self.shared_group.state().ending;
-        let ending = self.backend.wait(&self.shared_group.events, until, find, &mut Polling::default());
+        let ending = self.backend.wait(&self.shared_group, until, find, None, &mut Polling::default());
         if let Some(reason) = &self.shared_group.state().failure {
             return Err(NodeError::GroupFailed(reason.clone()));
         }
@@ -430,14 +431,16 @@ impl Group {
         timeout: Option<Duration>,
         find: impl FnMut() -> Option<T>,
     ) -> Result<T, NodeError> {
-        self.wait_polling(timeout, find, &mut Polling::default())
+        self.wait_polling(timeout, find, None, &mut Polling::default())
     }
 
     /// The same within a call that may wait again at once: it ends `polling` when it does not.
+    /// Meanwhile the node has the buffer that it lends.
     pub(super) fn wait_polling<'a, T>(
         &'a self,
         timeout: Option<Duration>,
         mut find: impl FnMut() -> Option<T>,
+        lent: Option<&mut LentBuffer>,
         polling: &mut Polling<'a>,
     ) -> Result<T, NodeError> {
         let until = timeout.map(|timeout| Instant::now() + timeout);
@@ -447,8 +450,13 @@ impl Group {
             let ended = self.check().err();
             find().map(Ok).or_else(|| ended.map(Err))
         };
-        let found = self.backend.wait(&self.shared_group.events, until, checked, polling);
+        let found = self.backend.wait(&self.shared_group, until, checked, lent, polling);
         found.unwrap_or(Err(NodeError::TimedOut))
+    }
+
+    /// The buffer of a call goes that the node has a part of a packet in.
+    pub(super) fn settle(&self) {
+        self.backend.settle(self.shared_group.group);
     }
 
     /// Whether the group can continue.

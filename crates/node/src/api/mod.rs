@@ -3,6 +3,7 @@
 pub(crate) mod all_reduce;
 mod cipher;
 pub(crate) mod group;
+mod loan;
 pub(crate) mod measure;
 pub(crate) mod node;
 mod open;
@@ -11,3 +12,4 @@ pub(crate) mod receive;
 mod receiver;
 pub(crate) mod send;
 mod sender;
+mod sink;

@@ -6,12 +6,15 @@ use std::time::{Duration, Instant};
 use treecast_engine::settings::error::NodeError;
 use treecast_engine::wait::poller::Polling;
 use treecast_proto::{Input, Piece, Sequence, is_forward_due};
+use treecast_shm::message_buffer::MessageBuffer;
 use treecast_shm::ring::RingReader;
 use treecast_shm::shared_group::RingSide;
 use treecast_shm::sync::lock;
 
 use super::group::{Group, Role};
+use super::loan::Loan;
 use super::receiver::{Damage, Receiver};
+use super::sink::{Parts, Sink, Whole};
 
 /// A part of a message that was received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,16 +63,14 @@ impl Group {
     /// [`NodeError::WrongSide`] at the root; [`NodeError::TimedOut`], after which the message can
     /// still be received; [`NodeError::Corrupt`]; [`NodeError::Ended`].
     pub fn receive(&self, timeout: Option<Duration>) -> Result<Option<Vec<u8>>, NodeError> {
-        let mut message = Vec::new();
-        let length =
-            self.receive_message(timeout, Capacity::of(u64::MAX), Taking::Copies, |length, bytes| {
-                message.reserve_exact(length as usize - message.len());
-                message.extend_from_slice(bytes);
-            })?;
-        Ok(length.map(|_| message))
+        let mut whole = Whole::default();
+        let capacity = Capacity::of(u64::MAX);
+        let length = self.receive_message(timeout, capacity, Taking::Copies, &mut whole)?;
+        Ok(length.map(|_| whole.into_vec()))
     }
 
-    /// Receives the next message into a buffer; returns its length.
+    /// Receives the next message into a buffer; returns its length. What follows the message in the
+    /// buffer may have changed.
     ///
     /// # Errors
     /// Those of [`Group::receive`], and [`NodeError::TooLong`], after which the message can still
@@ -79,11 +80,7 @@ impl Group {
         buffer: &mut [u8],
         timeout: Option<Duration>,
     ) -> Result<Option<usize>, NodeError> {
-        let mut filled = 0;
-        self.receive_copying(timeout, buffer.len(), |bytes| {
-            buffer[filled..filled + bytes.len()].copy_from_slice(bytes);
-            filled += bytes.len();
-        })
+        self.receive_filling(timeout, buffer.len(), &mut MessageBuffer::new(buffer))
     }
 
     /// Receives the next message into a buffer that need not be initialized; the number of bytes
@@ -96,21 +93,17 @@ impl Group {
         buffer: &mut [MaybeUninit<u8>],
         timeout: Option<Duration>,
     ) -> Result<Option<usize>, NodeError> {
-        let mut filled = 0;
-        self.receive_copying(timeout, buffer.len(), |bytes| {
-            buffer[filled..filled + bytes.len()].write_copy_of_slice(bytes);
-            filled += bytes.len();
-        })
+        self.receive_filling(timeout, buffer.len(), &mut MessageBuffer::uninit(buffer))
     }
 
-    fn receive_copying(
+    fn receive_filling(
         &self,
         timeout: Option<Duration>,
         buffer_bytes: usize,
-        mut copy: impl FnMut(&[u8]),
+        buffer: &mut MessageBuffer<'_>,
     ) -> Result<Option<usize>, NodeError> {
         let capacity = Capacity::of(buffer_bytes as u64);
-        let length = self.receive_message(timeout, capacity, Taking::Copies, |_, bytes| copy(bytes))?;
+        let length = self.receive_message(timeout, capacity, Taking::Copies, buffer)?;
         Ok(length.map(|length| length as usize))
     }
 
@@ -125,7 +118,7 @@ impl Group {
         buffer_bytes: u64,
         take: impl FnMut(u64, &[u8]),
     ) -> Result<Option<u64>, NodeError> {
-        self.receive_message(timeout, Capacity::of(buffer_bytes), Taking::MayWait, take)
+        self.receive_message(timeout, Capacity::of(buffer_bytes), Taking::MayWait, &mut Parts(take))
     }
 
     fn receive_message(
@@ -133,11 +126,11 @@ impl Group {
         timeout: Option<Duration>,
         capacity: Capacity,
         taking: Taking,
-        mut take: impl FnMut(u64, &[u8]),
+        sink: &mut impl Sink,
     ) -> Result<Option<u64>, NodeError> {
         let mut role = self.role();
         let Role::Member(receiver) = &mut *role else { return Err(self.wrong_side(true)) };
-        self.receive_by(receiver, timeout, capacity, taking, &mut take)
+        self.receive_by(receiver, timeout, capacity, taking, sink)
     }
 
     /// The same, with the member's side of the ring.
@@ -147,11 +140,14 @@ impl Group {
         timeout: Option<Duration>,
         capacity: Capacity,
         taking: Taking,
-        mut take: &mut impl FnMut(u64, &[u8]),
+        sink: &mut impl Sink,
     ) -> Result<Option<u64>, NodeError> {
         let mut timeout = timeout;
         let mut polling = Polling::default();
-        while let Some(part) = self.receive_available(receiver, timeout, capacity, &mut take, &mut polling)? {
+        let mut loan = Loan::new(self);
+        while let Some(part) =
+            self.receive_available(receiver, timeout, capacity, sink, &mut loan, &mut polling)?
+        {
             if taking == Taking::MayWait {
                 polling.end();
             }
@@ -176,11 +172,12 @@ impl Group {
         &self,
         timeout: Option<Duration>,
         capacity: Capacity,
-        mut take: impl FnMut(u64, &[u8]),
+        take: impl FnMut(u64, &[u8]),
     ) -> Result<Option<Part>, NodeError> {
         let mut role = self.role();
         let Role::Member(receiver) = &mut *role else { return Err(self.wrong_side(true)) };
-        self.receive_available(receiver, timeout, capacity, &mut take, &mut Polling::default())
+        let (sink, mut loan, mut polling) = (&mut Parts(take), Loan::new(self), Polling::default());
+        self.receive_available(receiver, timeout, capacity, sink, &mut loan, &mut polling)
     }
 
     /// Waits until packets are available, and takes those of one message.
@@ -189,7 +186,8 @@ impl Group {
         receiver: &mut Option<Receiver>,
         timeout: Option<Duration>,
         capacity: Capacity,
-        take: &mut impl FnMut(u64, &[u8]),
+        sink: &mut impl Sink,
+        loan: &mut Loan<'_>,
         polling: &mut Polling<'a>,
     ) -> Result<Option<Part>, NodeError> {
         // Evaluated only where a wait is needed: to read the clock takes as long as to receive a
@@ -208,7 +206,7 @@ impl Group {
                 polling.end();
                 Some(end)
             }
-            None => self.wait_for_packets(receiver, until(), polling)?,
+            None => self.wait_for_packets(receiver, until(), sink, loan, polling)?,
         };
         let Some(end) = end else {
             self.report_read(receiver, true);
@@ -230,7 +228,12 @@ impl Group {
             });
         }
         let (next, is_last) = loop {
-            let taken = receiver.take_message(end, capacity.part_bytes, |bytes| take(message_bytes, bytes));
+            let end = loan.end_of_copies(first, end);
+            let taken = if end == first {
+                Ok(loan.take_stored(receiver, sink))
+            } else {
+                receiver.take_message(end, capacity.part_bytes, |bytes| sink.take(message_bytes, bytes))
+            };
             self.check_memory(&receiver.reader)?;
             match taken {
                 Ok(taken) => break taken,
@@ -265,7 +268,7 @@ impl Group {
     ) -> Result<(), NodeError> {
         self.backend.request(Input::Repair { group: self.shared_group.group, packet });
         let find = || reader.is_verified(packet).then_some(());
-        self.wait_polling(Some(REPAIR_TIMEOUT), find, polling).map_err(|error| match error {
+        self.wait_polling(Some(REPAIR_TIMEOUT), find, None, polling).map_err(|error| match error {
             NodeError::TimedOut => {
                 self.abort();
                 NodeError::Corrupt { packet: packet.0 }
@@ -307,6 +310,8 @@ impl Group {
         &'a self,
         receiver: &Receiver,
         until: Option<Instant>,
+        sink: &impl Sink,
+        loan: &mut Loan<'_>,
         polling: &mut Polling<'a>,
     ) -> Result<Option<Sequence>, NodeError> {
         let timeout = until.map(|until| until.saturating_duration_since(Instant::now()));
@@ -320,7 +325,12 @@ impl Group {
             let end = reader.written();
             if end == reader.read() { is_closed.then_some(None) } else { Some(Some(end)) }
         };
-        self.wait_polling(timeout, find, polling)
+        let mut lent = receiver.lend(sink).filter(|_| loan.is_taken());
+        let end = self.wait_polling(timeout, find, lent.as_mut(), polling);
+        if let Some(lent) = &lent {
+            loan.take_back(lent);
+        }
+        end
     }
 
     /// Reports to the node what is read: at once, or after a quarter of the slots.

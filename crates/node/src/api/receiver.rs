@@ -1,10 +1,12 @@
 //! A member's side of a group's ring.
 
 use treecast_proto::{GroupKey, Nanoseconds, Offload, Piece, Sequence};
+use treecast_shm::message_buffer::LentBuffer;
 use treecast_shm::ring::RingReader;
 use treecast_shm::shared_group::Placement;
 
 use super::cipher::{Cipher, Lengths, NotSealed, Place};
+use super::sink::Sink;
 
 /// What is wrong with a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,6 +51,14 @@ impl Receiver {
 
     pub const fn stored_at(&self) -> Option<Nanoseconds> {
         self.stored_at
+    }
+
+    /// The part of an application's buffer that the node may fill: not with what is encrypted, nor
+    /// past slots that others use too.
+    pub fn lend(&self, sink: &impl Sink) -> Option<LentBuffer> {
+        let Self { reader, cipher, .. } = self;
+        let is_own = cipher.is_none() && reader.shared_memory().is_none() && !reader.is_shared();
+        is_own.then(|| sink.lend(reader.read(), reader.stride())).flatten().filter(LentBuffer::has_places)
     }
 
     /// Passes the bytes of one message that are available before `end` to `take`, at most

@@ -151,7 +151,8 @@ impl Group {
     ) -> Result<(), NodeError> {
         let readers = sender.writer.readers();
         readers.inspect(|readers| readers.want_free_slots(true));
-        let waited = self.wait_polling(timeout, || (sender.writer.free_slots() > 0).then_some(()), polling);
+        let waited =
+            self.wait_polling(timeout, || (sender.writer.free_slots() > 0).then_some(()), None, polling);
         readers.inspect(|readers| readers.want_free_slots(false));
         waited
     }

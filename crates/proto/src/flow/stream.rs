@@ -81,10 +81,11 @@ impl Flow {
         self.detached.drain(..)
     }
 
-    /// Whether the packets of a message request no acknowledgments to free slots: on streams, if half
-    /// of the slots hold the message. Members acknowledge anyway when their parents know of less than
-    /// half of the slots as free ([`Flow::has_news`]); each acknowledgment wakes a process. The parent
-    /// of a longer message is to know of free slots before it has to wait for them.
+    /// Whether the packets of a message request no acknowledgments to free slots: on streams, if
+    /// half of the slots hold the message. Members acknowledge anyway when their parents know of
+    /// less than half of the slots as free ([`Flow::has_news`]); each acknowledgment wakes a
+    /// process. The parent of a longer message is to know of free slots before it has to wait for
+    /// them.
     pub(super) const fn is_acked_by_window(&self, piece: &Piece) -> bool {
         let half_bytes = (self.config.slots as u64 / 2) * self.config.payload_bytes_max as u64;
         self.is_by_streams() && piece.message_length <= half_bytes

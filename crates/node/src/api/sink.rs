@@ -1,0 +1,109 @@
+//! Where the bytes of a message go that an application receives.
+
+#![expect(unsafe_code, reason = "the node stores packets in buffers")]
+
+use treecast_proto::Sequence;
+use treecast_shm::message_buffer::{LentBuffer, MessageBuffer};
+
+/// Where the bytes of a message go, from the first to the last.
+pub(super) trait Sink {
+    /// Takes the next bytes of a message of this length.
+    fn take(&mut self, message_bytes: u64, bytes: &[u8]);
+
+    /// Lends the node the buffer that the bytes fill, if there is one, from where packet `next`
+    /// belongs.
+    fn lend(&self, _next: Sequence, _stride: usize) -> Option<LentBuffer> {
+        None
+    }
+
+    /// The node has stored the next bytes in the buffer.
+    ///
+    /// # Safety
+    /// It has.
+    unsafe fn advance(&mut self, _bytes: usize) {}
+}
+
+/// A function that is called with the length of the message and each part of it.
+pub(super) struct Parts<F>(pub F);
+
+impl<F: FnMut(u64, &[u8])> Sink for Parts<F> {
+    fn take(&mut self, message_bytes: u64, bytes: &[u8]) {
+        self.0(message_bytes, bytes);
+    }
+}
+
+impl Sink for MessageBuffer<'_> {
+    fn take(&mut self, _message_bytes: u64, bytes: &[u8]) {
+        self.append(bytes);
+    }
+
+    fn lend(&self, next: Sequence, stride: usize) -> Option<LentBuffer> {
+        Some(self.lend(next, stride))
+    }
+
+    unsafe fn advance(&mut self, bytes: usize) {
+        // SAFETY: the node has stored them, as the caller says.
+        unsafe { self.advance(bytes) };
+    }
+}
+
+/// A vector, allocated when the length of the message is known.
+#[derive(Default)]
+pub(super) struct Whole {
+    message: Vec<u8>,
+    buffer: Option<MessageBuffer<'static>>,
+}
+
+impl Whole {
+    /// The message.
+    pub fn into_vec(self) -> Vec<u8> {
+        let Self { mut message, buffer } = self;
+        let filled = buffer.map_or(0, |buffer| buffer.filled());
+        // SAFETY: the vector is empty, and so many bytes are written behind its end.
+        unsafe { message.set_len(filled) };
+        message
+    }
+}
+
+impl Sink for Whole {
+    fn take(&mut self, message_bytes: u64, bytes: &[u8]) {
+        let Self { message, buffer } = self;
+        let buffer = buffer.get_or_insert_with(|| {
+            message.reserve_exact(message_bytes as usize);
+            MessageBuffer::behind(message)
+        });
+        buffer.append(bytes);
+    }
+
+    fn lend(&self, next: Sequence, stride: usize) -> Option<LentBuffer> {
+        self.buffer.as_ref().map(|buffer| buffer.lend(next, stride))
+    }
+
+    unsafe fn advance(&mut self, bytes: usize) {
+        if let Some(buffer) = &mut self.buffer {
+            // SAFETY: the node has stored them, as the caller says.
+            unsafe { buffer.advance(bytes) };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_vector_has_the_bytes_of_the_message_and_no_others() {
+        let mut whole = Whole::default();
+        assert!(whole.lend(Sequence(0), 4).is_none(), "the length is not known");
+        whole.take(9, b"abcd");
+        let lent = whole.lend(Sequence(1), 4).unwrap();
+        let place = lent.place(Sequence(1)).unwrap();
+        // SAFETY: the place has four bytes.
+        unsafe { place.copy_from_nonoverlapping(b"efgh".as_ptr(), 4) };
+        // SAFETY: they are stored.
+        unsafe { whole.advance(4) };
+        whole.take(9, b"i");
+        assert_eq!(whole.into_vec(), b"abcdefghi");
+        assert_eq!(Whole::default().into_vec(), b"");
+    }
+}

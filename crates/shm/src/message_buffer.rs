@@ -1,0 +1,226 @@
+//! The buffer of an application that waits for a message, which its node may fill past the slots.
+//!
+//! What comes on a stream, and is for this application alone, goes from the socket into the buffer.
+//! Bytes of other packets are copied there from their slots, in order, so that a packet's place
+//! follows from its number.
+
+#![expect(unsafe_code, reason = "the kernel writes into the buffer, in calls of the node")]
+
+use std::marker::PhantomData;
+use std::mem::MaybeUninit;
+use std::ops::Range;
+use std::ptr;
+
+use treecast_proto::{Piece, Sequence};
+
+/// The buffer of an application for a message, of which the first bytes are there.
+#[derive(Debug)]
+pub struct MessageBuffer<'a> {
+    first: *mut u8,
+    bytes: usize,
+    filled: usize,
+    buffer: PhantomData<&'a mut [MaybeUninit<u8>]>,
+}
+
+impl<'a> MessageBuffer<'a> {
+    /// An empty one.
+    ///
+    /// ```
+    /// use treecast_shm::message_buffer::MessageBuffer;
+    ///
+    /// let mut bytes = *b"-----";
+    /// let mut buffer = MessageBuffer::new(&mut bytes);
+    /// buffer.append(b"abc");
+    /// assert_eq!(buffer.filled(), 3);
+    /// assert_eq!(&bytes, b"abc--");
+    /// ```
+    pub const fn new(buffer: &'a mut [u8]) -> Self {
+        Self::of(buffer.as_mut_ptr(), buffer.len())
+    }
+
+    /// The same in memory that is not initialized: only bytes that are written are.
+    pub const fn uninit(buffer: &'a mut [MaybeUninit<u8>]) -> Self {
+        Self::of(buffer.as_mut_ptr().cast(), buffer.len())
+    }
+
+    /// The memory that a vector has allocated behind its elements, which stays where it is as long
+    /// as the vector is not used.
+    pub fn behind(vector: &mut Vec<u8>) -> MessageBuffer<'static> {
+        let spare = vector.spare_capacity_mut();
+        MessageBuffer::of(spare.as_mut_ptr().cast(), spare.len())
+    }
+
+    const fn of(first: *mut u8, bytes: usize) -> Self {
+        Self { first, bytes, filled: 0, buffer: PhantomData }
+    }
+
+    /// How many bytes are there.
+    pub const fn filled(&self) -> usize {
+        self.filled
+    }
+
+    /// Appends bytes.
+    ///
+    /// # Panics
+    /// If there is no room for them.
+    pub fn append(&mut self, bytes: &[u8]) {
+        assert!(bytes.len() <= self.bytes - self.filled, "the message is longer than its buffer");
+        // SAFETY: there is room, in memory that is borrowed mutably as long as this lives.
+        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), self.first.add(self.filled), bytes.len()) };
+        self.filled += bytes.len();
+    }
+
+    /// The next bytes have been stored by the node.
+    ///
+    /// # Safety
+    /// They have.
+    pub const unsafe fn advance(&mut self, bytes: usize) {
+        self.filled += bytes;
+    }
+
+    /// Lends what is not filled to the node, for `next` and packets that follow it, of `stride`
+    /// bytes each: as many as there is room for.
+    pub const fn lend(&self, next: Sequence, stride: usize) -> LentBuffer {
+        let bytes = self.bytes - self.filled;
+        LentBuffer {
+            first: self.first.wrapping_add(self.filled),
+            bytes,
+            stride,
+            next,
+            packets: bytes / stride,
+            stored: (next, next),
+            has_part: false,
+        }
+    }
+}
+
+/// A buffer that an application lends to its node, for as long as its call takes.
+#[derive(Debug, Clone, Copy)]
+pub struct LentBuffer {
+    first: *mut u8,
+    bytes: usize,
+    stride: usize,
+    /// The packet whose place is first, and the number of packets that have places.
+    next: Sequence,
+    packets: usize,
+    /// The packets that are stored: from the first to before the second.
+    stored: (Sequence, Sequence),
+    /// Whether the node has a part of a packet here. It is to let go of it before the call ends.
+    pub has_part: bool,
+}
+
+// SAFETY: it is the address of memory that belongs to the call that has lent it. Whoever writes
+// there by it has the node's lock, and the call gets the buffer back under that lock.
+unsafe impl Send for LentBuffer {}
+
+impl LentBuffer {
+    /// Whether some packet has a place.
+    pub const fn has_places(&self) -> bool {
+        self.packets > 0
+    }
+
+    /// The place of a packet, if it has one, of as many bytes as a slot.
+    pub fn place(&self, packet: Sequence) -> Option<*mut u8> {
+        let number = usize::try_from(packet.distance_from(self.next)).ok().filter(|&at| at < self.packets)?;
+        Some(self.first.wrapping_add(number * self.stride))
+    }
+
+    /// Whether a payload that was accepted stays where it was read, since that is its place. The
+    /// packets that follow have places if they belong to the same message; and none has, if that
+    /// does not fit.
+    pub fn keep(&mut self, packet: Sequence, piece: &Piece, payload: *const u8) -> bool {
+        let Some(place) = self.place(packet) else { return false };
+        let number = packet.distance_from(self.next) as usize;
+        let rest_bytes = piece.message_length - piece.offset;
+        if rest_bytes > (self.bytes - number * self.stride) as u64 {
+            self.packets = 0;
+            return false;
+        }
+        if piece.is_last() {
+            self.packets = number;
+        }
+        let (from, end) = self.stored;
+        let is_kept = place.cast_const() == payload && (from == end || end == packet);
+        if is_kept {
+            self.stored = (if from == end { packet } else { from }, packet + 1);
+        }
+        is_kept
+    }
+
+    /// The packets that are stored here, and not in their slots.
+    pub const fn stored(&self) -> Range<Sequence> {
+        self.stored.0..self.stored.1
+    }
+}
+
+#[cfg(all(test, not(feature = "loom")))]
+mod tests {
+    use treecast_proto::PayloadChecksum;
+
+    use super::*;
+
+    const STRIDE: usize = 10;
+
+    fn piece(offset: u64, length: u32, message_length: u64) -> Piece {
+        Piece { message: 1, offset, length, message_length, checksum: PayloadChecksum(0) }
+    }
+
+    #[test]
+    fn packets_of_a_message_have_places_behind_what_is_there() {
+        let mut bytes = [0; 35];
+        let start = bytes.as_ptr();
+        let mut buffer = MessageBuffer::new(&mut bytes);
+        buffer.append(&[1; STRIDE]);
+        let first = Sequence(u32::MAX);
+        let mut lent = buffer.lend(first, STRIDE);
+        let place = |lent: &LentBuffer, number: u32| lent.place(first + number).map(<*mut u8>::cast_const);
+        let at = |bytes: usize| start.wrapping_add(bytes);
+        assert_eq!((place(&lent, 0), place(&lent, 1)), (Some(at(10)), Some(at(20))));
+        assert_eq!((place(&lent, 2), lent.place(first - 1)), (None, None));
+        assert!(lent.keep(first, &piece(10, 10, 33), at(10)));
+        // It was read elsewhere.
+        assert!(!lent.keep(first + 1, &piece(20, 10, 33), at(0)));
+        assert_eq!(lent.stored(), first..first + 1);
+        assert!(!lent.keep(first + 2, &piece(30, 3, 33), at(30)));
+    }
+
+    #[test]
+    fn packets_behind_the_message_have_no_places() {
+        let mut bytes = [0; 100];
+        let start = bytes.as_ptr();
+        let mut lent = MessageBuffer::new(&mut bytes).lend(Sequence(7), STRIDE);
+        assert!(lent.keep(Sequence(7), &piece(0, 10, 13), start));
+        assert!(lent.keep(Sequence(8), &piece(10, 3, 13), start.wrapping_add(10)));
+        assert_eq!(lent.stored(), Sequence(7)..Sequence(9));
+        assert_eq!(lent.place(Sequence(9)), None);
+        assert!(!lent.keep(Sequence(9), &piece(0, 1, 1), start.wrapping_add(20)));
+    }
+
+    #[test]
+    fn a_message_that_does_not_fit_has_no_places() {
+        let mut bytes = [0; 35];
+        let start = bytes.as_ptr();
+        let mut lent = MessageBuffer::new(&mut bytes).lend(Sequence(7), STRIDE);
+        assert!(!lent.keep(Sequence(7), &piece(0, 10, 36), start));
+        assert_eq!(lent.place(Sequence(8)), None);
+        assert_eq!(lent.stored(), Sequence(7)..Sequence(7));
+    }
+
+    #[test]
+    fn a_vector_is_filled_behind_its_elements() {
+        let mut vector = Vec::with_capacity(5);
+        vector.push(1);
+        let mut buffer = MessageBuffer::behind(&mut vector);
+        buffer.append(&[2, 3]);
+        let filled = buffer.filled();
+        // SAFETY: so many bytes are written.
+        unsafe { vector.set_len(1 + filled) };
+        assert_eq!(vector, [1, 2, 3]);
+    }
+
+    #[test]
+    #[should_panic(expected = "longer than its buffer")]
+    fn nothing_is_written_behind_the_buffer() {
+        MessageBuffer::new(&mut [0; 3]).append(&[0; 4]);
+    }
+}
