@@ -237,6 +237,27 @@ fn every_way_to_receive_gets_the_same() {
     }
 }
 
+/// The root sends from the buffer of the call as much as sockets take, and keeps a copy.
+#[test]
+fn a_buffer_may_be_used_again_after_send() {
+    let nodes = nodes(3);
+    // Sockets take less than the slots hold.
+    let settings = GroupSettings { message_bytes: 4_000_000, slots: Some(1_024), ..by_streams(&nodes) };
+    let groups = groups(&nodes, &settings);
+    groups[0].wait_until_ready(TIMEOUT).unwrap();
+    let mut sent = vec![0; 4_000_000];
+    for number in 0..3 {
+        sent.copy_from_slice(&message(number, 4_000_000));
+        groups[0].send(&sent).unwrap();
+        sent.fill(0);
+    }
+    for member in &groups[1..] {
+        for number in 0..3 {
+            assert!(member.receive(TIMEOUT).unwrap().unwrap() == message(number, 4_000_000));
+        }
+    }
+}
+
 #[test]
 fn a_message_longer_than_the_buffer_that_waits_for_it_can_still_be_received() {
     let nodes = nodes(2);

@@ -1,10 +1,11 @@
-//! The buffer of an application that waits for a message, which its node may fill past the slots.
+//! The buffers of applications for their messages, which nodes may use past the slots, for streams.
 //!
-//! What comes on a stream, and is for this application alone, goes from the socket into the buffer.
-//! Bytes of other packets are copied there from their slots, in order, so that a packet's place
-//! follows from its number.
+//! At a member what comes and is for this application alone goes from the socket into the buffer of
+//! the call that waits. Bytes of other packets are copied there from their slots, in order, so that
+//! a packet's place follows from its number. At the root what a call sends goes from its buffer
+//! into the sockets, and is copied into the slots after that.
 
-#![expect(unsafe_code, reason = "the kernel writes into the buffer, in calls of the node")]
+#![expect(unsafe_code, reason = "the kernel reads and writes buffers, in calls of the node")]
 
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
@@ -153,6 +154,34 @@ impl LentBuffer {
     }
 }
 
+/// The payloads of packets in the buffer of a root's application, for one call.
+#[derive(Debug, Clone, Copy)]
+pub struct LentPayloads {
+    first: *const u8,
+    bytes: usize,
+    stride: usize,
+    packet: Sequence,
+}
+
+// SAFETY: it is the address of memory that the call which has lent it borrows. Whoever reads there
+// by it has the node's lock, and the call gets the buffer back under that lock.
+unsafe impl Send for LentPayloads {}
+
+impl LentPayloads {
+    /// The payloads of packets from this one on, of `stride` bytes each but the last, one behind
+    /// the other.
+    pub const fn new(packet: Sequence, bytes: &[u8], stride: usize) -> Self {
+        Self { first: bytes.as_ptr(), bytes: bytes.len(), stride, packet }
+    }
+
+    /// The address of the payload of a packet, if it is here.
+    pub fn of(&self, packet: Sequence) -> Option<*const u8> {
+        let number = usize::try_from(packet.distance_from(self.packet)).ok()?;
+        let offset = number.checked_mul(self.stride).filter(|offset| *offset < self.bytes)?;
+        Some(self.first.wrapping_add(offset))
+    }
+}
+
 #[cfg(all(test, not(feature = "loom")))]
 mod tests {
     use treecast_proto::PayloadChecksum;
@@ -216,6 +245,15 @@ mod tests {
         // SAFETY: so many bytes are written.
         unsafe { vector.set_len(1 + filled) };
         assert_eq!(vector, [1, 2, 3]);
+    }
+
+    #[test]
+    fn payloads_are_found_by_the_numbers_of_their_packets() {
+        let bytes = [0; 25];
+        let payloads = LentPayloads::new(Sequence(u32::MAX), &bytes, STRIDE);
+        let of = |number| payloads.of(Sequence(number)).map(|at| at.addr() - bytes.as_ptr().addr());
+        assert_eq!([u32::MAX, 0, 1, 2].map(of), [Some(0), Some(10), Some(20), None]);
+        assert_eq!(of(u32::MAX - 1), None);
     }
 
     #[test]

@@ -159,6 +159,11 @@ pub trait Backend: fmt::Debug + Send + Sync {
         None
     }
 
+    /// The same for as long as it is borrowed.
+    fn as_engine(&self) -> Option<&EngineHandle> {
+        None
+    }
+
     /// Problems of the hooks of this process's kernel path. A daemon reports its own in its log.
     fn troubles(&self) -> Vec<HookTrouble>;
 }

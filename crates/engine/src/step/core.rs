@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use treecast_proto::{Event, GroupId, Input, MemberId, Protocol, Refused, Settings, Store, Transport};
 use treecast_shm::clock;
-use treecast_shm::message_buffer::LentBuffer;
+use treecast_shm::message_buffer::{LentBuffer, LentPayloads};
 use treecast_shm::progress::ProgressList;
 use treecast_shm::settings::RingSettings;
 use treecast_shm::shared_group::{HostLoss, RingSide, SharedGroup};
@@ -60,6 +60,9 @@ pub(super) struct Core {
     pub ended_streams: Vec<EndedStream>,
     /// The buffer of the application whose thread drives the engine, and its group.
     pub lent: Option<(GroupId, LentBuffer)>,
+    /// What the application whose thread drives the engine sends, and has not copied into the
+    /// slots.
+    pub lent_payloads: Option<(GroupId, LentPayloads)>,
 }
 
 /// A stream that is to be closed.
@@ -101,6 +104,7 @@ impl Core {
             untended: GroupSet::default(),
             ended_streams: Vec::new(),
             lent: None,
+            lent_payloads: None,
         }
     }
 

@@ -1,5 +1,7 @@
 //! The engine of this process, as its own thread and the applications' threads use it.
 
+#![expect(unsafe_code, reason = "payloads are copied into slots after they were sent")]
+
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -9,9 +11,10 @@ use std::{io, mem};
 
 use rustix::time::{TimerfdClockId, TimerfdFlags};
 use treecast_ebpf::HookTrouble;
-use treecast_proto::{AbortReason, GroupId, Input, MemberId, StrayCounters};
-use treecast_shm::message_buffer::LentBuffer;
+use treecast_proto::{AbortReason, GroupId, Input, MemberId, Sequence, StrayCounters};
+use treecast_shm::message_buffer::{LentBuffer, LentPayloads};
 use treecast_shm::progress::ProgressList;
+use treecast_shm::ring::RingWriter;
 use treecast_shm::shared_group::SharedGroup;
 use treecast_shm::spin::SpinPolicy;
 use treecast_shm::sync::{FairMutex, lock};
@@ -268,6 +271,35 @@ impl EngineHandle {
         &self.rings
     }
 
+    /// Publishes and sends the packets before `end` of a root, whose payloads are these bytes of
+    /// the calling thread, one behind the other, and copies them into their slots after that. What
+    /// sockets have not taken is sent from there.
+    ///
+    /// The ring is private to this process, and its reader the engine.
+    pub fn send_lending(
+        &self,
+        shared_group: &SharedGroup,
+        writer: &mut RingWriter,
+        end: Sequence,
+        bytes: &[u8],
+    ) {
+        let (first, stride) = (writer.written(), writer.stride());
+        let mut engine = self.engine.lock();
+        writer.publish(end);
+        shared_group.mark_progress();
+        engine.lend_payloads(shared_group.group, LentPayloads::new(first, bytes, stride));
+        let progress = self.step_once(&mut engine, Look::WITHOUT_EVENTS);
+        engine.take_payloads_back();
+        for (packet, payload) in first.until(end).zip(bytes.chunks(stride)) {
+            // SAFETY: only the engine reads the slots, whose lock this thread has.
+            unsafe { writer.write_published(packet, payload) };
+        }
+        drop(engine);
+        if progress == Progress::More {
+            self.waker.wake();
+        }
+    }
+
     pub(crate) fn with<T>(&self, look: impl FnOnce(&mut Engine) -> T) -> T {
         look(&mut self.engine.lock())
     }
@@ -395,6 +427,10 @@ impl Backend for EngineHandle {
     }
 
     fn engine_here(self: Arc<Self>) -> Option<Arc<EngineHandle>> {
+        Some(self)
+    }
+
+    fn as_engine(&self) -> Option<&EngineHandle> {
         Some(self)
     }
 

@@ -10,7 +10,7 @@ use treecast_proto::{
     TransmitPayload,
 };
 use treecast_shm::clock;
-use treecast_shm::message_buffer::LentBuffer;
+use treecast_shm::message_buffer::{LentBuffer, LentPayloads};
 use treecast_shm::ring::SlotAddresses;
 use treecast_shm::shared_group::RingSide;
 use treecast_wire::View;
@@ -96,9 +96,13 @@ impl Engine {
 
     /// Writes what is queued for a child, and tells the protocol what has changed, and the caller.
     fn write_stream(&mut self, now: Nanoseconds, stream: u64) -> Option<StreamChange> {
-        let Self { core: Core { protocol, groups, .. }, streams, .. } = self;
+        let Self { core: Core { protocol, groups, lent_payloads, .. }, streams, .. } = self;
         let address = |group: GroupId, packet: Sequence, slot: u32| {
             protocol.piece(group, packet)?;
+            let lent = lent_payloads.filter(|(of, _)| *of == group);
+            if let Some(payload) = lent.and_then(|(_, payloads)| payloads.of(packet)) {
+                return Some(payload);
+            }
             match groups.get(&group)?.side.as_ref()? {
                 RingSide::Writer(writer) => Some(writer.address(slot)),
                 RingSide::Reader(reader) => Some(reader.address(slot)),
@@ -106,7 +110,8 @@ impl Engine {
         };
         // SAFETY: the protocol holds each of these packets, so that nobody writes its slot: at the
         // root the application writes those that the engine has released, in `give_progress`; at
-        // another member the engine writes slots of packets that have not come, in `store`.
+        // another member the engine writes slots of packets that have not come, in `store`. What an
+        // application lends it writes no sooner than its call returns.
         let written = unsafe { streams.write(stream, address) };
         let (group, child, written, was_blocked) = written?;
         let change = match written {
@@ -245,6 +250,16 @@ impl Engine {
     /// that nobody else needs are stored there until it is taken back.
     pub fn lend(&mut self, group: GroupId, buffer: LentBuffer) {
         self.core.lent = Some((group, buffer));
+    }
+
+    /// Lends the engine payloads that are not in their slots yet.
+    pub fn lend_payloads(&mut self, group: GroupId, payloads: LentPayloads) {
+        self.core.lent_payloads = Some((group, payloads));
+    }
+
+    /// From now on all payloads are in their slots.
+    pub fn take_payloads_back(&mut self) {
+        self.core.lent_payloads = None;
     }
 
     /// Takes a buffer back, with what has come.

@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use treecast_engine::EngineHandle;
 use treecast_engine::root_socket::{RootSocket, Sending};
 use treecast_engine::settings::error::NodeError;
 use treecast_engine::wait::poller::Polling;
@@ -117,6 +118,12 @@ impl Group {
         }
         let packets_per_send =
             PACKETS_PER_SEND.min((BYTES_PER_SEND / sender.lengths().packet_bytes()).max(1) as u32);
+        if sender.may_lend(message_bytes)
+            && !self.has_one_host()
+            && let Some(engine) = self.backend.as_engine()
+        {
+            return self.send_lending(engine, sender, bytes, packets_per_send);
+        }
         let mut rest = bytes;
         for _ in 0..sender.writer.free_slots() {
             let Some(length) = sender.next_length(rest.len()) else { break };
@@ -141,6 +148,30 @@ impl Group {
         }
         self.pass_to_engine(sender, false);
         self.check().map(|()| Sent { bytes: bytes.len() - rest.len(), is_last: false })
+    }
+
+    /// Sends the next bytes of a message, as many as there are free slots for, from where they are.
+    fn send_lending(
+        &self,
+        engine: &EngineHandle,
+        sender: &mut Sender,
+        bytes: &[u8],
+        packets_per_send: u32,
+    ) -> Result<Sent, NodeError> {
+        let mut rest = bytes;
+        let mut is_last = false;
+        while !is_last {
+            let packets_max = packets_per_send.min(sender.writer.free_slots());
+            let described = sender.describe_packets(rest, packets_max);
+            if described.bytes == 0 {
+                break;
+            }
+            let (sent, later) = rest.split_at(described.bytes);
+            engine.send_lending(&self.shared_group, &mut sender.writer, described.end, sent);
+            sender.passed = described.end;
+            (rest, is_last) = (later, described.is_last);
+        }
+        self.check().map(|()| Sent { bytes: bytes.len() - rest.len(), is_last })
     }
 
     fn wait_for_free_slots<'a>(

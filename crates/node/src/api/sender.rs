@@ -3,7 +3,9 @@
 use treecast_engine::root_socket::RootSocket;
 use treecast_engine::settings::error::NodeError;
 use treecast_engine::settings::offload::ChosenOffload;
-use treecast_proto::{Nanoseconds, Offload, Piece, Refused, Sequence, Transport};
+use treecast_proto::{
+    Authentication, Nanoseconds, Offload, PayloadChecksum, Piece, Refused, Sequence, Transport,
+};
 use treecast_shm::clock;
 use treecast_shm::ring::RingWriter;
 use treecast_wire::Keys;
@@ -13,6 +15,19 @@ use super::cipher::{Cipher, Lengths, Place};
 /// A message follows another if the application needs less than this time between its calls. The
 /// node's thread needs longer to wake up.
 const BACK_TO_BACK: Nanoseconds = Nanoseconds::from_us(5);
+
+/// Messages of fewer bytes are copied into slots sooner than that pays.
+const LENT_BYTES_MIN: u64 = 8 << 10;
+
+/// Packets that are described, and not published.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Described {
+    pub end: Sequence,
+    /// The length of their payloads, in bytes.
+    pub bytes: usize,
+    /// Whether they complete the message.
+    pub is_last: bool,
+}
 
 /// The state of a root's sending side, beside the ring.
 #[derive(Debug)]
@@ -176,7 +191,48 @@ impl Sender {
         };
         self.writer.describe(packet, piece);
         self.writer.publish(packet + 1);
-        self.offset += bytes.len() as u64;
+        self.advance(bytes.len())
+    }
+
+    /// Whether the engine may send a message from the application's buffer, and the application
+    /// copy it into the slots afterwards: on streams, without checksums of what is in the slots,
+    /// where nobody else reads them.
+    pub fn may_lend(&self, message_bytes: u64) -> bool {
+        let has_checksums = self.keys.authentication != Authentication::Header || self.keys.has_crcs;
+        self.transport == Transport::Streams
+            && message_bytes >= LENT_BYTES_MIN
+            && self.offload.is_by_node()
+            && !has_checksums
+            && self.cipher.is_none()
+            && self.writer.readers().is_none()
+            && self.writer.shared_memory().is_none()
+    }
+
+    /// Describes the next packets of the message, at most so many, whose payloads are these bytes,
+    /// and publishes none.
+    pub fn describe_packets(&mut self, bytes: &[u8], packets_max: u32) -> Described {
+        let first = self.writer.written();
+        let mut described = Described { end: first, bytes: 0, is_last: false };
+        while !described.is_last && described.end.distance_from(first) < packets_max as i32 {
+            let Some(length) = self.next_length(bytes.len() - described.bytes) else { break };
+            let piece = Piece {
+                message: self.message,
+                offset: self.offset,
+                length: length as u32,
+                message_length: self.length,
+                checksum: PayloadChecksum(0),
+            };
+            self.writer.describe(described.end, piece);
+            described.end += 1;
+            described.bytes += length;
+            described.is_last = self.advance(length);
+        }
+        described
+    }
+
+    /// So many bytes of the message are in packets; says whether that is all of it.
+    fn advance(&mut self, bytes: usize) -> bool {
+        self.offset += bytes as u64;
         let is_last = self.offset == self.length;
         if is_last {
             (self.message, self.has_wrapped) = match self.message.checked_add(1) {
