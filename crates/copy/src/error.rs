@@ -54,6 +54,9 @@ pub enum CopyError {
         /// What is wrong with it.
         why: &'static str,
     },
+    /// Patterns that match every source.
+    #[error("nothing is left to copy: --exclude matches every source")]
+    AllExcluded,
     /// More entries than have numbers.
     #[error("more than {} files", u32::MAX)]
     TooMany,

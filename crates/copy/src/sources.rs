@@ -97,9 +97,9 @@ fn modified(metadata: &Metadata) -> (i64, u32) {
 pub struct SourceSettings {
     /// Whether directories are copied, with all that is in them.
     pub is_recursive: bool,
-    /// Glob patterns of files and directories that are left out. A pattern with a slash is matched
-    /// against the whole path, which begins with the source's name; one without a slash is matched
-    /// against names.
+    /// Glob patterns of files and directories that are left out, also of sources. A pattern with a
+    /// slash is matched against the whole path, which begins with the source's name; one without a
+    /// slash is matched against names.
     pub exclude: Vec<String>,
     /// Whether extended attributes are copied.
     pub attributes: bool,
@@ -113,7 +113,7 @@ impl Sources {
     /// [`CopyError::Source`] if one of `paths` does not exist or cannot be read; what is in a
     /// directory and cannot be read is left out. [`CopyError::Directory`], [`CopyError::Special`],
     /// [`CopyError::NoName`], [`CopyError::SameName`], [`CopyError::InputAndOthers`],
-    /// [`CopyError::Pattern`].
+    /// [`CopyError::Pattern`], [`CopyError::AllExcluded`].
     pub fn find(paths: &[PathBuf], settings: &SourceSettings) -> Result<Self, CopyError> {
         let exclude = Exclusion::new(&settings.exclude)?;
         let mut found = Self {
@@ -138,6 +138,9 @@ impl Sources {
             }
             let of_source = |why| CopyError::Source { path: path.clone(), why };
             let metadata = fs::metadata(path).map_err(of_source)?;
+            if exclude.matches(Path::new(name)) {
+                continue;
+            }
             if metadata.is_dir() {
                 if !settings.is_recursive {
                     return Err(CopyError::Directory(path.clone()));
@@ -150,6 +153,9 @@ impl Sources {
             } else {
                 return Err(CopyError::Special(path.clone()));
             }
+        }
+        if found.all.is_empty() && found.left_out.is_empty() {
+            return Err(CopyError::AllExcluded);
         }
         Ok(found)
     }
@@ -329,6 +335,23 @@ mod tests {
         assert_eq!(found(&["data/sub/"]), ["data", "data/one.txt"]);
         assert_eq!(found(&["sub/deep"]).len(), 7, "a pattern with a slash is of a whole path");
         assert_eq!(found(&["**/deep/*"]).len(), 6);
+    }
+
+    #[test]
+    fn patterns_leave_out_sources() {
+        let directory = tree();
+        let find = |paths: &[&str], exclude: &str| {
+            let paths: Vec<PathBuf> = paths.iter().map(|path| directory.path().join(path)).collect();
+            let exclude = vec![exclude.into()];
+            Sources::find(&paths, &SourceSettings { is_recursive: true, exclude, attributes: false })
+        };
+        let some = find(&["data/one.txt", "data/sub/two.o"], "*.o").unwrap();
+        assert_eq!((some.count(), some.bytes, some.named), (1, 1, 2));
+        assert_eq!(find(&["data/sub", "data/one.txt"], "sub").unwrap().count(), 1);
+        for (path, exclude) in [("data/one.txt", "one.txt"), ("data/one.txt", "/*"), ("data", "d*")] {
+            assert!(matches!(find(&[path], exclude), Err(CopyError::AllExcluded)), "{path} {exclude}");
+        }
+        assert!(matches!(find(&["missing"], "missing"), Err(CopyError::Source { .. })));
     }
 
     #[test]

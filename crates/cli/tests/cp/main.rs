@@ -451,6 +451,7 @@ fn the_source_is_checked_before_any_host_is_asked() {
         (&["-r", "data", "./data", "a:"], "have the same name"),
         (&["-r", "..", "a:"], "has no name"),
         (&["--exclude", "[", "-r", "data", "a:"], "--exclude '[': invalid range pattern"),
+        (&["--exclude", "long", "data/long", "a:"], "--exclude matches every source"),
         (&["data/long", "a"], "'a' is no destination"),
         (&["--set", "token=x", "data/long", "a:"], "that is the copy's own"),
         (

@@ -88,7 +88,8 @@ pub struct Arguments {
     #[arg(long)]
     xattrs: bool,
 
-    /// Leave out what a pattern matches, such as '*.o' or dataset/cache; can be repeated
+    /// Leave out what a pattern matches, such as '*.o' or dataset/cache, also if it is a source;
+    /// can be repeated
     ///
     /// A pattern without a slash is compared with names, another one with whole paths that begin
     /// with the name of the source; ** stands for any directories.
