@@ -356,16 +356,16 @@ pub fn command_line() -> String {
 
 /// A command of treecast, with quotes where a shell needs them.
 pub fn in_shell(arguments: impl IntoIterator<Item = String>) -> String {
-    let quoted = |argument: String| {
-        let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_=:,./@%+".contains(c);
-        if !argument.is_empty() && argument.chars().all(is_plain) {
-            argument
-        } else {
-            format!("'{}'", argument.replace('\'', "'\\''"))
-        }
-    };
-    std::iter::once("treecast".to_string())
-        .chain(arguments.into_iter().map(quoted))
-        .collect::<Vec<_>>()
-        .join(" ")
+    let words = std::iter::once("treecast".to_string()).chain(arguments);
+    words.map(quoted).collect::<Vec<_>>().join(" ")
+}
+
+/// A word of a command, with quotes if a shell needs them.
+pub fn quoted(word: String) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_=:,./@%+".contains(c);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        word
+    } else {
+        format!("'{}'", word.replace('\'', "'\\''"))
+    }
 }

@@ -453,6 +453,12 @@ fn the_source_is_checked_before_any_host_is_asked() {
         (&["--exclude", "[", "-r", "data", "a:"], "--exclude '[': invalid range pattern"),
         (&["--exclude", "long", "data/long", "a:"], "--exclude matches every source"),
         (&["data/long", "a"], "'a' is no destination"),
+        (
+            &["n1:/data/long", "."],
+            "copies from this host to others: to copy from n1 to this host, type: scp n1:/data/long .",
+        ),
+        (&["n[1-2]:a file", "a:"], "type: scp 'n1:a file' ."),
+        (&["x/n1:file", "a:"], "x/n1:file could not be read"),
         (&["--set", "token=x", "data/long", "a:"], "that is the copy's own"),
         (
             &["--set", "tcp_congestion=nonsense", "data/long", "a:"],

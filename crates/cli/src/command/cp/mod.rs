@@ -20,7 +20,7 @@ use treecast_node::{GroupSettings, Offload, PortRange, Transport};
 use treecast_remote::RemoteShell;
 use treecast_terms::{Keyed, parse_rate};
 
-use crate::arguments::{Hostlist, SLURM, read_file, whole_number};
+use crate::arguments::{Hostlist, SLURM, quoted, read_file, whole_number};
 use crate::open_files::allow_open_files;
 use crate::output::{emit, print_message, print_note};
 
@@ -229,6 +229,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     if sources.is_empty() {
         bail!("{}: the only path; a copy needs a source, and then HOSTS:PATH", to.display());
     }
+    check_sources_are_here(sources)?;
     let to: Destination = to.to_str().context("the destination is not valid UTF-8")?.parse()?;
     let settings = settings(arguments, to)?;
     let of_sources = SourceSettings {
@@ -273,6 +274,23 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
         emit(None, &report.files.iter().map(line).collect::<String>())?;
     }
     Ok(if report.is_complete() { 0 } else { INCOMPLETE })
+}
+
+/// Refuses a source on another host, as scp and rsync take it. A file here may have such a name.
+fn check_sources_are_here(sources: &[PathBuf]) -> anyhow::Result<()> {
+    for path in sources.iter().filter(|path| path.symlink_metadata().is_err()) {
+        let Some(text) = path.to_str() else { continue };
+        let Ok(Destination { hosts, path: there, .. }) = text.parse() else { continue };
+        let host = hosts.parse::<Hostlist>().ok().and_then(|Hostlist(names)| names.into_iter().next());
+        // As with scp, a colon after a slash belongs to a path.
+        if let Some(host) = host.filter(|_| !hosts.contains('/')) {
+            let copy = quoted(format!("{host}:{}", there.display()));
+            bail!(
+                "{text}: no such file here; treecast cp copies from this host to others: to copy from {host} to this host, type: scp {copy} ."
+            );
+        }
+    }
+    Ok(())
 }
 
 /// How often a copy that waits looks whether it was stopped.
