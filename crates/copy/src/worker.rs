@@ -1,7 +1,7 @@
 //! A receiver on another host, seen from the host that copies.
 
 use std::fmt::Display;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, Read};
 use std::net::SocketAddr;
 use std::process::Stdio;
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
@@ -9,14 +9,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use treecast_remote::{Killer, Process, RemoteShell, Requests, Responses};
+use treecast_remote::{Killer, Process, RemoteShell, Requests, Responses, excerpt};
 
 use crate::control::{HELLO, Request, Response};
 use crate::program::Program;
 use crate::sources::described;
 
-/// How many bytes of what a remote shell writes to standard error are kept.
-const SAID_BYTES_MAX: u64 = 64 << 10;
+/// How many of the last bytes that a remote shell writes to standard error are kept.
+const SAID_BYTES_MAX: usize = 64 << 10;
+
+/// The bytes of standard error that are read at a time.
+const SAID_PART_BYTES: usize = 4 << 10;
 
 /// How long the end of that is waited for, once the shell has ended.
 const SAID_TIMEOUT: Duration = Duration::from_millis(500);
@@ -106,6 +109,7 @@ impl Starting {
         match hello {
             Response::Hello(hello) if hello == HELLO => {}
             Response::Hello(hello) => {
+                let hello = excerpt(hello.as_bytes(), 1);
                 return Err(OpenError::Told(format!(
                     "it has another version, {hello}: install {HELLO} there"
                 )));
@@ -198,29 +202,29 @@ fn write_requests(mut pipe: Requests) -> SyncSender<Arc<[u8]>> {
     requests
 }
 
-/// The last line that a remote shell wrote to standard error.
+/// The end of what a remote shell wrote to standard error.
 struct Said {
-    last: Arc<Mutex<String>>,
+    end: Arc<Mutex<Vec<u8>>>,
     reader: Option<JoinHandle<()>>,
 }
 
 impl Said {
     fn of(errors: Option<impl Read + Send + 'static>) -> Self {
-        let last = Arc::new(Mutex::new(String::new()));
+        let end = Arc::new(Mutex::new(Vec::new()));
         let reader = errors.map(|errors| {
-            let last = Arc::clone(&last);
-            thread::spawn(move || keep_last_line(errors, &last))
+            let end = Arc::clone(&end);
+            thread::spawn(move || keep_end(errors, &end))
         });
-        Self { last, reader }
+        Self { end, reader }
     }
 
-    /// Waits a moment for the end of what a shell says that has ended.
+    /// Waits a moment for the end of what a shell says that has ended, and adds its last line.
     fn explain(&self, why: io::Error) -> io::Error {
         let until = Instant::now() + SAID_TIMEOUT;
         while self.reader.as_ref().is_some_and(|reader| !reader.is_finished()) && Instant::now() < until {
             thread::sleep(Duration::from_millis(1));
         }
-        let said = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let said = excerpt(&self.end.lock().unwrap_or_else(PoisonError::into_inner), 1);
         if said.is_empty() { why } else { io::Error::other(format!("{}: {said}", described(&why))) }
     }
 }
@@ -238,16 +242,19 @@ impl From<io::Error> for OpenError {
     }
 }
 
-fn keep_last_line(errors: impl Read, last: &Mutex<String>) {
-    let mut lines = BufReader::new(errors.take(SAID_BYTES_MAX));
-    let mut line = Vec::new();
-    while lines.read_until(b'\n', &mut line).is_ok_and(|length| length > 0) {
-        let text = String::from_utf8_lossy(&line).trim().to_owned();
-        if !text.is_empty() {
-            *last.lock().unwrap_or_else(PoisonError::into_inner) = text;
-        }
-        line.clear();
+/// Reads everything, because a full pipe would stop the shell.
+fn keep_end(mut errors: impl Read, end: &Mutex<Vec<u8>>) {
+    let mut part = [0; SAID_PART_BYTES];
+    loop {
+        let length = match errors.read(&mut part) {
+            Ok(0) => return,
+            Ok(length) => length,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(_) => return,
+        };
+        let mut end = end.lock().unwrap_or_else(PoisonError::into_inner);
+        end.extend_from_slice(&part[..length]);
+        let excess = end.len().saturating_sub(SAID_BYTES_MAX);
+        end.drain(..excess);
     }
-    // A full pipe would stop the shell.
-    let _ = io::copy(lines.get_mut().get_mut(), &mut io::sink());
 }

@@ -4,8 +4,10 @@
 //! such a command, or to one on this machine: requests go to its standard input, and responses come
 //! from its standard output, a line of JSON each.
 
+mod excerpt;
 mod process;
 mod shell;
 
+pub use excerpt::excerpt;
 pub use process::{Killer, Process, Requests, Responses};
 pub use shell::RemoteShell;

@@ -8,11 +8,15 @@ use std::process::{Command, Output, Stdio};
 use serde::Deserialize;
 use tempfile::TempDir;
 use treecast_lab::Lab;
+use treecast_remote::excerpt;
 use treecast_terms::Operation;
 
 use crate::control::Measured;
 use crate::error::BenchError;
 use crate::peer::Peer;
+
+/// How many of the last lines of an error output are quoted.
+const LINES_MAX: usize = 4;
 
 /// The program that measures a peer, compiled.
 #[derive(Debug)]
@@ -96,7 +100,7 @@ impl PeerProgram {
         });
         match compiled {
             Ok(output) if output.status.success() => Ok(program),
-            Ok(output) => Err(failed(format!("{compiler}: {}", last_lines(&output.stderr)))),
+            Ok(output) => Err(failed(format!("{compiler}: {}", excerpt(&output.stderr, LINES_MAX)))),
             Err(why) if why.kind() == io::ErrorKind::NotFound => {
                 Err(failed(format!("{compiler}: {why} ({install})")))
             }
@@ -152,7 +156,7 @@ impl PeerProgram {
         let output = command.stdin(Stdio::null()).output();
         let output = output.map_err(|why| failed(format!("mpirun: {why}")))?;
         if !output.status.success() {
-            return Err(failed(format!("mpirun: {}", last_lines(&output.stderr))));
+            return Err(failed(format!("mpirun: {}", excerpt(&output.stderr, LINES_MAX))));
         }
         // The launcher may have written before the program.
         let text = String::from_utf8_lossy(&output.stdout);
@@ -190,7 +194,7 @@ impl PeerProgram {
         for (host, output) in outputs.into_iter().enumerate() {
             let output = output.map_err(|why| failed(format!("host {host}: {why}")))?;
             if !output.status.success() {
-                return Err(failed(format!("host {host}: {}", last_lines(&output.stderr))));
+                return Err(failed(format!("host {host}: {}", excerpt(&output.stderr, LINES_MAX))));
             }
             let of_rank: OfRank = serde_json::from_slice(&output.stdout)
                 .map_err(|why| failed(format!("unexpected output of host {host}: {why}")))?;
@@ -198,13 +202,6 @@ impl PeerProgram {
         }
         Ok(measured)
     }
-}
-
-/// The end of an error output, in one line.
-fn last_lines(output: &[u8]) -> String {
-    let text = String::from_utf8_lossy(output);
-    let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-    lines[lines.len().saturating_sub(4)..].join("; ")
 }
 
 #[cfg(test)]
@@ -218,11 +215,5 @@ mod tests {
             assert_eq!(name.parse(), Ok(peer));
         }
         assert_eq!("mpich".parse::<Peer>(), Err("openmpi, tcp-tree or tcp-chain"));
-    }
-
-    #[test]
-    fn the_end_of_an_error_output_is_one_line() {
-        assert_eq!(last_lines(b"one\n\n two\nthree\nfour\nfive\n"), "two; three; four; five");
-        assert_eq!(last_lines(b""), "");
     }
 }

@@ -471,6 +471,14 @@ fn the_source_is_checked_before_any_host_is_asked() {
     }
 }
 
+#[test]
+fn what_a_remote_shell_prints_is_quoted_to_a_limit() {
+    let hosts = Hosts::with_prologue(&["a"], "head -c 300000 /dev/zero | tr '\\0' x >&2; exit 3");
+    fs::write(hosts.path("new"), "new").unwrap();
+    let (status, said) = hosts.cp(&["new", "a:"]);
+    assert!(status == 5 && said.contains("bytes cut] xxx") && said.len() < 3_000, "{said}");
+}
+
 /// A lab, or none, which is reported.
 fn lab(settings: &LabSettings) -> Option<Lab> {
     match Lab::start(settings) {
