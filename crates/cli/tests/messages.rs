@@ -86,3 +86,23 @@ fn an_interrupt_leaves_no_files_and_no_workers() {
     let left: Vec<_> = std::fs::read_dir(&directory).unwrap().collect();
     assert!(left.is_empty(), "{left:?}");
 }
+
+/// What `status --watch` prints in half a second on a terminal of this type; none without the tool
+/// that opens one.
+fn watched(terminal: &str) -> Option<String> {
+    let line = format!("timeout 0.5 {} status --watch=0.1", env!("CARGO_BIN_EXE_treecast"));
+    let mut script = Command::new("script");
+    script.args(["-q", "-c", &line, "/dev/null"]).env("TERM", terminal).stdin(Stdio::null());
+    script.output().ok().map(|output| String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+#[test]
+fn only_a_terminal_with_a_screen_is_cleared() {
+    let (Some(dumb), Some(capable)) = (watched("dumb"), watched("xterm")) else { return };
+    assert!(capable.contains("\x1b[2J"), "{capable:?}");
+    assert!(!dumb.contains('\x1b') && dumb.contains("\r\n\r\n"), "{dumb:?}");
+    let mut command = Command::new("timeout");
+    let line = ["0.5", env!("CARGO_BIN_EXE_treecast"), "status", "--watch=0.1"];
+    let piped = String::from_utf8(command.args(line).output().unwrap().stdout).unwrap();
+    assert!(!piped.contains('\x1b') && piped.contains("\n\n"), "{piped:?}");
+}

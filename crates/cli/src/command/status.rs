@@ -28,6 +28,9 @@ was opened with status=false is not shown. docs/status.md explains the columns.
 Exit status: 0, also if there is no node.")]
 pub struct Arguments {
     /// Show it again and again, with rates; every second, or at this interval
+    ///
+    /// A terminal is cleared each time; elsewhere, and with TERM=dumb, an empty line separates the
+    /// tables.
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1", require_equals = true)]
     #[arg(value_parser = interval)]
     watch: Option<Duration>,
@@ -89,7 +92,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
         emit(out, &text)?;
         return Ok(0);
     };
-    let is_screen = arguments.format == Format::Table && out.is_none() && std::io::stdout().is_terminal();
+    let is_screen = arguments.format == Format::Table && out.is_none() && has_screen();
     loop {
         std::thread::sleep(interval);
         let next = Sample::take()?;
@@ -104,6 +107,14 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
         emit(out, &text)?;
         sample = next;
     }
+}
+
+/// Whether standard output can be cleared. Terminals that know no control sequences, such as those
+/// of editors, have the type `dumb`.
+fn has_screen() -> bool {
+    let is_capable =
+        std::env::var_os("TERM").is_some_and(|terminal| !terminal.is_empty() && terminal != "dumb");
+    is_capable && std::io::stdout().is_terminal()
 }
 
 /// All nodes, and below them their groups. With a sample from before, rates too.
