@@ -45,7 +45,7 @@ pub struct Broadcast {
 ///
 /// # Errors
 /// [`ReportError::DifferentGroups`] if they have different numbers of members, or one that sends is
-/// no member; [`ReportError::TooLong`].
+/// no member; [`ReportError::Circle`]; [`ReportError::TooLong`].
 pub fn broadcasts_page(broadcasts: &[Broadcast], title: &str, command: &str) -> Result<String, ReportError> {
     let members = broadcasts.first().map_or(0, |first| first.parents.len());
     let is_alike = |broadcast: &Broadcast| {
@@ -56,6 +56,11 @@ pub fn broadcasts_page(broadcasts: &[Broadcast], title: &str, command: &str) -> 
     };
     if members == 0 || !broadcasts.iter().all(is_alike) {
         return Err(ReportError::DifferentGroups);
+    }
+    for Broadcast { name, parents, .. } in broadcasts {
+        if let Some(members) = circle(parents) {
+            return Err(ReportError::Circle { name: name.clone(), members });
+        }
     }
     let slices = 3 * members * broadcasts.len();
     if slices > Report::SLICES_MAX {
@@ -72,6 +77,25 @@ pub fn broadcasts_page(broadcasts: &[Broadcast], title: &str, command: &str) -> 
     let data = json!({ "fabric": picture(&fabric), "clock": clock, "runs": runs });
     let page = Page { title, styles: &[STYLE], body: &body, data: &[("report", &data)], scripts: &SCRIPTS };
     Ok(page.html())
+}
+
+/// The members of a circle, each before its parent; none in a tree.
+fn circle(parents: &[u32]) -> Option<Vec<u32>> {
+    let parent = |member: u32| parents[member as usize - 1];
+    // From which member the way towards the root was first followed through each one.
+    let mut followed_from = vec![0; parents.len() + 1];
+    for start in 1..=parents.len() as u32 {
+        let mut member = start;
+        while member != 0 && followed_from[member as usize] == 0 {
+            followed_from[member as usize] = start;
+            member = parent(member);
+        }
+        if member != 0 && followed_from[member as usize] == start {
+            let next = |&of: &u32| Some(parent(of)).filter(|&parent| parent != member);
+            return Some(std::iter::successors(Some(member), next).collect());
+        }
+    }
+    None
 }
 
 /// In nanoseconds. A send begins when the sender has the whole message, and ends when it is stored;

@@ -80,6 +80,14 @@ pub enum ReportError {
     /// Broadcasts of a page have one number of members, which is more than the root.
     #[error("the broadcasts of a page are those of one group, and these have different numbers of members")]
     DifferentGroups,
+    /// The parents of a broadcast are no tree.
+    #[error("the parents of '{name}' form a circle, so nothing reaches {}", listed(members))]
+    Circle {
+        /// The broadcast.
+        name: String,
+        /// The members of the circle, each before its parent.
+        members: Vec<u32>,
+    },
     /// There is no room for it.
     #[error(
         "the page would have {slices} pieces of work, and has room for {max}: choose fewer destinations, or a shorter message"
@@ -100,6 +108,17 @@ pub enum ReportError {
         /// Their greatest number.
         max: usize,
     },
+}
+
+/// How many members an error names.
+const MEMBERS_NAMED: usize = 10;
+
+fn listed(members: &[u32]) -> String {
+    let named: Vec<String> = members.iter().take(MEMBERS_NAMED).map(ToString::to_string).collect();
+    let rest = members.len() - named.len();
+    let plural = if members.len() == 1 { "" } else { "s" };
+    let rest = if rest > 0 { format!(" and {rest} more") } else { String::new() };
+    format!("member{plural} {}{rest}", named.join(", "))
 }
 
 /// Runs on one fabric, as a page.

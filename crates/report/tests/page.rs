@@ -177,6 +177,24 @@ fn measured_broadcasts_are_played_beside_predicted_ones() {
 }
 
 #[test]
+fn parents_that_form_a_circle_are_refused() {
+    let refused = |parents: &[u32]| {
+        let times = vec![1.0; parents.len()];
+        let (parents, name) = (parents.to_vec(), "edited".into());
+        let broadcast = Broadcast { name, parents, delivered_us: times, stored_us: vec![], root_us: None };
+        broadcasts_page(&[broadcast], "", "").err().map(|error| error.to_string())
+    };
+    let error =
+        |members: &str| Some(format!("the parents of 'edited' form a circle, so nothing reaches {members}"));
+    assert_eq!(refused(&[2, 0, 2, 3]), None);
+    // Member 1 leads into the circle, and is none of it.
+    assert_eq!(refused(&[3, 4, 2, 3, 0]), error("members 3, 2, 4"));
+    assert_eq!(refused(&[0, 2]), error("member 2"));
+    let all: Vec<u32> = (1..=12).map(|member| member % 12 + 1).collect();
+    assert_eq!(refused(&all), error("members 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and 2 more"));
+}
+
+#[test]
 fn links_under_load_show_their_utilization() {
     let fabric = Fabric::from_spec(&"icpp98".parse::<FabricSpec>().unwrap()).unwrap();
     let parameters = Parameters::default();

@@ -221,7 +221,8 @@ fn of_broadcasts(arguments: &Arguments) -> anyhow::Result<String> {
     }
     let (hosts, first) = (bench.rows[0].hosts, bench.rows[0].bytes);
     let what = if is_of_one_size { format!("A broadcast of {}", bytes(first)) } else { "Broadcasts".into() };
-    Ok(broadcasts_page(&broadcasts, &format!("{what} among {hosts} hosts"), &command_line())?)
+    broadcasts_page(&broadcasts, &format!("{what} among {hosts} hosts"), &command_line())
+        .with_context(|| path.display().to_string())
 }
 
 fn bytes(count: u64) -> String {
