@@ -122,6 +122,31 @@ fn a_run_repeated_from_its_document_is_the_same() {
 }
 
 #[test]
+fn a_page_replaces_no_file_that_it_is_made_of() {
+    let place = tempfile::tempdir().unwrap();
+    let in_place = |line: &str| printed(place.path(), line);
+    in_place("fabric --fabric star:9 --format toml --out star.toml");
+    in_place("plan --fabric star.toml --scheme binomial --format json --out plan.json");
+    in_place("plan --fabric star:4 --scheme binomial --format json --out other.json");
+    in_place("sim --plan plan.json --format json --out run.json");
+    std::fs::copy(place.path().join("plan.json"), place.path().join("plan")).unwrap();
+    in_place("sim --plan plan --format json --out run-of-plan.json");
+    let before = contents(place.path());
+    for (line, why) in [
+        ("report run.json plan.json", "the page would replace plan.json"),
+        ("report run-of-plan.json plan", "the page would replace plan"),
+        ("report plan.json star.toml", "the page would replace star.toml"),
+        ("report run.json other.json", "other.json: the page, which is HTML, would replace it"),
+    ] {
+        let output = run(place.path(), line);
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(2) && error.contains(why), "{line}: {error}");
+    }
+    assert_eq!(contents(place.path()), before);
+    in_place("report run.json page.html");
+}
+
+#[test]
 fn studies_are_the_same_on_any_number_of_threads() {
     let place = tempfile::tempdir().unwrap();
     let results = [1, 2].map(|jobs| {

@@ -1,5 +1,6 @@
 //! `treecast report`: runs and plans as a page for the browser.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail};
@@ -63,7 +64,7 @@ pub struct Arguments {
     #[arg(value_name = "FILE")]
     file: PathBuf,
 
-    /// The page, after a JSON file
+    /// The page to write, after a JSON file
     #[arg(value_name = "PAGE", conflicts_with_all = OF_A_RUN)]
     page: Option<PathBuf>,
 
@@ -130,13 +131,32 @@ fn check_inputs_are_kept(arguments: &Arguments, page: &Path) -> anyhow::Result<(
     let Ok(written) = page.canonicalize() else { return Ok(()) };
     let file = arguments.page.is_some().then_some(&arguments.file);
     let fabric = arguments.fabric.fabric.as_ref().map(PathBuf::from);
-    let inputs = [file, arguments.network.as_ref(), arguments.plan.plan.as_ref(), fabric.as_ref()];
-    for input in inputs.into_iter().flatten() {
+    let named = file.map(|file| files_named_in(file)).unwrap_or_default();
+    let given = [file, arguments.network.as_ref(), arguments.plan.plan.as_ref(), fabric.as_ref()];
+    for input in given.into_iter().flatten().chain(&named) {
         if input.canonicalize().is_ok_and(|read| read == written) {
             bail!("the page would replace {}: give it another name, such as page.html", input.display());
         }
     }
+    if page.extension() == Some(OsStr::new("json")) {
+        bail!(
+            "{}: the page, which is HTML, would replace it: give it a name such as page.html",
+            page.display()
+        );
+    }
     Ok(())
+}
+
+/// The files that a run, a plan or a load was made of, and is simulated with again.
+fn files_named_in(path: &Path) -> Vec<PathBuf> {
+    #[derive(Deserialize)]
+    struct Named {
+        fabric: Option<PathBuf>,
+        plan: Option<PathBuf>,
+    }
+    // What is wrong with the file is reported when it is read.
+    let named = read_file(path).ok().and_then(|text| serde_json::from_str(&text).ok());
+    named.into_iter().flat_map(|Named { fabric, plan }| [fabric, plan]).flatten().collect()
 }
 
 /// The exit status of several runs.
