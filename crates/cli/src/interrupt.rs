@@ -1,4 +1,4 @@
-//! Commands that a signal ends leave no unfinished files.
+//! Signals that end commands: no unfinished files are left, and what ends in order has time for it.
 
 #![expect(unsafe_code, reason = "actions of signals are set")]
 
@@ -10,7 +10,8 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::{fs, thread};
+use std::time::{Duration, Instant};
+use std::{fs, process, thread};
 
 use anyhow::Context;
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, raise, sigaction};
@@ -63,6 +64,26 @@ pub fn clean_up_on_signals() -> anyhow::Result<()> {
         set(signal, SigHandler::Handler(on_signal)).context("cannot install signal handlers")?;
     }
     Ok(())
+}
+
+/// How long after the first signal others repeat it: a process manager may send one to the process
+/// and one to its group, and a terminal and a launcher may both pass on Ctrl-C.
+const REPETITION: Duration = Duration::from_secs(1);
+
+/// Calls `end` on the first SIGINT, SIGTERM or SIGHUP, which ends the command in order. A later one
+/// ends it at once with an exit status; those within a second of the first are ignored.
+pub fn end_on_signals(status: u8, end: impl FnOnce() + Send + 'static) -> anyhow::Result<()> {
+    let mut end = Some(end);
+    let mut begun = Instant::now();
+    let on_signal = move || match end.take() {
+        Some(end) => {
+            end();
+            begun = Instant::now();
+        }
+        None if begun.elapsed() < REPETITION => {}
+        None => process::exit(status.into()),
+    };
+    ctrlc::set_handler(on_signal).context("cannot install signal handlers")
 }
 
 /// Removes a file, or a directory with all that is in it.

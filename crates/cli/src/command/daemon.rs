@@ -2,29 +2,20 @@
 
 use std::net::SocketAddr;
 use std::path::Path;
-use std::process;
-use std::sync::atomic::{AtomicBool, Ordering};
 
-use anyhow::Context;
 use treecast_node::{Daemon, DaemonCounters, NodeSettings, Policy, socket_path};
 
+use crate::interrupt::end_on_signals;
 use crate::output::print_note;
 
-/// Serves clients until SIGINT or SIGTERM.
+/// Serves clients until SIGINT or SIGTERM. A second one, more than a second later, ends the process
+/// at once.
 pub fn run(settings: &NodeSettings, policy: Option<&Path>) -> anyhow::Result<u8> {
     let policy = policy.map(Policy::read).transpose()?.unwrap_or_default();
     let path = socket_path(settings.socket.clone());
     let daemon = Daemon::open(settings, &path, policy)?;
     let stopper = daemon.stopper();
-    let is_stopping = AtomicBool::new(false);
-    let on_signal = move || {
-        // The second signal ends the process at once.
-        if is_stopping.swap(true, Ordering::SeqCst) {
-            process::exit(1);
-        }
-        stopper.stop();
-    };
-    ctrlc::set_handler(on_signal).context("cannot install signal handlers")?;
+    end_on_signals(1, move || stopper.stop())?;
     let (address, path): (SocketAddr, _) = (daemon.address(), path.display());
     print_note(&format!("the daemon serves clients at {path}; its node listens at {address}"));
     let DaemonCounters { clients, rejected, disconnected, refused_groups, invalid, strays, .. } =

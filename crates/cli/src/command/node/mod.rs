@@ -5,11 +5,11 @@ mod transfer;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
+use std::process;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Weak};
-use std::{mem, process};
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use clap::{ArgGroup, Args};
 use treecast_node::{
     AbortReason, Ending, EngineChoice, Eviction, Group, GroupSettings, Node, NodeError, NodeSettings, PORT,
@@ -21,6 +21,7 @@ pub(super) use self::entry::TOKEN_VARIABLE;
 use self::entry::{check_role, enter, node_settings};
 use self::transfer::{Command, Input, Out, receive, report_counters, send};
 use crate::arguments::whole_number;
+use crate::interrupt::end_on_signals;
 use crate::output::print_message;
 
 #[derive(Debug, Args)]
@@ -254,18 +255,15 @@ fn incomplete(error: anyhow::Error, allowed: &[Ending]) -> anyhow::Result<u8> {
     Ok(if is_allowed { 0 } else { INCOMPLETE })
 }
 
-/// The first signal ends the group, the second ends the process.
+/// The first signal ends the group, a later one the process.
 fn end_on_signal(group: Weak<Group>, commands: SyncSender<Command>) -> anyhow::Result<()> {
-    let mut is_first = true;
-    let on_signal = move || match group.upgrade().filter(|_| mem::take(&mut is_first)) {
-        Some(group) => {
-            group.abort_because(AbortReason::Interrupted);
-            // If the queue is full, the sending thread learns it from the group.
-            let _ = commands.try_send(Command::Stop);
-        }
-        None => process::exit(INCOMPLETE.into()),
+    let end_group = move || {
+        let Some(group) = group.upgrade() else { process::exit(INCOMPLETE.into()) };
+        group.abort_because(AbortReason::Interrupted);
+        // If the queue is full, the sending thread learns it from the group.
+        let _ = commands.try_send(Command::Stop);
     };
-    ctrlc::set_handler(on_signal).context("cannot install signal handlers")
+    end_on_signals(INCOMPLETE, end_group)
 }
 
 fn strays_of(node: &Node) -> Option<u64> {
