@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, IsTerminal, Write};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::{LazyLock, OnceLock};
 use std::time::Duration;
@@ -15,9 +16,21 @@ use crate::interrupt;
 
 #[derive(Debug, clap::Args)]
 pub struct OutArguments {
-    /// The output file; standard output if not given
+    /// The output file; standard output if not given, or if it is -
     #[arg(id = "out", long = "out", value_name = "FILE")]
-    pub file: Option<PathBuf>,
+    file: Option<PathBuf>,
+}
+
+impl OutArguments {
+    /// The file; none for standard output.
+    pub fn file(&self) -> Option<&Path> {
+        self.file.as_deref().filter(|path| !is_standard_output(path))
+    }
+}
+
+/// Whether a file that a user names is standard output: `-`. A file of this name is `./-`.
+pub fn is_standard_output(path: &Path) -> bool {
+    path == Path::new("-")
 }
 
 /// An output that could not be written: a file, a directory, standard output.
@@ -26,11 +39,13 @@ pub struct NotWritten(pub PathBuf);
 
 impl std::fmt::Display for NotWritten {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(formatter, "{} could not be written", self.0.display())
+        let path = if is_standard_output(&self.0) { Path::new("standard output") } else { &self.0 };
+        write!(formatter, "{} could not be written", path.display())
     }
 }
 
-/// Writes a file atomically: to a temporary file in the same directory, which is then renamed.
+/// Writes a file, or standard output for `-`. A file is written atomically: to a temporary file in
+/// the same directory, which is then renamed.
 pub fn write_file(path: &Path, contents: &[u8]) -> anyhow::Result<()> {
     write_and_move(path, contents).with_context(|| NotWritten(path.into()))
 }
@@ -45,16 +60,21 @@ fn write_and_move(path: &Path, contents: &[u8]) -> io::Result<()> {
 pub enum OutFile {
     /// A temporary file, which is renamed to the path.
     Temporary(tempfile::NamedTempFile, PathBuf),
-    /// A pipe or a device, which cannot be replaced.
+    /// Standard output, a pipe or a device, which cannot be replaced.
     Direct(File),
 }
 
 impl OutFile {
+    /// Opens standard output for `-`.
     pub fn create(path: &Path) -> anyhow::Result<Self> {
         Self::create_at(path).with_context(|| NotWritten(path.into()))
     }
 
     fn create_at(path: &Path) -> io::Result<Self> {
+        if is_standard_output(path) {
+            let standard = io::stdout().as_fd().try_clone_to_owned()?;
+            return Ok(Self::Direct(standard.into()));
+        }
         let resolved = path.canonicalize();
         let path = resolved.as_deref().unwrap_or(path);
         let directory =

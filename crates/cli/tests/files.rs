@@ -147,6 +147,37 @@ fn a_page_replaces_no_file_that_it_is_made_of() {
 }
 
 #[test]
+fn a_hyphen_is_standard_output_and_no_file() {
+    let place = tempfile::tempdir().unwrap();
+    let in_place = |line: &str| printed(place.path(), line);
+    for line in [
+        "plan --fabric star:9 --scheme binomial --format svg",
+        "fabric --fabric star:9 --format toml",
+        "sim --fabric star:9 --scheme binomial",
+        "sim --fabric star:9 --scheme binomial --load 0.01 --degree 3",
+    ] {
+        assert_eq!(in_place(&format!("{line} --out -")), in_place(line), "{line}");
+    }
+    let sim = "sim --fabric star:9 --scheme binomial";
+    let trace = run(place.path(), &format!("{sim} --trace - --out figures")).stdout;
+    in_place(&format!("{sim} --trace trace"));
+    let files = contents(place.path());
+    assert_eq!(files.keys().collect::<Vec<_>>(), ["figures", "trace"]);
+    assert!(trace == files["trace"] && files["figures"] == in_place(sim).as_bytes());
+
+    let output = run(place.path(), "report --fabric star:9 --scheme binomial -");
+    assert!(output.status.success() && output.stdout.starts_with(b"<!doctype html>"));
+    assert!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
+    let network = in_place("tune --loopback 4 --messages 10 --sizes 64,1K --out -");
+    assert!(network.contains("measured by treecast tune"), "{network}");
+    let bench = in_place("bench --loopback 2 --messages 1 --rounds 1 --sizes 64 --format json --out -");
+    assert!(serde_json::from_str::<Value>(&bench).is_ok(), "{bench}");
+    assert!(contents(place.path()) == files);
+    in_place("plan --fabric star:9 --scheme binomial --out ./-");
+    assert!(place.path().join("-").exists());
+}
+
+#[test]
 fn studies_are_the_same_on_any_number_of_threads() {
     let place = tempfile::tempdir().unwrap();
     let results = [1, 2].map(|jobs| {

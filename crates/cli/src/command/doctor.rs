@@ -36,7 +36,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
         Format::Text => text(&report),
         Format::Json => serde_json::to_string_pretty(&report)? + "\n",
     };
-    emit(arguments.out.file.as_deref(), &text)?;
+    emit(arguments.out.file(), &text)?;
     Ok(0)
 }
 

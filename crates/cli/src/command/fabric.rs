@@ -52,7 +52,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
         Format::Graphml => fabric.topology().to_graphml(),
         Format::Svg => treecast_report::fabric_svg(&fabric)?,
     };
-    emit(arguments.out.file.as_deref(), &text)?;
+    emit(arguments.out.file(), &text)?;
     Ok(0)
 }
 

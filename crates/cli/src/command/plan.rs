@@ -125,6 +125,6 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
         Format::Html => plan_page(plan, fabric, &planned.context(), &command_line())?,
         Format::Svg => render::svg(plan, fabric, &analysis()?)?,
     };
-    emit(arguments.out.file.as_deref(), &text)?;
+    emit(arguments.out.file(), &text)?;
     Ok(0)
 }

@@ -206,7 +206,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
             serde_json::to_string_pretty(&document)? + "\n"
         }
     };
-    emit(arguments.out.file.as_deref(), &text)?;
+    emit(arguments.out.file(), &text)?;
     Ok(0)
 }
 

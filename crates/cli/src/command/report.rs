@@ -24,7 +24,7 @@ use crate::arguments::{
 };
 use crate::command::bench::page_of;
 use crate::interrupt::clean_up_on_signals;
-use crate::output::{print_note, write_file};
+use crate::output::{is_standard_output, print_note, write_file};
 use crate::usage_error::sentence;
 
 #[derive(Debug, Args)]
@@ -59,8 +59,8 @@ The pages of studies are written by 'treecast paper run'.
 Exit status: that of the worst run: 0 complete, 4 deadlocked, 5 incomplete."
 )]
 pub struct Arguments {
-    /// The page; or, before PAGE, a JSON file that the page shows: a plan, a run, a run or a search
-    /// under load, or a bench
+    /// The page, or - for standard output; or, before PAGE, a JSON file that the page shows: a
+    /// plan, a run, a run or a search under load, or a bench
     #[arg(value_name = "FILE")]
     file: PathBuf,
 
@@ -122,12 +122,17 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
         }
     };
     write_file(page, html.as_bytes())?;
-    print_note(&format!("{} is written: open it in a browser", page.display()));
+    if !is_standard_output(page) {
+        print_note(&format!("{} is written: open it in a browser", page.display()));
+    }
     Ok(status)
 }
 
 /// The page would replace a file that it is made of, and a measurement may have taken hours.
 fn check_inputs_are_kept(arguments: &Arguments, page: &Path) -> anyhow::Result<()> {
+    if is_standard_output(page) {
+        return Ok(());
+    }
     let Ok(written) = page.canonicalize() else { return Ok(()) };
     let file = arguments.page.is_some().then_some(&arguments.file);
     let fabric = arguments.fabric.fabric.as_ref().map(PathBuf::from);

@@ -81,7 +81,7 @@ impl Sample {
 }
 
 pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
-    let out = arguments.out.file.as_deref();
+    let out = arguments.out.file();
     let mut sample = Sample::take()?;
     let Some(interval) = arguments.watch else {
         let text = match arguments.format {

@@ -1,7 +1,7 @@
 //! `treecast tune`: measures what broadcasts cost between some hosts, for predictions.
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::Path;
 
 use anyhow::Context;
 use clap::{ArgGroup, Args};
@@ -14,7 +14,7 @@ use crate::arguments::{Hostlist, command_line, whole_number};
 use crate::command::bench::{Spin, size, spin, worker};
 use crate::interrupt::temporary_files;
 use crate::log::LogArguments;
-use crate::output::{NotWritten, OutFile, emit, progress_bar};
+use crate::output::{NotWritten, OutArguments, OutFile, emit, progress_bar};
 
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("where").required(true), after_help = "Examples:
@@ -69,9 +69,8 @@ pub struct Arguments {
     #[arg(long, value_name = "TIME", value_parser = spin, default_value = "0us")]
     spin: Spin,
 
-    /// The file of the network; standard output if not given
-    #[arg(long, value_name = "FILE")]
-    out: Option<PathBuf>,
+    #[command(flatten)]
+    out: OutArguments,
 }
 
 /// Parses an engine that has costs of its own.
@@ -99,7 +98,7 @@ pub fn run(arguments: &Arguments, log: &LogArguments) -> anyhow::Result<u8> {
         worker: worker(log)?,
     };
     // A file that cannot be written is refused before anything is measured.
-    let out = arguments.out.as_deref().map(OutFile::create).transpose()?;
+    let out = arguments.out.file().map(OutFile::create).transpose()?;
     let bar = progress_bar(None, "{msg} {wide_bar} {eta} to go");
     bar.set_message("measuring");
     let about = format!("measured by {}", command_line());
@@ -111,7 +110,7 @@ pub fn run(arguments: &Arguments, log: &LogArguments) -> anyhow::Result<u8> {
     match out {
         Some(mut file) => {
             let written = file.write_all(network.to_toml().as_bytes()).and_then(|()| file.keep());
-            written.with_context(|| NotWritten(arguments.out.clone().unwrap_or_default()))?;
+            written.with_context(|| NotWritten(arguments.out.file().unwrap_or(Path::new("")).into()))?;
         }
         None => emit(None, &network.to_toml())?,
     }

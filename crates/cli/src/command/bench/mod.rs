@@ -36,7 +36,7 @@ use crate::interrupt::temporary_files;
 use crate::log::LogArguments;
 use crate::mpi::{Interface, directories, find_shim};
 use crate::open_files::allow_open_files;
-use crate::output::{emit, print_message, progress_bar, width, write_file};
+use crate::output::{OutArguments, emit, print_message, progress_bar, width, write_file};
 
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("of_lab"), after_help = "Examples:
@@ -294,9 +294,8 @@ pub struct Arguments {
     #[arg(long, value_name = "FILE", value_parser = picture_file)]
     chart: Option<PathBuf>,
 
-    /// The output file; standard output if not given
-    #[arg(long, value_name = "FILE")]
-    out: Option<PathBuf>,
+    #[command(flatten)]
+    out: OutArguments,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -349,11 +348,11 @@ pub fn run(arguments: &Arguments, log: &LogArguments) -> anyhow::Result<u8> {
         }
         Format::Json => serde_json::to_string_pretty(&report)? + "\n",
         Format::Chart => {
-            let is_coloured = arguments.out.is_none() && std::io::stdout().is_terminal();
+            let is_coloured = arguments.out.file().is_none() && std::io::stdout().is_terminal();
             chart::terminal(&figure(), width(), 18, if is_coloured { Ink::Colour } else { Ink::Plain })
         }
     };
-    emit(arguments.out.as_deref(), &text)?;
+    emit(arguments.out.file(), &text)?;
     Ok(0)
 }
 

@@ -11,7 +11,7 @@ use treecast_node::{AbortReason, Ending, Group, GroupCounters, Lost, NodeError};
 use treecast_terms::Offload;
 
 use super::INCOMPLETE;
-use crate::output::{NotWritten, OutFile, print_message, print_note};
+use crate::output::{NotWritten, OutFile, is_standard_output, print_message, print_note};
 
 /// The maximum size of a message, in bytes.
 pub const MESSAGE_BYTES_MAX: usize = 256 * 1024;
@@ -205,7 +205,7 @@ impl Out {
     pub fn open(path: Option<&Path>) -> anyhow::Result<Self> {
         Ok(match path {
             None => Self::Discard,
-            Some(path) if path == Path::new("-") => Self::Standard,
+            Some(path) if is_standard_output(path) => Self::Standard,
             Some(path) => Self::File(path.into(), OutFile::create(path)?),
         })
     }

@@ -17,7 +17,7 @@ use treecast_terms::nearest_hint;
 
 use crate::arguments::{read_file, whole_number};
 use crate::interrupt::clean_up_on_signals;
-use crate::output::{emit, make_directory, print_message, width, write_file};
+use crate::output::{emit, is_standard_output, make_directory, print_message, width, write_file};
 use crate::sweep::Sweep;
 
 #[derive(Debug, Args)]
@@ -97,6 +97,9 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
             };
             emit(None, &text)?;
             Ok(0)
+        }
+        Action::Run(RunArguments { out: Some(out), .. }) if is_standard_output(out) => {
+            bail!("--out -: a study writes several files: give a directory")
         }
         Action::Run(arguments) if arguments.study == ALL => run_all_studies(arguments),
         Action::Run(arguments) => {

@@ -148,7 +148,7 @@ fn simulate(arguments: &Arguments, run: &LoadRun, context: LoadContext) -> anyho
         Format::Json => LoadDocument::new(run, &outcome, context).to_json(),
         Format::Table => heading(run) + &table(run, &outcome),
     };
-    emit(arguments.out.file.as_deref(), &text)?;
+    emit(arguments.out.file(), &text)?;
     Ok(outcome.status.exit_status())
 }
 
@@ -165,7 +165,7 @@ fn search(arguments: &Arguments, run: &LoadRun, context: LoadContext) -> anyhow:
         Format::Json => SaturationDocument::new(run, precision, &saturation, context).to_json(),
         Format::Table => heading(run) + &points(run, &saturation),
     };
-    emit(arguments.out.file.as_deref(), &text)?;
+    emit(arguments.out.file(), &text)?;
     // Saturated probes are part of every search. The search fails only where no load is sustained.
     let last = saturation.points.last().map_or(Status::Incomplete, |point| point.status);
     Ok(if saturation.offered_load.is_some() { 0 } else { last.exit_status() })

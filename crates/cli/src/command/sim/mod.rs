@@ -12,7 +12,7 @@ use treecast_terms::{Keyed as _, Operation};
 
 use crate::arguments::{FabricArguments, OperationArgument, PlanArguments, RunArguments};
 use crate::interrupt::clean_up_on_signals;
-use crate::output::{OutArguments, print_note, write_file};
+use crate::output::{OutArguments, is_standard_output, print_note, write_file};
 
 #[derive(Debug, Args)]
 #[command(
@@ -40,7 +40,7 @@ pub struct Arguments {
     run: RunArguments,
 
     /// A file for a trace of the run, which ui.perfetto.dev opens: the work of every CPU, bus, NIC
-    /// and link
+    /// and link; with --out FILE also -, standard output
     #[arg(long, value_name = "FILE", conflicts_with = "find_saturation")]
     trace: Option<PathBuf>,
 
@@ -96,6 +96,10 @@ Exit status: 0 complete, 3 saturated, 4 deadlocked, 5 incomplete.";
 
 pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     clean_up_on_signals()?;
+    let is_trace_printed = arguments.trace.as_deref().is_some_and(is_standard_output);
+    if is_trace_printed && arguments.out.file().is_none() {
+        bail!("--trace -: standard output is for the figures: give a file, or --out FILE for the figures");
+    }
     let parameters = arguments.run.parameters()?;
     if arguments.load.is_given()? {
         let operation = arguments.operation.operation;

@@ -55,7 +55,7 @@ pub fn run(arguments: &Arguments, parameters: &Parameters) -> anyhow::Result<u8>
         }
         Format::Table => table(&run, &outcome),
     };
-    emit(arguments.out.file.as_deref(), &text)?;
+    emit(arguments.out.file(), &text)?;
     Ok(outcome.status.exit_status())
 }
 
