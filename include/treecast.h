@@ -342,7 +342,7 @@ tc_result tc_group_receive(const tc_group *group,
  message, or that do not keep the whole message in memory. It receives whole packets:
  TC_BUFFER_TOO_SMALL, if the buffer has no room for the next one; 65536 bytes, or those that the
  message lacks, are sufficient. TC_CLOSED, if the root has closed the group and all messages have
- been received.
+ been received. What follows the received bytes in the buffer may have changed.
 
  # Safety
  `group` comes from tc_group_new, tc_group_listen or tc_group_join; `buffer` is valid for writing

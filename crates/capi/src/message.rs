@@ -3,9 +3,7 @@
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
 use std::os::fd::AsRawFd;
-use std::{ptr, slice};
-
-use treecast_node::Capacity;
+use std::slice;
 
 use crate::arguments::{bytes, handle, timeout, write};
 use crate::result::tc_result::{self, TC_CLOSED, TC_OK, TC_SYSTEM_ERROR};
@@ -109,6 +107,18 @@ pub unsafe extern "C" fn tc_group_flush(group: *const tc_group, timeout_ms: i64)
     })
 }
 
+/// The bytes of a caller's buffer, which is NULL only if there are none.
+///
+/// # Safety
+/// They are valid for writing, and nobody else uses them.
+const unsafe fn uninit_bytes<'a>(buffer: *mut c_void, capacity: usize) -> &'a mut [MaybeUninit<u8>] {
+    if capacity == 0 {
+        return &mut [];
+    }
+    // SAFETY: as the caller says; the bytes may be uninitialized.
+    unsafe { slice::from_raw_parts_mut(buffer.cast(), capacity) }
+}
+
 /// At other members: receives the next message into `buffer`, which has `capacity` bytes, and
 /// writes its length. TC_CLOSED, if the root has closed the group and all messages have been
 /// received. What follows the message in the buffer may have changed.
@@ -130,9 +140,9 @@ pub unsafe extern "C" fn tc_group_receive(
         if buffer.is_null() || length.is_null() {
             return Err(wrong("the buffer or the output for the length is NULL"));
         }
-        // SAFETY: as the caller promises; the bytes may be uninitialized.
-        let capacity = unsafe { slice::from_raw_parts_mut(buffer.cast::<MaybeUninit<u8>>(), capacity) };
-        match group.receive_uninit(capacity, timeout(timeout_ms))? {
+        // SAFETY: as the caller promises.
+        let buffer = unsafe { uninit_bytes(buffer, capacity) };
+        match group.receive_uninit(buffer, timeout(timeout_ms))? {
             Some(received) => {
                 // SAFETY: as the caller promises.
                 unsafe { write(length, received, "length")? };
@@ -149,7 +159,7 @@ pub unsafe extern "C" fn tc_group_receive(
 /// message, or that do not keep the whole message in memory. It receives whole packets:
 /// TC_BUFFER_TOO_SMALL, if the buffer has no room for the next one; 65536 bytes, or those that the
 /// message lacks, are sufficient. TC_CLOSED, if the root has closed the group and all messages have
-/// been received.
+/// been received. What follows the received bytes in the buffer may have changed.
 ///
 /// # Safety
 /// `group` comes from tc_group_new, tc_group_listen or tc_group_join; `buffer` is valid for writing
@@ -170,16 +180,10 @@ pub unsafe extern "C" fn tc_group_receive_part(
         if buffer.is_null() && capacity > 0 || message_bytes.is_null() || received.is_null() {
             return Err(wrong("the buffer or an output is NULL"));
         }
-        let capacity = Capacity { message_bytes: u64::MAX, part_bytes: capacity as u64 };
-        let mut filled = 0;
-        let part = group.receive_part(timeout(timeout_ms), capacity, |_, bytes| {
-            // SAFETY: all parts together have at most `capacity` bytes, which are valid for
-            // writing, as the caller promises, and are not those of the group, which it cannot
-            // know.
-            unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), buffer.cast::<u8>().add(filled), bytes.len()) };
-            filled += bytes.len();
-        })?;
-        let Some(part) = part else { return Ok(TC_CLOSED) };
+        // SAFETY: as the caller promises.
+        let buffer = unsafe { uninit_bytes(buffer, capacity) };
+        let part = group.receive_part_uninit(buffer, timeout(timeout_ms))?;
+        let Some((part, filled)) = part else { return Ok(TC_CLOSED) };
         // SAFETY: as the caller promises.
         unsafe {
             write(message_bytes, part.message_bytes, "length")?;

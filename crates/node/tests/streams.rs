@@ -11,6 +11,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use common::{TIMEOUT, check_all, groups, message, settings};
@@ -178,9 +179,10 @@ fn many_short_messages_arrive_in_order() {
 }
 
 /// What the calls of [`Group::receive_into`] and its kin return, in turn.
+#[expect(unsafe_code, reason = "a part is received into memory that is not initialized")]
 fn receive_somehow(group: &Group, number: usize, length: usize) -> Result<Vec<u8>, NodeError> {
     let mut received = vec![0; length + [0, 1, 40_000][number % 3]];
-    match number % 4 {
+    match number % 5 {
         0 => Ok(group.receive(TIMEOUT)?.unwrap()),
         1 => {
             let mut whole = Vec::new();
@@ -193,6 +195,18 @@ fn receive_somehow(group: &Group, number: usize, length: usize) -> Result<Vec<u8
                 }
             }
             Ok(whole)
+        }
+        2 => {
+            let mut whole = Vec::with_capacity(length.max(20_000));
+            loop {
+                let (part, bytes) = group.receive_part_uninit(whole.spare_capacity_mut(), TIMEOUT)?.unwrap();
+                // SAFETY: so many bytes are initialized.
+                unsafe { whole.set_len(whole.len() + bytes) };
+                whole.reserve(20_000);
+                if part.is_last {
+                    return Ok(whole);
+                }
+            }
         }
         _ => {
             let received_bytes = group.receive_into(&mut received, TIMEOUT)?.unwrap();
@@ -235,6 +249,85 @@ fn every_way_to_receive_gets_the_same() {
             assert_eq!(root.close(TIMEOUT).unwrap(), []);
         });
     }
+}
+
+/// The node's own thread takes packets from the stream too, when its timers expire, and stores them
+/// in slots: between the time at which a call lends its buffer and the time at which it reads.
+#[test]
+fn messages_stay_whole_whoever_reads_the_stream() {
+    const COUNT: usize = 4_000;
+    let bind = "127.0.0.1:0".parse().unwrap();
+    let mut often = NodeSettings { bind, ..NodeSettings::default() };
+    often.protocol.keepalive = Nanoseconds::from_us(200);
+    let nodes: Vec<Node> = (0..2).map(|_| Node::open(&often).unwrap()).collect();
+    let length = |number: usize| [10, 2_048, 3_000, 6_144, 0, 9_000][number * 7 % 6];
+    let groups = groups(&nodes, &by_streams(&nodes));
+    groups[0].wait_until_ready(TIMEOUT).unwrap();
+    std::thread::scope(|scope| {
+        let member = &groups[1];
+        let receiving = scope.spawn(move || {
+            let mut buffer = vec![0; 65_536];
+            let is_wrong = |&number: &usize| {
+                let received = member.receive_into(&mut buffer, TIMEOUT).unwrap().unwrap();
+                buffer[..received] != message(number, length(number))
+            };
+            (0..COUNT).filter(is_wrong).count()
+        });
+        for number in 0..COUNT {
+            groups[0].send(&message(number, length(number))).unwrap();
+            if number.is_multiple_of(3) {
+                std::thread::sleep(Duration::from_micros(50));
+            }
+        }
+        assert_eq!(receiving.join().unwrap(), 0);
+    });
+}
+
+/// A newcomer gets its place below a member whose calls had packets in their buffers.
+#[test]
+fn a_leaf_that_gets_a_child_serves_it_from_its_slots() {
+    let nodes = nodes(3);
+    let all = GroupSettings { message_bytes: 100_000, admits: true, ..by_streams(&nodes) };
+    let first = GroupSettings { members: all.members[..2].to_vec(), ..all.clone() };
+    let root = nodes[0].group(&first).unwrap();
+    let first = nodes[1].group(&first).unwrap();
+    root.wait_until_ready(TIMEOUT).unwrap();
+    let is_over = &AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let receiving = scope.spawn(move || {
+            let mut buffer = vec![0; 100_000];
+            let mut count = 0;
+            while let Some(length) = first.receive_into(&mut buffer, TIMEOUT).unwrap() {
+                assert!(buffer[..length] == message(count, 100_000), "message {count}");
+                count += 1;
+            }
+            count
+        });
+        let (late, all) = (&nodes[2], &all);
+        let joining = scope.spawn(move || {
+            std::thread::sleep(Duration::from_millis(30));
+            let late = late.group(all).unwrap();
+            let mut received = Vec::new();
+            for _ in 0..20 {
+                received.push(late.receive(TIMEOUT).unwrap().unwrap());
+            }
+            is_over.store(true, Ordering::Release);
+            received
+        });
+        let mut sent = 0;
+        while !is_over.load(Ordering::Acquire) {
+            root.send(&message(sent, 100_000)).unwrap();
+            sent += 1;
+            std::thread::sleep(Duration::from_micros(300));
+        }
+        let received = joining.join().unwrap();
+        let start = (0..sent).find(|&number| received[0] == message(number, 100_000)).unwrap();
+        for (number, received) in received.iter().enumerate() {
+            assert!(*received == message(start + number, 100_000), "message {number}");
+        }
+        root.close(TIMEOUT).unwrap();
+        assert_eq!(receiving.join().unwrap(), sent);
+    });
 }
 
 /// The root sends from the buffer of the call as much as sockets take, and keeps a copy.

@@ -20,6 +20,7 @@ pub struct MessageBuffer<'a> {
     first: *mut u8,
     bytes: usize,
     filled: usize,
+    is_for_parts: bool,
     buffer: PhantomData<&'a mut [MaybeUninit<u8>]>,
 }
 
@@ -44,15 +45,23 @@ impl<'a> MessageBuffer<'a> {
         Self::of(buffer.as_mut_ptr().cast(), buffer.len())
     }
 
-    /// The memory that a vector has allocated behind its elements, which stays where it is as long
-    /// as the vector is not used.
-    pub fn behind(vector: &mut Vec<u8>) -> MessageBuffer<'static> {
+    /// The memory that a vector has allocated behind its elements.
+    ///
+    /// # Safety
+    /// The vector outlives the result, and is not used meanwhile.
+    pub unsafe fn behind(vector: &mut Vec<u8>) -> MessageBuffer<'static> {
         let spare = vector.spare_capacity_mut();
         MessageBuffer::of(spare.as_mut_ptr().cast(), spare.len())
     }
 
     const fn of(first: *mut u8, bytes: usize) -> Self {
-        Self { first, bytes, filled: 0, buffer: PhantomData }
+        Self { first, bytes, filled: 0, is_for_parts: false, buffer: PhantomData }
+    }
+
+    /// A buffer for a part of a message, which may be longer.
+    #[must_use]
+    pub const fn for_parts(self) -> Self {
+        Self { is_for_parts: true, ..self }
     }
 
     /// How many bytes are there.
@@ -79,16 +88,22 @@ impl<'a> MessageBuffer<'a> {
         self.filled += bytes;
     }
 
-    /// Lends what is not filled to the node, for `next` and packets that follow it, of `stride`
-    /// bytes each: as many as there is room for.
-    pub const fn lend(&self, next: Sequence, stride: usize) -> LentBuffer {
+    /// Lends what is not filled to the node, for packets of `stride` bytes from `next` on, which
+    /// begins at this offset in its message: as many as there is room for.
+    ///
+    /// # Safety
+    /// The node has given the buffer back before it goes, with the part of a packet that it may
+    /// have there ([`LentBuffer::has_part`]).
+    pub const unsafe fn lend(&self, next: Sequence, offset: u64, stride: usize) -> LentBuffer {
         let bytes = self.bytes - self.filled;
         LentBuffer {
             first: self.first.wrapping_add(self.filled),
             bytes,
             stride,
             next,
+            offset,
             packets: bytes / stride,
+            is_for_parts: self.is_for_parts,
             stored: (next, next),
             has_part: false,
         }
@@ -101,12 +116,15 @@ pub struct LentBuffer {
     first: *mut u8,
     bytes: usize,
     stride: usize,
-    /// The packet whose place is first, and the number of packets that have places.
+    /// The packet whose place is first, and where it begins in its message.
     next: Sequence,
+    offset: u64,
+    /// The number of packets that have places.
     packets: usize,
+    is_for_parts: bool,
     /// The packets that are stored: from the first to before the second.
     stored: (Sequence, Sequence),
-    /// Whether the node has a part of a packet here. It is to let go of it before the call ends.
+    /// Whether the node has a part of a packet here.
     pub has_part: bool,
 }
 
@@ -126,14 +144,21 @@ impl LentBuffer {
         Some(self.first.wrapping_add(number * self.stride))
     }
 
-    /// Whether a payload that was accepted stays where it was read, since that is its place. The
-    /// packets that follow have places if they belong to the same message; and none has, if that
-    /// does not fit.
-    pub fn keep(&mut self, packet: Sequence, piece: &Piece, payload: *const u8) -> bool {
+    /// Whether a payload stays where it was read, since that is its place. The packets that follow
+    /// have places if they belong to the same message; and none has, if that does not fit a buffer
+    /// that is for all of it.
+    ///
+    /// Another thread may have taken packets from the stream since the buffer was lent. So a packet
+    /// may be of a later message, which is not the one that the buffer is for: it begins earlier in
+    /// its message than its place says.
+    pub fn accept(&mut self, packet: Sequence, piece: &Piece, payload: *const u8) -> bool {
         let Some(place) = self.place(packet) else { return false };
         let number = packet.distance_from(self.next) as usize;
+        let from_first = number * self.stride;
+        let is_of_message = piece.offset == self.offset + from_first as u64;
         let rest_bytes = piece.message_length - piece.offset;
-        if rest_bytes > (self.bytes - number * self.stride) as u64 {
+        let fits = self.is_for_parts || rest_bytes <= (self.bytes - from_first) as u64;
+        if !is_of_message || !fits {
             self.packets = 0;
             return false;
         }
@@ -141,11 +166,11 @@ impl LentBuffer {
             self.packets = number;
         }
         let (from, end) = self.stored;
-        let is_kept = place.cast_const() == payload && (from == end || end == packet);
-        if is_kept {
+        let is_stored = place.cast_const() == payload && (from == end || end == packet);
+        if is_stored {
             self.stored = (if from == end { packet } else { from }, packet + 1);
         }
-        is_kept
+        is_stored
     }
 
     /// The packets that are stored here, and not in their slots.
@@ -170,7 +195,10 @@ unsafe impl Send for LentPayloads {}
 impl LentPayloads {
     /// The payloads of packets from this one on, of `stride` bytes each but the last, one behind
     /// the other.
-    pub const fn new(packet: Sequence, bytes: &[u8], stride: usize) -> Self {
+    ///
+    /// # Safety
+    /// The node has given them back before the bytes go.
+    pub const unsafe fn new(packet: Sequence, bytes: &[u8], stride: usize) -> Self {
         Self { first: bytes.as_ptr(), bytes: bytes.len(), stride, packet }
     }
 
@@ -194,6 +222,11 @@ mod tests {
         Piece { message: 1, offset, length, message_length, checksum: PayloadChecksum(0) }
     }
 
+    fn lend(buffer: &MessageBuffer<'_>, next: Sequence, offset: u64) -> LentBuffer {
+        // SAFETY: nobody uses it when the bytes are gone.
+        unsafe { buffer.lend(next, offset, STRIDE) }
+    }
+
     #[test]
     fn packets_of_a_message_have_places_behind_what_is_there() {
         let mut bytes = [0; 35];
@@ -201,36 +234,53 @@ mod tests {
         let mut buffer = MessageBuffer::new(&mut bytes);
         buffer.append(&[1; STRIDE]);
         let first = Sequence(u32::MAX);
-        let mut lent = buffer.lend(first, STRIDE);
+        let mut lent = lend(&buffer, first, 10);
         let place = |lent: &LentBuffer, number: u32| lent.place(first + number).map(<*mut u8>::cast_const);
         let at = |bytes: usize| start.wrapping_add(bytes);
         assert_eq!((place(&lent, 0), place(&lent, 1)), (Some(at(10)), Some(at(20))));
         assert_eq!((place(&lent, 2), lent.place(first - 1)), (None, None));
-        assert!(lent.keep(first, &piece(10, 10, 33), at(10)));
+        assert!(lent.accept(first, &piece(10, 10, 33), at(10)));
         // It was read elsewhere.
-        assert!(!lent.keep(first + 1, &piece(20, 10, 33), at(0)));
+        assert!(!lent.accept(first + 1, &piece(20, 10, 33), at(0)));
         assert_eq!(lent.stored(), first..first + 1);
-        assert!(!lent.keep(first + 2, &piece(30, 3, 33), at(30)));
+        assert!(!lent.accept(first + 2, &piece(30, 3, 33), at(30)));
     }
 
     #[test]
     fn packets_behind_the_message_have_no_places() {
         let mut bytes = [0; 100];
         let start = bytes.as_ptr();
-        let mut lent = MessageBuffer::new(&mut bytes).lend(Sequence(7), STRIDE);
-        assert!(lent.keep(Sequence(7), &piece(0, 10, 13), start));
-        assert!(lent.keep(Sequence(8), &piece(10, 3, 13), start.wrapping_add(10)));
+        let mut lent = lend(&MessageBuffer::new(&mut bytes), Sequence(7), 0);
+        assert!(lent.accept(Sequence(7), &piece(0, 10, 13), start));
+        assert!(lent.accept(Sequence(8), &piece(10, 3, 13), start.wrapping_add(10)));
         assert_eq!(lent.stored(), Sequence(7)..Sequence(9));
         assert_eq!(lent.place(Sequence(9)), None);
-        assert!(!lent.keep(Sequence(9), &piece(0, 1, 1), start.wrapping_add(20)));
+        assert!(!lent.accept(Sequence(9), &piece(0, 1, 1), start.wrapping_add(20)));
+    }
+
+    /// Another thread has stored a message of one packet in a slot meanwhile.
+    #[test]
+    fn packets_of_another_message_do_not_stay() {
+        let mut bytes = [0; 100];
+        let start = bytes.as_ptr();
+        let mut lent = lend(&MessageBuffer::new(&mut bytes), Sequence(7), 0);
+        assert!(!lent.accept(Sequence(8), &piece(0, 10, 13), start.wrapping_add(10)));
+        assert_eq!(lent.place(Sequence(9)), None);
+        // A packet that is not full is followed by one that is not where its place is.
+        let mut lent = lend(&MessageBuffer::new(&mut bytes), Sequence(7), 0);
+        assert!(lent.accept(Sequence(7), &piece(0, 5, 40), start));
+        assert!(!lent.accept(Sequence(8), &piece(5, 10, 40), start.wrapping_add(10)));
+        assert_eq!(lent.stored(), Sequence(7)..Sequence(8));
     }
 
     #[test]
     fn a_message_that_does_not_fit_has_no_places() {
         let mut bytes = [0; 35];
         let start = bytes.as_ptr();
-        let mut lent = MessageBuffer::new(&mut bytes).lend(Sequence(7), STRIDE);
-        assert!(!lent.keep(Sequence(7), &piece(0, 10, 36), start));
+        let mut lent = lend(&MessageBuffer::new(&mut bytes), Sequence(7), 0);
+        assert!(!lent.accept(Sequence(7), &piece(0, 10, 36), start));
+        let mut part = lend(&MessageBuffer::new(&mut bytes).for_parts(), Sequence(7), 0);
+        assert!(part.accept(Sequence(7), &piece(0, 10, 36), start));
         assert_eq!(lent.place(Sequence(8)), None);
         assert_eq!(lent.stored(), Sequence(7)..Sequence(7));
     }
@@ -239,7 +289,8 @@ mod tests {
     fn a_vector_is_filled_behind_its_elements() {
         let mut vector = Vec::with_capacity(5);
         vector.push(1);
-        let mut buffer = MessageBuffer::behind(&mut vector);
+        // SAFETY: the vector is used when this is gone.
+        let mut buffer = unsafe { MessageBuffer::behind(&mut vector) };
         buffer.append(&[2, 3]);
         let filled = buffer.filled();
         // SAFETY: so many bytes are written.
@@ -250,7 +301,8 @@ mod tests {
     #[test]
     fn payloads_are_found_by_the_numbers_of_their_packets() {
         let bytes = [0; 25];
-        let payloads = LentPayloads::new(Sequence(u32::MAX), &bytes, STRIDE);
+        // SAFETY: the bytes outlive it.
+        let payloads = unsafe { LentPayloads::new(Sequence(u32::MAX), &bytes, STRIDE) };
         let of = |number| payloads.of(Sequence(number)).map(|at| at.addr() - bytes.as_ptr().addr());
         assert_eq!([u32::MAX, 0, 1, 2].map(of), [Some(0), Some(10), Some(20), None]);
         assert_eq!(of(u32::MAX - 1), None);

@@ -142,6 +142,38 @@ const KERNEL: u64 = 3;
 const MULTICAST: u64 = 4;
 const STREAMS: u64 = 5;
 
+/// An engine that has a buffer, until it is dropped.
+struct Lending<'a> {
+    engine: MutexGuard<'a, Engine>,
+    buffer: &'a mut LentBuffer,
+}
+
+impl Drop for Lending<'_> {
+    fn drop(&mut self) {
+        self.engine.take_back(self.buffer);
+    }
+}
+
+/// An engine that has packets whose payloads are not in their slots, until it is dropped.
+struct Unsent<'a> {
+    engine: MutexGuard<'a, Engine>,
+    writer: &'a mut RingWriter,
+    first: Sequence,
+    end: Sequence,
+    bytes: &'a [u8],
+}
+
+impl Drop for Unsent<'_> {
+    fn drop(&mut self) {
+        let Self { engine, writer, first, end, bytes } = self;
+        engine.take_payloads_back();
+        for (packet, payload) in first.until(*end).zip(bytes.chunks(writer.stride())) {
+            // SAFETY: only the engine reads the slots, whose lock this thread has.
+            unsafe { writer.write_published(packet, payload) };
+        }
+    }
+}
+
 impl EngineHandle {
     /// Opens an engine whose socket has this number of lanes: one, or several if it serves several
     /// users.
@@ -273,7 +305,8 @@ impl EngineHandle {
 
     /// Publishes and sends the packets before `end` of a root, whose payloads are these bytes of
     /// the calling thread, one behind the other, and copies them into their slots after that. What
-    /// sockets have not taken is sent from there.
+    /// sockets have not taken is sent from there. False, and nothing is done, if another thread has
+    /// the engine.
     ///
     /// The ring is private to this process, and its reader the engine.
     pub fn send_lending(
@@ -282,22 +315,21 @@ impl EngineHandle {
         writer: &mut RingWriter,
         end: Sequence,
         bytes: &[u8],
-    ) {
-        let (first, stride) = (writer.written(), writer.stride());
-        let mut engine = self.engine.lock();
+    ) -> bool {
+        let Some(engine) = self.engine.try_lock() else { return false };
+        let first = writer.written();
         writer.publish(end);
         shared_group.mark_progress();
-        engine.lend_payloads(shared_group.group, LentPayloads::new(first, bytes, stride));
-        let progress = self.step_once(&mut engine, Look::WITHOUT_EVENTS);
-        engine.take_payloads_back();
-        for (packet, payload) in first.until(end).zip(bytes.chunks(stride)) {
-            // SAFETY: only the engine reads the slots, whose lock this thread has.
-            unsafe { writer.write_published(packet, payload) };
-        }
-        drop(engine);
+        // SAFETY: `Unsent` takes them back, whatever happens in the step.
+        let payloads = unsafe { LentPayloads::new(first, bytes, writer.stride()) };
+        let mut unsent = Unsent { engine, writer, first, end, bytes };
+        unsent.engine.lend_payloads(shared_group.group, payloads);
+        let progress = self.step_once(&mut unsent.engine, Look::WITHOUT_EVENTS);
+        drop(unsent);
         if progress == Progress::More {
             self.waker.wake();
         }
+        true
     }
 
     pub(crate) fn with<T>(&self, look: impl FnOnce(&mut Engine) -> T) -> T {
@@ -376,9 +408,9 @@ impl Backend for EngineHandle {
     fn drive_filling(&self, ready: u64, group: GroupId, buffer: &mut LentBuffer) {
         let mut engine = self.engine.lock();
         engine.lend(group, *buffer);
-        let progress = self.step_once(&mut engine, Look::at(ready));
-        engine.take_back(buffer);
-        drop(engine);
+        let mut lending = Lending { engine, buffer };
+        let progress = self.step_once(&mut lending.engine, Look::at(ready));
+        drop(lending);
         if progress == Progress::More {
             self.waker.wake();
         }

@@ -203,12 +203,13 @@ impl Engine {
         for _ in 0..READS_MAX {
             let read = self.read_stream_once(stream, group);
             let first = *first.get_or_insert(read);
-            if !matches!(read, Read::More | Read::All) {
+            if read == Read::Nothing {
                 return (first, Progress::Done);
             }
+            // What came before the end of a stream is forwarded too.
             let sent = self.send_some();
             self.core.give_progress();
-            if sent == Progress::More || read == Read::All {
+            if sent == Progress::More || read != Read::More {
                 return (first, sent);
             }
         }
@@ -270,14 +271,15 @@ impl Engine {
         }
     }
 
-    /// Moves the beginning of a packet out of a buffer that was lent, and goes now.
+    /// Moves the beginning of a packet out of the buffer of a call that ends.
     pub fn settle(&mut self, group: GroupId) {
         let Self { core, streams, .. } = self;
         let Some(incoming) = streams.incoming(group) else { return };
         let entry = core.groups.get(&group);
         let slot = entry.and_then(|entry| entry.side.as_ref()).zip(core.protocol.next(group));
         if let Some((RingSide::Writer(writer), next)) = slot {
-            incoming.settle(slot_of(&writer.slot_addresses(), next));
+            // SAFETY: it is the slot of the next packet, which is free. The call has not ended yet.
+            unsafe { incoming.settle(slot_of(&writer.slot_addresses(), next)) };
         } else {
             // A group that has no slots any more.
             streams.close_parent(group);
@@ -302,7 +304,9 @@ impl FreePlaces<'_> {
     }
 }
 
-impl Places for FreePlaces<'_> {
+// SAFETY: slots of packets from `next` to before `end` are free, and belong to the engine, whose
+// lock this thread has. The buffer belongs to the call that has lent it to this step.
+unsafe impl Places for FreePlaces<'_> {
     fn of(&mut self, number: usize) -> Option<Place> {
         let packet = self.next.get() + number as u32;
         let slot = self.free_slot(packet)?;
@@ -337,7 +341,7 @@ impl Core {
     fn is_stored_in_buffer(&mut self, &Store { group, packet, .. }: &Store, payload: &[u8]) -> bool {
         let Some((of, lent)) = &mut self.lent else { return false };
         let piece = self.protocol.piece(group, packet).filter(|_| *of == group);
-        piece.is_some_and(|piece| lent.keep(packet, piece, payload.as_ptr()))
+        piece.is_some_and(|piece| lent.accept(packet, piece, payload.as_ptr()))
     }
 
     /// Takes a packet that a group's parent has sent on its stream; false if it is none that a

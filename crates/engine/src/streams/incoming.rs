@@ -1,11 +1,11 @@
 //! Reads packets from a parent's stream, with payloads directly into their slots, or into the
 //! buffer of the application that waits for them.
 
-use std::io::IoSliceMut;
-use std::os::fd::BorrowedFd;
-use std::{iter, slice};
+use std::io::{self, ErrorKind};
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::{iter, ptr, slice};
 
-use rustix::io::{Errno, readv};
+use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 use smallvec::SmallVec;
 use treecast_proto::GroupId;
@@ -33,10 +33,13 @@ pub struct Incoming {
 }
 
 /// Where payloads are to be stored.
-pub trait Places {
+///
+/// # Safety
+/// Places are memory that may be written, of different packets in different places. Nobody else
+/// uses them until the next packet is taken, nor one that is lent before [`Incoming::settle`].
+pub unsafe trait Places {
     /// The place of the packet that is expected next, or of the `number`th one behind it; none if
-    /// its slot is not free. Until the next packet is taken, nobody else uses the place. All places
-    /// have the same length.
+    /// its slot is not free. All places have the same length.
     fn of(&mut self, number: usize) -> Option<Place>;
 
     /// The slot of the packet that is expected next, if it is free.
@@ -48,8 +51,7 @@ pub trait Places {
 pub struct Place {
     pub first: *mut u8,
     pub bytes: usize,
-    /// Whether it is in a buffer that was lent for this call, and not in a slot. Who has lent it
-    /// calls [`Incoming::settle`] before the buffer goes.
+    /// Whether it is in a buffer that was lent for this call, and not in a slot.
     pub is_lent: bool,
 }
 
@@ -112,7 +114,9 @@ impl Incoming {
         let is_in_slot = self.payload_bytes > 0 && self.lent.is_none();
         let first = if is_in_slot { places.slot() } else { places.of(0) };
         let Some(first) = first else { return look(socket) };
-        self.settle(first);
+        // SAFETY: the place is one of `places`. A buffer is not gone that was lent, or has been
+        // settled.
+        unsafe { self.settle(first) };
         let stride = first.bytes;
         let packet_bytes = HEADER_BYTES + stride;
         let packets = (READ_BYTES_MAX / packet_bytes).clamp(1, self.packets_max);
@@ -120,27 +124,30 @@ impl Incoming {
             iter::once(first).chain((1..packets).map_while(|number| places.of(number))).collect();
         self.headers.resize(self.headers.len().max(packets), [0; HEADER_BYTES]);
         let (header_bytes, payload_bytes) = (self.header_bytes, self.payload_bytes);
-        let mut parts = SmallVec::<[IoSliceMut<'_>; 2 * PACKETS_MAX]>::new();
+        let mut parts = SmallVec::<[libc::iovec; 2 * PACKETS_MAX]>::new();
+        let mut part = |first: *mut u8, bytes| {
+            parts.push(libc::iovec { iov_base: first.cast(), iov_len: bytes });
+        };
         for (number, (header, &Place { first, bytes, .. })) in
             self.headers.iter_mut().zip(&payloads).enumerate()
         {
             let (header_skip, payload_skip) =
                 if number == 0 { (header_bytes, payload_bytes) } else { (0, 0) };
             if header_skip < HEADER_BYTES {
-                parts.push(IoSliceMut::new(&mut header[header_skip..]));
+                part(header[header_skip..].as_mut_ptr(), HEADER_BYTES - header_skip);
             }
-            // SAFETY: the place is free, has at least that many bytes, and is used by nobody else
-            // before `take` is called.
-            let payload = unsafe { slice::from_raw_parts_mut(first, bytes) };
-            parts.push(IoSliceMut::new(&mut payload[payload_skip..]));
+            part(first.wrapping_add(payload_skip), bytes - payload_skip);
         }
-        let capacity: usize = parts.iter().map(|part| part.len()).sum();
-        let received = match readv(socket, &mut parts) {
+        let capacity: usize = parts.iter().map(|part| part.iov_len).sum();
+        // SAFETY: the parts are memory of `headers`, which is not used meanwhile, and free places,
+        // which have at least that many bytes. The kernel writes; no reference is made to memory
+        // that may be uninitialized.
+        let received = unsafe { receive(socket, &mut parts) };
+        let received = match received {
             Ok(received @ 1..) => received,
-            Err(Errno::AGAIN | Errno::INTR) => return Read::Nothing,
+            Err(ErrorKind::WouldBlock | ErrorKind::Interrupted) => return Read::Nothing,
             Ok(_) | Err(_) => return Read::Ended,
         };
-        drop(parts);
         let packets_received = received.div_ceil(packet_bytes);
         self.packets_max = (2 * packets_received).clamp(PACKETS_MIN, PACKETS_MAX);
         match self.take_packets(received, &payloads, places, &mut take) {
@@ -173,23 +180,21 @@ impl Incoming {
             if length < stride {
                 // All bytes after this packet belong to other packets.
                 self.moved.clear();
-                // SAFETY: the place has `stride` bytes, and nobody else uses it before `take` is
-                // called.
-                let slot = unsafe { slice::from_raw_parts(first, stride) };
-                self.moved.extend_from_slice(&slot[length..there]);
+                // SAFETY: so many bytes have come into the place, and nobody else uses it before
+                // `take` is called.
+                let behind = unsafe { slice::from_raw_parts(first.add(length), there - length) };
+                self.moved.extend_from_slice(behind);
                 let mut left = rest - HEADER_BYTES - there;
                 for (header, &Place { first, .. }) in
                     self.headers[number + 1..].iter().zip(&payloads[number + 1..])
                 {
+                    let header = &header[..left.min(HEADER_BYTES)];
+                    left -= header.len();
+                    self.moved.extend_from_slice(header);
                     // SAFETY: as above.
-                    if left == 0 {
-                        break;
-                    }
-                    for part in [&header[..], unsafe { slice::from_raw_parts(first, stride) }] {
-                        let part = &part[..left.min(part.len())];
-                        self.moved.extend_from_slice(part);
-                        left -= part.len();
-                    }
+                    let payload = unsafe { slice::from_raw_parts(first, left.min(stride)) };
+                    left -= payload.len();
+                    self.moved.extend_from_slice(payload);
                 }
             }
             // SAFETY: as above; the place is written by nobody while `take` looks at the payload,
@@ -204,7 +209,7 @@ impl Incoming {
             rest -= HEADER_BYTES + length;
         }
         debug_assert_eq!(rest, 0, "no more is read than there is room for");
-        (self.header_bytes, self.payload_bytes) = (0, 0);
+        self.begin(0, 0);
         Some(())
     }
 
@@ -222,7 +227,7 @@ impl Incoming {
             let Some((payload, behind)) = behind.split_at_checked(length) else {
                 // The first part of a payload goes to where the rest will come.
                 self.headers[0] = *header;
-                (self.header_bytes, self.payload_bytes) = (HEADER_BYTES, behind.len());
+                self.begin(HEADER_BYTES, behind.len());
                 self.write(behind, places)?;
                 self.moved = moved;
                 return Some(());
@@ -233,9 +238,15 @@ impl Incoming {
             rest = behind;
         }
         self.headers[0][..rest.len()].copy_from_slice(rest);
-        (self.header_bytes, self.payload_bytes) = (rest.len(), 0);
+        self.begin(rest.len(), 0);
         self.moved = moved;
         Some(())
+    }
+
+    /// There is so much of the next packet.
+    const fn begin(&mut self, header_bytes: usize, payload_bytes: usize) {
+        (self.header_bytes, self.payload_bytes) = (header_bytes, payload_bytes);
+        self.lent = None;
     }
 
     /// Keeps the beginning of a packet: that of its payload in the place of the next packet.
@@ -248,14 +259,14 @@ impl Incoming {
         places: &mut impl Places,
     ) -> Option<()> {
         self.headers.swap(0, number);
-        (self.header_bytes, self.payload_bytes) = (header_bytes, payload_bytes);
+        self.begin(header_bytes, payload_bytes);
         if payload_bytes > 0 {
             let place = places.of(0)?;
             if place.first.cast_const() != first {
                 // A packet before it was there already, and has taken no place, or the last place
                 // was behind the end of its message. SAFETY: both have at least that many bytes,
-                // are free, and are used by nobody else; they are different places.
-                unsafe { std::ptr::copy_nonoverlapping(first, place.first, payload_bytes) };
+                // are free, and are used by nobody else.
+                unsafe { ptr::copy(first, place.first, payload_bytes) };
             }
             self.note(place);
         }
@@ -269,7 +280,7 @@ impl Incoming {
             assert!(bytes.len() <= place.bytes, "a payload is no longer than a slot");
             // SAFETY: the place has so many bytes, is free, and is used by nobody else; the bytes
             // are elsewhere.
-            unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), place.first, bytes.len()) };
+            unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), place.first, bytes.len()) };
             self.note(place);
         }
         Some(())
@@ -286,17 +297,28 @@ impl Incoming {
     }
 
     /// Moves the beginning of a payload to its place, unless it is there.
-    pub fn settle(&mut self, place: Place) {
-        let lent = self.lent.take();
-        if let Some(LentPlace(from)) = lent.filter(|lent| lent.0 != place.first) {
-            // SAFETY: the buffer is there as long as it has a part of a packet. Both places have at
-            // least that many bytes, are used by nobody else, and are different ones.
-            unsafe { std::ptr::copy_nonoverlapping(from.cast_const(), place.first, self.payload_bytes) };
+    ///
+    /// # Safety
+    /// The place is as those of [`Places`]; a buffer with a part of a packet is still there.
+    pub unsafe fn settle(&mut self, place: Place) {
+        let Some(LentPlace(from)) = self.lent else { return };
+        if from != place.first {
+            // SAFETY: both have at least that many bytes, and are used by nobody else, as the
+            // caller says. They may overlap in a buffer that was lent again.
+            unsafe { ptr::copy(from.cast_const(), place.first, self.payload_bytes) };
         }
-        if lent.is_some() {
-            self.note(place);
-        }
+        self.note(place);
     }
+}
+
+/// Reads into these parts.
+///
+/// # Safety
+/// All parts may be written.
+unsafe fn receive(socket: BorrowedFd<'_>, parts: &mut [libc::iovec]) -> Result<usize, ErrorKind> {
+    // SAFETY: the parts are valid during the call.
+    let received = unsafe { libc::readv(socket.as_raw_fd(), parts.as_ptr(), parts.len() as libc::c_int) };
+    usize::try_from(received).map_err(|_| io::Error::last_os_error().kind())
 }
 
 /// What a stream is like while no slot is free: a parent sends a packet only if there is a slot for
@@ -345,7 +367,8 @@ mod tests {
         }
     }
 
-    impl Places for Memory {
+    // SAFETY: slots and buffer are memory of the test.
+    unsafe impl Places for Memory {
         fn of(&mut self, number: usize) -> Option<Place> {
             let packet = self.next.get() + number;
             let is_lent = packet < self.lent;
@@ -442,7 +465,8 @@ mod tests {
     #[test]
     fn a_stream_stays_while_no_slot_is_free_unless_the_parent_sends_more() {
         struct Full;
-        impl Places for Full {
+        // SAFETY: there are no places.
+        unsafe impl Places for Full {
             fn of(&mut self, _: usize) -> Option<Place> {
                 None
             }
@@ -497,7 +521,8 @@ mod tests {
         assert!(incoming.has_lent_part());
         assert_eq!(memory.buffer[0][..100], payload[..100]);
         memory.lent = 0;
-        incoming.settle(memory.of(0).unwrap());
+        // SAFETY: the buffer is still there.
+        unsafe { incoming.settle(memory.of(0).unwrap()) };
         assert!(!incoming.has_lent_part());
         memory.buffer.clear();
         one.write_all(&payload[100..]).unwrap();

@@ -1,5 +1,7 @@
 //! How the members other than the root receive.
 
+#![expect(unsafe_code, reason = "the node stores packets in buffers")]
+
 use std::mem::MaybeUninit;
 use std::time::{Duration, Instant};
 
@@ -180,6 +182,25 @@ impl Group {
         self.receive_available(receiver, timeout, capacity, sink, &mut loan, &mut polling)
     }
 
+    /// The same into a buffer that need not be initialized; returns also the number of bytes, which
+    /// are initialized then. What follows them in the buffer may have changed.
+    ///
+    /// # Errors
+    /// Those of [`Group::receive_part`], for a packet that does not fit the buffer.
+    pub fn receive_part_uninit(
+        &self,
+        buffer: &mut [MaybeUninit<u8>],
+        timeout: Option<Duration>,
+    ) -> Result<Option<(Part, usize)>, NodeError> {
+        let capacity = Capacity { message_bytes: u64::MAX, part_bytes: buffer.len() as u64 };
+        let mut role = self.role();
+        let Role::Member(receiver) = &mut *role else { return Err(self.wrong_side(true)) };
+        let mut sink = MessageBuffer::uninit(buffer).for_parts();
+        let (mut loan, mut polling) = (Loan::new(self), Polling::default());
+        let part = self.receive_available(receiver, timeout, capacity, &mut sink, &mut loan, &mut polling)?;
+        Ok(part.map(|part| (part, sink.filled())))
+    }
+
     /// Waits until packets are available, and takes those of one message.
     fn receive_available<'a>(
         &'a self,
@@ -242,6 +263,7 @@ impl Group {
             }
         };
         receiver.stored_at = receiver.reader.shared_memory().map(|memory| memory.arrived_at(next - 1));
+        receiver.on_taken(&receiver.reader.piece(next - 1));
         receiver.reader.release(next);
         if !receiver.offload.is_by_node() {
             self.report_read(receiver, true);
@@ -325,7 +347,9 @@ impl Group {
             let end = reader.written();
             if end == reader.read() { is_closed.then_some(None) } else { Some(Some(end)) }
         };
-        let mut lent = receiver.lend(sink).filter(|_| loan.is_taken());
+        // SAFETY: the node has the buffer until the wait ends, and a part of a packet until the
+        // loan does, which ends before the call.
+        let mut lent = unsafe { receiver.lend(sink) }.filter(|_| loan.is_taken());
         let end = self.wait_polling(timeout, find, lent.as_mut(), polling);
         if let Some(lent) = &lent {
             loan.take_back(lent);

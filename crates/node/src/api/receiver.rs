@@ -1,5 +1,7 @@
 //! A member's side of a group's ring.
 
+#![expect(unsafe_code, reason = "the node stores packets in buffers")]
+
 use treecast_proto::{GroupKey, Nanoseconds, Offload, Piece, Sequence};
 use treecast_shm::message_buffer::LentBuffer;
 use treecast_shm::ring::RingReader;
@@ -30,6 +32,8 @@ pub(super) struct Receiver {
     pub(super) stored_at: Option<Nanoseconds>,
     /// Where what comes is encrypted.
     pub(super) cipher: Option<Cipher>,
+    /// How much of the message that has begun the application has taken, in bytes.
+    taken_bytes: u64,
     /// The packet that was decrypted last.
     opened: Vec<u8>,
 }
@@ -41,7 +45,8 @@ impl Receiver {
         let encrypted = placement.and_then(|placement| placement.encrypted_session);
         let cipher = encrypted.map(|session| Cipher::new(key, session));
         let (stored_at, opened) = (None, Vec::new());
-        Self { reader, offload, forwarded: start, reported: start, stored_at, cipher, opened }
+        let taken_bytes = 0;
+        Self { reader, offload, forwarded: start, reported: start, stored_at, cipher, taken_bytes, opened }
     }
 
     /// The lengths of packets and messages.
@@ -55,10 +60,20 @@ impl Receiver {
 
     /// The part of an application's buffer that the node may fill: not with what is encrypted, nor
     /// past slots that others use too.
-    pub fn lend(&self, sink: &impl Sink) -> Option<LentBuffer> {
-        let Self { reader, cipher, .. } = self;
+    ///
+    /// # Safety
+    /// As for [`Sink::lend`].
+    pub unsafe fn lend(&self, sink: &impl Sink) -> Option<LentBuffer> {
+        let Self { reader, cipher, taken_bytes, .. } = self;
         let is_own = cipher.is_none() && reader.shared_memory().is_none() && !reader.is_shared();
-        is_own.then(|| sink.lend(reader.read(), reader.stride())).flatten().filter(LentBuffer::has_places)
+        // SAFETY: as the caller says.
+        let lend = || unsafe { sink.lend(reader.read(), *taken_bytes, reader.stride()) };
+        is_own.then(lend).flatten().filter(LentBuffer::has_places)
+    }
+
+    /// The application has taken packets of a message, up to this one.
+    pub fn on_taken(&mut self, last: &Piece) {
+        self.taken_bytes = if last.is_last() { 0 } else { last.offset + u64::from(last.length) };
     }
 
     /// Passes the bytes of one message that are available before `end` to `take`, at most

@@ -118,7 +118,7 @@ impl Group {
         }
         let packets_per_send =
             PACKETS_PER_SEND.min((BYTES_PER_SEND / sender.lengths().packet_bytes()).max(1) as u32);
-        if sender.may_lend(message_bytes)
+        if sender.may_lend(bytes.len())
             && !self.has_one_host()
             && let Some(engine) = self.backend.as_engine()
         {
@@ -167,8 +167,13 @@ impl Group {
                 break;
             }
             let (sent, later) = rest.split_at(described.bytes);
-            engine.send_lending(&self.shared_group, &mut sender.writer, described.end, sent);
-            sender.passed = described.end;
+            if engine.send_lending(&self.shared_group, &mut sender.writer, described.end, sent) {
+                sender.passed = described.end;
+            } else {
+                // Another thread has the engine: the application copies meanwhile.
+                sender.write_described(described.end, sent);
+                self.pass_to_engine(sender, false);
+            }
             (rest, is_last) = (later, described.is_last);
         }
         self.check().map(|()| Sent { bytes: bytes.len() - rest.len(), is_last })

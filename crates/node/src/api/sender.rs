@@ -16,8 +16,8 @@ use super::cipher::{Cipher, Lengths, Place};
 /// node's thread needs longer to wake up.
 const BACK_TO_BACK: Nanoseconds = Nanoseconds::from_us(5);
 
-/// Messages of fewer bytes are copied into slots sooner than that pays.
-const LENT_BYTES_MIN: u64 = 8 << 10;
+/// Fewer bytes are copied into slots sooner than that pays.
+const LENT_BYTES_MIN: usize = 8 << 10;
 
 /// Packets that are described, and not published.
 #[derive(Debug, Clone, Copy)]
@@ -194,13 +194,13 @@ impl Sender {
         self.advance(bytes.len())
     }
 
-    /// Whether the engine may send a message from the application's buffer, and the application
-    /// copy it into the slots afterwards: on streams, without checksums of what is in the slots,
+    /// Whether the engine may send so many bytes from the application's buffer, and the application
+    /// copy them into the slots afterwards: on streams, without checksums of what is in the slots,
     /// where nobody else reads them.
-    pub fn may_lend(&self, message_bytes: u64) -> bool {
+    pub fn may_lend(&self, bytes: usize) -> bool {
         let has_checksums = self.keys.authentication != Authentication::Header || self.keys.has_crcs;
         self.transport == Transport::Streams
-            && message_bytes >= LENT_BYTES_MIN
+            && bytes >= LENT_BYTES_MIN
             && self.offload.is_by_node()
             && !has_checksums
             && self.cipher.is_none()
@@ -228,6 +228,15 @@ impl Sender {
             described.is_last = self.advance(length);
         }
         described
+    }
+
+    /// Copies the payloads of described packets into their slots, and publishes them.
+    pub fn write_described(&mut self, end: Sequence, bytes: &[u8]) {
+        let stride = self.writer.stride();
+        for (packet, payload) in self.writer.written().until(end).zip(bytes.chunks(stride)) {
+            self.writer.write(packet, payload);
+        }
+        self.writer.publish(end);
     }
 
     /// So many bytes of the message are in packets; says whether that is all of it.

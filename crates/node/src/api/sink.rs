@@ -11,8 +11,11 @@ pub(super) trait Sink {
     fn take(&mut self, message_bytes: u64, bytes: &[u8]);
 
     /// Lends the node the buffer that the bytes fill, if there is one, from where packet `next`
-    /// belongs.
-    fn lend(&self, _next: Sequence, _stride: usize) -> Option<LentBuffer> {
+    /// belongs, which begins at this offset in its message.
+    ///
+    /// # Safety
+    /// As for [`MessageBuffer::lend`].
+    unsafe fn lend(&self, _next: Sequence, _offset: u64, _stride: usize) -> Option<LentBuffer> {
         None
     }
 
@@ -37,8 +40,9 @@ impl Sink for MessageBuffer<'_> {
         self.append(bytes);
     }
 
-    fn lend(&self, next: Sequence, stride: usize) -> Option<LentBuffer> {
-        Some(self.lend(next, stride))
+    unsafe fn lend(&self, next: Sequence, offset: u64, stride: usize) -> Option<LentBuffer> {
+        // SAFETY: as the caller says.
+        Some(unsafe { self.lend(next, offset, stride) })
     }
 
     unsafe fn advance(&mut self, bytes: usize) {
@@ -70,13 +74,15 @@ impl Sink for Whole {
         let Self { message, buffer } = self;
         let buffer = buffer.get_or_insert_with(|| {
             message.reserve_exact(message_bytes as usize);
-            MessageBuffer::behind(message)
+            // SAFETY: the vector is used when the buffer is gone, in `into_vec`.
+            unsafe { MessageBuffer::behind(message) }
         });
         buffer.append(bytes);
     }
 
-    fn lend(&self, next: Sequence, stride: usize) -> Option<LentBuffer> {
-        self.buffer.as_ref().map(|buffer| buffer.lend(next, stride))
+    unsafe fn lend(&self, next: Sequence, offset: u64, stride: usize) -> Option<LentBuffer> {
+        // SAFETY: as the caller says.
+        self.buffer.as_ref().map(|buffer| unsafe { buffer.lend(next, offset, stride) })
     }
 
     unsafe fn advance(&mut self, bytes: usize) {
@@ -94,9 +100,12 @@ mod tests {
     #[test]
     fn a_vector_has_the_bytes_of_the_message_and_no_others() {
         let mut whole = Whole::default();
-        assert!(whole.lend(Sequence(0), 4).is_none(), "the length is not known");
+        // SAFETY: there is no buffer yet.
+        let lent = unsafe { whole.lend(Sequence(0), 0, 4) };
+        assert!(lent.is_none(), "the length is not known");
         whole.take(9, b"abcd");
-        let lent = whole.lend(Sequence(1), 4).unwrap();
+        // SAFETY: it is not used when the vector is.
+        let lent = unsafe { whole.lend(Sequence(1), 4, 4) }.unwrap();
         let place = lent.place(Sequence(1)).unwrap();
         // SAFETY: the place has four bytes.
         unsafe { place.copy_from_nonoverlapping(b"efgh".as_ptr(), 4) };

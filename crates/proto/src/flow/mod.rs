@@ -313,12 +313,15 @@ impl Flow {
 
     /// The children to which packets come slowly: a quarter of the slots have packets that the
     /// child lacks, and the child has room for twice as many. In a deep tree packets wait in the
-    /// slots of all members above the slow path, so that those of its sender are never full.
+    /// slots of all members above the slow path, so that those of its sender are never full. On
+    /// streams a child that keeps up may acknowledge for half of the slots at a time, so that it
+    /// seems to lack as many.
     pub fn slow_children(&self) -> impl Iterator<Item = MemberId> {
         let (next, quarter) = (self.state.next, self.config.slots as i32 / 4);
+        let lacks_min = if self.is_by_streams() { 3 * quarter } else { quarter };
         let is_slow = move |child: &&Child| {
             let crate::state::ChildState { acked, window_end, .. } = child.state;
-            next.distance_from(acked) >= quarter && window_end.distance_from(acked) >= 2 * quarter
+            next.distance_from(acked) >= lacks_min && window_end.distance_from(acked) >= 2 * quarter
         };
         self.children.iter().filter(is_slow).map(|child| child.state.member)
     }

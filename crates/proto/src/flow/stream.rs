@@ -2,9 +2,10 @@
 //! without loss, so that nothing is retransmitted and no congestion window is kept. A stream that
 //! breaks is opened again by the child, and begins with the packet that the child expects.
 //!
-//! Acknowledgments only free slots: they are requested by long messages for every quarter of the
-//! slots, for the packet that closes the group, and when the root wants to know. So a message wakes
-//! no process on its way back.
+//! Acknowledgments only free slots: a member sends them unasked when the parent knows of less than
+//! half of the slots as free. They are requested for every quarter of the slots by messages longer
+//! than half of them, for the packet that closes the group, and when the root wants to know. So
+//! most messages wake no process on their way back.
 
 use treecast_wire::{MemberId, Sequence, Transport};
 

@@ -30,6 +30,10 @@ pub use writer::{RingWriter, SlotAddresses};
 /// reader loads it with acquire; for `read` it is the other way round. So everything that a side
 /// has done to a slot happens before the other side gets it.
 ///
+/// On streams the payload of a published packet may be elsewhere for a while
+/// ([`crate::message_buffer`]): a root copies it into the slot under the lock of the engine, which
+/// is the reader; and what a member has in the buffer of a call, its reader takes from there.
+///
 /// The other side may be in another process and may write anything into shared memory. So each side
 /// keeps its own number privately, and accepts the other's only if it does not go back and stays
 /// within the slots. An invalid number is ignored, and reported by [`RingWriter::is_valid`] and
@@ -60,9 +64,9 @@ enum Memory {
     Shared(SlotMemory),
 }
 
-// SAFETY: only the side that owns a slot accesses its bytes and piece, as described above. There is
-// one value of each side, it is not cloned, and it has to be borrowed mutably to write a slot or to
-// pass one on.
+// SAFETY: only the side that owns a slot accesses its bytes and piece, as described above, but for
+// `RingWriter::write_published`, whose caller excludes the reader. There is one value of each side,
+// it is not cloned, and it has to be borrowed mutably to write a slot or to pass one on.
 unsafe impl Sync for Ring {}
 // SAFETY: no part of it is bound to a thread.
 unsafe impl Send for Ring {}

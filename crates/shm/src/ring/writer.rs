@@ -183,7 +183,8 @@ impl RingWriter {
         }
     }
 
-    /// Passes all packets before this one to the reader; their bytes and pieces are complete.
+    /// Passes all packets before this one to the reader; their pieces are complete, and their
+    /// bytes, unless both sides know that these are elsewhere.
     ///
     /// # Panics
     /// If `upto` goes back, or beyond the free slots.
