@@ -115,8 +115,9 @@ const unsafe fn uninit_bytes<'a>(buffer: *mut c_void, capacity: usize) -> &'a mu
     if capacity == 0 {
         return &mut [];
     }
+    let most = isize::MAX as usize;
     // SAFETY: as the caller says; the bytes may be uninitialized.
-    unsafe { slice::from_raw_parts_mut(buffer.cast(), capacity) }
+    unsafe { slice::from_raw_parts_mut(buffer.cast(), if capacity < most { capacity } else { most }) }
 }
 
 /// At other members: receives the next message into `buffer`, which has `capacity` bytes, and

@@ -283,6 +283,41 @@ fn messages_stay_whole_whoever_reads_the_stream() {
     });
 }
 
+/// A call for a part often ends in the middle of a packet, which goes on in its slot, and the next
+/// call has packets in its buffer that follow it.
+#[test]
+#[expect(unsafe_code, reason = "parts are received into memory that is not initialized")]
+fn parts_are_whole_where_slots_and_buffers_take_turns() {
+    const COUNT: usize = 60;
+    const LENGTH: usize = 1_000_000;
+    let nodes = nodes(2);
+    let settings = GroupSettings { message_bytes: LENGTH as u64, ..by_streams(&nodes) };
+    let groups = groups(&nodes, &settings);
+    groups[0].wait_until_ready(TIMEOUT).unwrap();
+    std::thread::scope(|scope| {
+        let member = &groups[1];
+        let receiving = scope.spawn(move || {
+            let is_wrong = |number: &usize| {
+                let mut received = Vec::with_capacity(LENGTH);
+                loop {
+                    let rest = received.spare_capacity_mut();
+                    let (part, bytes) = member.receive_part_uninit(rest, TIMEOUT).unwrap().unwrap();
+                    // SAFETY: so many bytes are initialized.
+                    unsafe { received.set_len(received.len() + bytes) };
+                    if part.is_last {
+                        return received != message(*number, LENGTH);
+                    }
+                }
+            };
+            (0..COUNT).filter(is_wrong).count()
+        });
+        for number in 0..COUNT {
+            groups[0].send(&message(number, LENGTH)).unwrap();
+        }
+        assert_eq!(receiving.join().unwrap(), 0);
+    });
+}
+
 /// A newcomer gets its place below a member whose calls had packets in their buffers.
 #[test]
 fn a_leaf_that_gets_a_child_serves_it_from_its_slots() {

@@ -96,13 +96,15 @@ impl<'a> MessageBuffer<'a> {
     /// have there ([`LentBuffer::has_part`]).
     pub const unsafe fn lend(&self, next: Sequence, offset: u64, stride: usize) -> LentBuffer {
         let bytes = self.bytes - self.filled;
+        // A buffer for a whole message has it from its beginning on.
+        let has_begin = self.is_for_parts || offset == self.filled as u64;
         LentBuffer {
             first: self.first.wrapping_add(self.filled),
             bytes,
             stride,
             next,
             offset,
-            packets: bytes / stride,
+            packets: if has_begin { bytes / stride } else { 0 },
             is_for_parts: self.is_for_parts,
             stored: (next, next),
             has_part: false,
@@ -171,6 +173,11 @@ impl LentBuffer {
             self.stored = (if from == end { packet } else { from }, packet + 1);
         }
         is_stored
+    }
+
+    /// Where the payload of a packet is that is stored here.
+    pub const fn stored_at(&self, packet: Sequence) -> *const u8 {
+        self.first.wrapping_add(packet.distance_from(self.next) as usize * self.stride)
     }
 
     /// The packets that are stored here, and not in their slots.

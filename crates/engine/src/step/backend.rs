@@ -2,12 +2,13 @@
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
 use treecast_ebpf::HookTrouble;
-use treecast_proto::{GroupId, Input, MemberId};
+use treecast_proto::{GroupId, Input, MemberId, Sequence};
 use treecast_shm::message_buffer::LentBuffer;
 use treecast_shm::progress::ProgressList;
 use treecast_shm::shared_group::SharedGroup;
@@ -116,8 +117,9 @@ pub trait Backend: fmt::Debug + Send + Sync {
         self.drive(ready);
     }
 
-    /// The call ends whose buffer has a part of a packet.
-    fn settle(&self, _group: GroupId) {}
+    /// The call ends whose buffer has a part of a packet, or these packets: they go into their
+    /// slots.
+    fn settle(&self, _group: GroupId, _lent: &LentBuffer, _stored: Range<Sequence>) {}
 
     /// The application has written or read: there is work for the engine.
     fn wake(&self);

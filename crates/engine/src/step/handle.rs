@@ -4,6 +4,7 @@
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -416,8 +417,8 @@ impl Backend for EngineHandle {
         }
     }
 
-    fn settle(&self, group: GroupId) {
-        self.with(|engine| engine.settle(group));
+    fn settle(&self, group: GroupId, lent: &LentBuffer, stored: Range<Sequence>) {
+        self.with(|engine| engine.settle(group, lent, stored));
     }
 
     /// Drives the engine in the calling thread, unless another thread holds it and then does the

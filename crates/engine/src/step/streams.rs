@@ -4,6 +4,7 @@
 
 use std::cell::Cell;
 use std::net::{IpAddr, SocketAddr};
+use std::ops::Range;
 
 use treecast_proto::{
     Event, GroupId, Input, MemberId, Nanoseconds, Output, Sequence, Store, StreamChange, Transmit,
@@ -271,18 +272,28 @@ impl Engine {
         }
     }
 
-    /// Moves the beginning of a packet out of the buffer of a call that ends.
-    pub fn settle(&mut self, group: GroupId) {
+    /// Moves the beginning of a packet, and these packets, out of the buffer of a call that ends,
+    /// into their slots.
+    pub fn settle(&mut self, group: GroupId, lent: &LentBuffer, stored: Range<Sequence>) {
         let Self { core, streams, .. } = self;
-        let Some(incoming) = streams.incoming(group) else { return };
         let entry = core.groups.get(&group);
-        let slot = entry.and_then(|entry| entry.side.as_ref()).zip(core.protocol.next(group));
-        if let Some((RingSide::Writer(writer), next)) = slot {
-            // SAFETY: it is the slot of the next packet, which is free. The call has not ended yet.
-            unsafe { incoming.settle(slot_of(&writer.slot_addresses(), next)) };
-        } else {
+        let slots = entry.and_then(|entry| entry.side.as_ref()).zip(core.protocol.next(group));
+        let Some((RingSide::Writer(writer), next)) = slots else {
             // A group that has no slots any more.
-            streams.close_parent(group);
+            return streams.close_parent(group);
+        };
+        let slots = writer.slot_addresses();
+        for packet in stored.start.until(stored.end) {
+            let (slot, bytes) = slots.of(packet);
+            if let Some(piece) = core.protocol.piece(group, packet) {
+                // SAFETY: the payload is in the buffer, whose call has not ended; nobody else uses
+                // the slot: the reader is this thread, and the writer has the engine's lock.
+                unsafe { lent.stored_at(packet).copy_to(slot, bytes.min(piece.length as usize)) };
+            }
+        }
+        if let Some(incoming) = streams.incoming(group) {
+            // SAFETY: it is the slot of the next packet, which is free. The call has not ended yet.
+            unsafe { incoming.settle(slot_of(&slots, next)) };
         }
     }
 }

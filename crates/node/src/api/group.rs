@@ -2,6 +2,7 @@
 //! `receive.rs`.
 
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -454,9 +455,10 @@ impl Group {
         found.unwrap_or(Err(NodeError::TimedOut))
     }
 
-    /// The buffer of a call goes that the node has a part of a packet in.
-    pub(super) fn settle(&self) {
-        self.backend.settle(self.shared_group.group);
+    /// The buffer of a call goes that has a part of a packet, or these packets, in place of their
+    /// slots.
+    pub(super) fn settle(&self, lent: &LentBuffer, stored: Range<Sequence>) {
+        self.backend.settle(self.shared_group.group, lent, stored);
     }
 
     /// Whether the group can continue.

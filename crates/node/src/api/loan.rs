@@ -11,10 +11,15 @@ use super::group::Group;
 use super::receiver::Receiver;
 use super::sink::Sink;
 
-/// What the node has stored in the buffer of a call.
+/// What the node has stored in the buffer of a call. Whatever of it the application has not taken
+/// when the call ends goes into the slots.
 #[derive(Debug)]
 pub(super) struct Loan<'a> {
     group: &'a Group,
+    /// The buffer as it was lent last.
+    lent: Option<LentBuffer>,
+    /// Whether the node has it.
+    is_out: bool,
     /// The packets that are stored there, and that the application has not taken.
     stored: Range<Sequence>,
     /// Whether the node may have a part of a packet there.
@@ -24,16 +29,32 @@ pub(super) struct Loan<'a> {
 impl<'a> Loan<'a> {
     /// The loan of a call, which has lent nothing yet.
     pub const fn new(group: &'a Group) -> Self {
-        Self { group, stored: Sequence(0)..Sequence(0), has_part: false }
+        Self { group, lent: None, is_out: false, stored: Sequence(0)..Sequence(0), has_part: false }
     }
 
-    /// The call has its buffer back from the node.
-    pub const fn take_back(&mut self, lent: &LentBuffer) {
-        self.stored = lent.stored();
-        self.has_part |= lent.has_part;
+    /// Lends the buffer for a wait, unless there are packets in it that the application has to take
+    /// first.
+    pub fn lend(&mut self, receiver: &Receiver, sink: &impl Sink) -> Option<&mut LentBuffer> {
+        if !self.is_taken() {
+            return None;
+        }
+        // SAFETY: the node has the buffer until the wait ends, and nothing in it when this is
+        // dropped, before the call ends.
+        self.lent = unsafe { receiver.lend(sink) };
+        self.is_out = self.lent.is_some();
+        self.lent.as_mut()
     }
 
-    /// Whether it has all that is stored in its buffer.
+    /// The wait is over.
+    pub const fn take_back(&mut self) {
+        if let (true, Some(lent)) = (self.is_out, &self.lent) {
+            self.stored = lent.stored();
+            self.has_part |= lent.has_part;
+            self.is_out = false;
+        }
+    }
+
+    /// Whether the application has taken all packets that are stored in the buffer.
     pub fn is_taken(&self) -> bool {
         self.stored.start == self.stored.end
     }
@@ -68,8 +89,10 @@ impl<'a> Loan<'a> {
 
 impl Drop for Loan<'_> {
     fn drop(&mut self) {
-        if self.has_part {
-            self.group.settle();
+        // After a panic the node still has it.
+        self.take_back();
+        if let Some(lent) = self.lent.filter(|_| self.has_part || !self.is_taken()) {
+            self.group.settle(&lent, self.stored.clone());
         }
     }
 }

@@ -1,7 +1,5 @@
 //! How the members other than the root receive.
 
-#![expect(unsafe_code, reason = "the node stores packets in buffers")]
-
 use std::mem::MaybeUninit;
 use std::time::{Duration, Instant};
 
@@ -106,7 +104,8 @@ impl Group {
     ) -> Result<Option<usize>, NodeError> {
         let capacity = Capacity::of(buffer_bytes as u64);
         let length = self.receive_message(timeout, capacity, Taking::Copies, buffer)?;
-        Ok(length.map(|length| length as usize))
+        // Less than the message, if a part of it was received before.
+        Ok(length.map(|_| buffer.filled()))
     }
 
     /// Receives the next message in place: `take` is called with the message's length and each
@@ -192,12 +191,20 @@ impl Group {
         buffer: &mut [MaybeUninit<u8>],
         timeout: Option<Duration>,
     ) -> Result<Option<(Part, usize)>, NodeError> {
-        let capacity = Capacity { message_bytes: u64::MAX, part_bytes: buffer.len() as u64 };
+        let buffer_bytes = buffer.len();
+        let capacity = Capacity { message_bytes: u64::MAX, part_bytes: buffer_bytes as u64 };
         let mut role = self.role();
         let Role::Member(receiver) = &mut *role else { return Err(self.wrong_side(true)) };
         let mut sink = MessageBuffer::uninit(buffer).for_parts();
         let (mut loan, mut polling) = (Loan::new(self), Polling::default());
-        let part = self.receive_available(receiver, timeout, capacity, &mut sink, &mut loan, &mut polling)?;
+        let mut part =
+            self.receive_available(receiver, timeout, capacity, &mut sink, &mut loan, &mut polling)?;
+        // What came into the buffer behind packets of the slots.
+        while !loan.is_taken() && part.is_some_and(|part| !part.is_last) {
+            let part_bytes = (buffer_bytes - sink.filled()) as u64;
+            let capacity = Capacity { part_bytes, ..capacity };
+            part = self.receive_available(receiver, timeout, capacity, &mut sink, &mut loan, &mut polling)?;
+        }
         Ok(part.map(|part| (part, sink.filled())))
     }
 
@@ -347,13 +354,9 @@ impl Group {
             let end = reader.written();
             if end == reader.read() { is_closed.then_some(None) } else { Some(Some(end)) }
         };
-        // SAFETY: the node has the buffer until the wait ends, and a part of a packet until the
-        // loan does, which ends before the call.
-        let mut lent = unsafe { receiver.lend(sink) }.filter(|_| loan.is_taken());
-        let end = self.wait_polling(timeout, find, lent.as_mut(), polling);
-        if let Some(lent) = &lent {
-            loan.take_back(lent);
-        }
+        let lent = loan.lend(receiver, sink);
+        let end = self.wait_polling(timeout, find, lent, polling);
+        loan.take_back();
         end
     }
 

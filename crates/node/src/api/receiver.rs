@@ -73,7 +73,9 @@ impl Receiver {
 
     /// The application has taken packets of a message, up to this one.
     pub fn on_taken(&mut self, last: &Piece) {
-        self.taken_bytes = if last.is_last() { 0 } else { last.offset + u64::from(last.length) };
+        // In shared memory another process may write anything.
+        let taken_bytes = last.offset.wrapping_add(u64::from(last.length));
+        self.taken_bytes = if taken_bytes == last.message_length { 0 } else { taken_bytes };
     }
 
     /// Passes the bytes of one message that are available before `end` to `take`, at most

@@ -30,6 +30,7 @@ pub(crate) use send::{Probe, Segment};
 pub use stream::StreamChange;
 
 use child::Child;
+use child_stream::StreamState;
 use multicast::{Multicast, SlotMulticast};
 use receive::AckRequest;
 use repair::Repair;
@@ -315,12 +316,15 @@ impl Flow {
     /// child lacks, and the child has room for twice as many. In a deep tree packets wait in the
     /// slots of all members above the slow path, so that those of its sender are never full. On
     /// streams a child that keeps up may acknowledge for half of the slots at a time, so that it
-    /// seems to lack as many.
+    /// seems to lack as many: there its socket has to be full, or three quarters of the slots have
+    /// packets that it lacks.
     pub fn slow_children(&self) -> impl Iterator<Item = MemberId> {
         let (next, quarter) = (self.state.next, self.config.slots as i32 / 4);
-        let lacks_min = if self.is_by_streams() { 3 * quarter } else { quarter };
+        let is_by_streams = self.is_by_streams();
         let is_slow = move |child: &&Child| {
             let crate::state::ChildState { acked, window_end, .. } = child.state;
+            let is_in_time = is_by_streams && child.stream.state != StreamState::Full;
+            let lacks_min = if is_in_time { 3 * quarter } else { quarter };
             next.distance_from(acked) >= lacks_min && window_end.distance_from(acked) >= 2 * quarter
         };
         self.children.iter().filter(is_slow).map(|child| child.state.member)
