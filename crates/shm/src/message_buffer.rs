@@ -168,7 +168,8 @@ impl LentBuffer {
             self.packets = number;
         }
         let (from, end) = self.stored;
-        let is_stored = place.cast_const() == payload && (from == end || end == packet);
+        // A packet without payload, such as that which closes the group, has nothing to store.
+        let is_stored = piece.length > 0 && place.cast_const() == payload && (from == end || end == packet);
         if is_stored {
             self.stored = (if from == end { packet } else { from }, packet + 1);
         }
@@ -273,6 +274,11 @@ mod tests {
         let mut lent = lend(&MessageBuffer::new(&mut bytes), Sequence(7), 0);
         assert!(!lent.accept(Sequence(8), &piece(0, 10, 13), start.wrapping_add(10)));
         assert_eq!(lent.place(Sequence(9)), None);
+        assert!(!lend(&MessageBuffer::new(&mut bytes), Sequence(7), 0).accept(
+            Sequence(7),
+            &piece(0, 0, 0),
+            start
+        ));
         // A packet that is not full is followed by one that is not where its place is.
         let mut lent = lend(&MessageBuffer::new(&mut bytes), Sequence(7), 0);
         assert!(lent.accept(Sequence(7), &piece(0, 5, 40), start));

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use treecast_ebpf::HookTrouble;
-use treecast_proto::{GroupId, Input, MemberId, Sequence};
+use treecast_proto::{Input, MemberId, Sequence};
 use treecast_shm::message_buffer::LentBuffer;
 use treecast_shm::progress::ProgressList;
 use treecast_shm::shared_group::SharedGroup;
@@ -113,13 +113,13 @@ pub trait Backend: fmt::Debug + Send + Sync {
 
     /// The same for a thread that waits for a message of a group: the engine may store packets in
     /// its buffer, where it is in this process.
-    fn drive_filling(&self, ready: u64, _group: GroupId, _buffer: &mut LentBuffer) {
+    fn drive_filling(&self, ready: u64, _group: &SharedGroup, _buffer: &mut LentBuffer) {
         self.drive(ready);
     }
 
     /// The call ends whose buffer has a part of a packet, or these packets: they go into their
     /// slots.
-    fn settle(&self, _group: GroupId, _lent: &LentBuffer, _stored: Range<Sequence>) {}
+    fn settle(&self, _group: &SharedGroup, _lent: &LentBuffer, _stored: Range<Sequence>) {}
 
     /// The application has written or read: there is work for the engine.
     fn wake(&self);
@@ -187,7 +187,7 @@ impl dyn Backend {
         polling: &mut Polling<'a>,
     ) -> Option<T> {
         let drive = |ready| match &mut lent {
-            Some(lent) => self.drive_filling(ready, shared_group.group, lent),
+            Some(lent) => self.drive_filling(ready, shared_group, lent),
             None => self.drive(ready),
         };
         self.poller().wait(&shared_group.events, until, find, drive, polling)

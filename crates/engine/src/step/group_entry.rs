@@ -1,6 +1,7 @@
 //! One group of an engine.
 
 use std::net::SocketAddr;
+use std::ptr;
 use std::sync::Arc;
 
 use treecast_proto::{AbortReason, GroupId, Input, Protocol, Sequence, is_wake_due};
@@ -59,6 +60,11 @@ impl GroupEntry {
             tended: None,
             is_invalid,
         }
+    }
+
+    /// Whether it is this group, and not another one with its number.
+    pub fn is_of(&self, shared_group: &SharedGroup) -> bool {
+        ptr::eq(&raw const *self.shared_group, &raw const *shared_group)
     }
 
     /// The streams that it needs now. A member without a ring has no place for packets yet.

@@ -406,9 +406,9 @@ impl Backend for EngineHandle {
         self.step(self.engine.lock(), Look::at(ready));
     }
 
-    fn drive_filling(&self, ready: u64, group: GroupId, buffer: &mut LentBuffer) {
+    fn drive_filling(&self, ready: u64, shared_group: &SharedGroup, buffer: &mut LentBuffer) {
         let mut engine = self.engine.lock();
-        engine.lend(group, *buffer);
+        engine.lend(shared_group, *buffer);
         let mut lending = Lending { engine, buffer };
         let progress = self.step_once(&mut lending.engine, Look::at(ready));
         drop(lending);
@@ -417,8 +417,8 @@ impl Backend for EngineHandle {
         }
     }
 
-    fn settle(&self, group: GroupId, lent: &LentBuffer, stored: Range<Sequence>) {
-        self.with(|engine| engine.settle(group, lent, stored));
+    fn settle(&self, shared_group: &SharedGroup, lent: &LentBuffer, stored: Range<Sequence>) {
+        self.with(|engine| engine.settle(shared_group, lent, stored));
     }
 
     /// Drives the engine in the calling thread, unless another thread holds it and then does the

@@ -13,7 +13,7 @@ use treecast_proto::{
 use treecast_shm::clock;
 use treecast_shm::message_buffer::{LentBuffer, LentPayloads};
 use treecast_shm::ring::SlotAddresses;
-use treecast_shm::shared_group::RingSide;
+use treecast_shm::shared_group::{RingSide, SharedGroup};
 use treecast_wire::View;
 
 use super::core::{Core, EndedStream};
@@ -250,8 +250,11 @@ impl Engine {
 
     /// Lends the engine the buffer of the application that waits for a message of a group. Packets
     /// that nobody else needs are stored there until it is taken back.
-    pub fn lend(&mut self, group: GroupId, buffer: LentBuffer) {
-        self.core.lent = Some((group, buffer));
+    pub fn lend(&mut self, shared_group: &SharedGroup, buffer: LentBuffer) {
+        let group = shared_group.group;
+        // Another one may have its number since the call looked.
+        let is_there = self.core.groups.get(&group).is_some_and(|entry| entry.is_of(shared_group));
+        self.core.lent = is_there.then_some((group, buffer));
     }
 
     /// Lends the engine payloads that are not in their slots yet.
@@ -274,13 +277,14 @@ impl Engine {
 
     /// Moves the beginning of a packet, and these packets, out of the buffer of a call that ends,
     /// into their slots.
-    pub fn settle(&mut self, group: GroupId, lent: &LentBuffer, stored: Range<Sequence>) {
+    ///
+    /// A group that has ended has no stream, and needs nothing; another one may have its number.
+    pub fn settle(&mut self, shared_group: &SharedGroup, lent: &LentBuffer, stored: Range<Sequence>) {
         let Self { core, streams, .. } = self;
-        let entry = core.groups.get(&group);
-        let slots = entry.and_then(|entry| entry.side.as_ref()).zip(core.protocol.next(group));
-        let Some((RingSide::Writer(writer), next)) = slots else {
-            // A group that has no slots any more.
-            return streams.close_parent(group);
+        let group = shared_group.group;
+        let Some(entry) = core.groups.get(&group).filter(|entry| entry.is_of(shared_group)) else { return };
+        let (Some(RingSide::Writer(writer)), Some(next)) = (&entry.side, core.protocol.next(group)) else {
+            return;
         };
         let slots = writer.slot_addresses();
         for packet in stored.start.until(stored.end) {

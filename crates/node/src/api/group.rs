@@ -458,7 +458,7 @@ impl Group {
     /// The buffer of a call goes that has a part of a packet, or these packets, in place of their
     /// slots.
     pub(super) fn settle(&self, lent: &LentBuffer, stored: Range<Sequence>) {
-        self.backend.settle(self.shared_group.group, lent, stored);
+        self.backend.settle(&self.shared_group, lent, stored);
     }
 
     /// Whether the group can continue.

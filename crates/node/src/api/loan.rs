@@ -40,9 +40,9 @@ impl<'a> Loan<'a> {
         }
         // SAFETY: the node has the buffer until the wait ends, and nothing in it when this is
         // dropped, before the call ends.
-        self.lent = unsafe { receiver.lend(sink) };
-        self.is_out = self.lent.is_some();
-        self.lent.as_mut()
+        let lent = unsafe { receiver.lend(sink) }?;
+        self.is_out = true;
+        Some(self.lent.insert(lent))
     }
 
     /// The wait is over.

@@ -203,7 +203,11 @@ impl Group {
         while !loan.is_taken() && part.is_some_and(|part| !part.is_last) {
             let part_bytes = (buffer_bytes - sink.filled()) as u64;
             let capacity = Capacity { part_bytes, ..capacity };
-            part = self.receive_available(receiver, timeout, capacity, &mut sink, &mut loan, &mut polling)?;
+            match self.receive_available(receiver, timeout, capacity, &mut sink, &mut loan, &mut polling) {
+                Ok(next) => part = next,
+                // The next call reports that the group has ended.
+                Err(_) => break,
+            }
         }
         Ok(part.map(|part| (part, sink.filled())))
     }
