@@ -10,8 +10,8 @@
  *
  * The time of a broadcast is the longest call of all ranks, because a program whose ranks go on
  * together waits for that; that of a reduce is the mean of the ranks, and that of the others the
- * shortest call, of the rank that came last. The time of a way is the median of its broadcasts. Treecast must be faster by a margin, which stands for the work of its
- * nodes between the calls. */
+ * shortest call, of the rank that came last. The time of a way is the median of its broadcasts.
+ * Treecast must be faster by a margin, which stands for the work of its nodes between the calls. */
 
 #ifndef TREECAST_MPI_CHOICE_H
 #define TREECAST_MPI_CHOICE_H

@@ -110,7 +110,7 @@ pub unsafe extern "C" fn tc_group_flush(group: *const tc_group, timeout_ms: i64)
 /// The bytes of a caller's buffer, which is NULL only if there are none.
 ///
 /// # Safety
-/// They are valid for writing, and nobody else uses them.
+/// The bytes are valid for writing, and no other thread uses them.
 const unsafe fn uninit_bytes<'a>(buffer: *mut c_void, capacity: usize) -> &'a mut [MaybeUninit<u8>] {
     if capacity == 0 {
         return &mut [];

@@ -304,12 +304,12 @@ impl EngineHandle {
         &self.rings
     }
 
-    /// Publishes and sends the packets before `end` of a root, whose payloads are these bytes of
-    /// the calling thread, one behind the other, and copies them into their slots after that. What
-    /// sockets have not taken is sent from there. False, and nothing is done, if another thread has
+    /// Publishes and sends the packets of a root before `end`. Their payloads are these bytes, one
+    /// behind the other, which are copied into the slots afterwards: the engine sends from the
+    /// slots what the sockets did not take. Returns false, and does nothing, if another thread has
     /// the engine.
     ///
-    /// The ring is private to this process, and its reader the engine.
+    /// The ring has to be private to this process, with the engine as its reader.
     pub fn send_lending(
         &self,
         shared_group: &SharedGroup,

@@ -248,8 +248,8 @@ impl Engine {
         })
     }
 
-    /// Lends the engine the buffer of the application that waits for a message of a group. Packets
-    /// that nobody else needs are stored there until it is taken back.
+    /// Lends the engine the buffer of the application that waits for a message of a group. The
+    /// engine stores packets there, if the node has no children, until [`Engine::take_back`].
     pub fn lend(&mut self, shared_group: &SharedGroup, buffer: LentBuffer) {
         let group = shared_group.group;
         // Another one may have its number since the call looked.
@@ -267,7 +267,7 @@ impl Engine {
         self.core.lent_payloads = None;
     }
 
-    /// Takes a buffer back, with what has come.
+    /// Takes the buffer back: it says which packets the engine has stored there.
     pub fn take_back(&mut self, buffer: &mut LentBuffer) {
         if let Some((group, lent)) = self.core.lent.take() {
             *buffer = lent;
@@ -290,8 +290,8 @@ impl Engine {
         for packet in stored.start.until(stored.end) {
             let (slot, bytes) = slots.of(packet);
             if let Some(piece) = core.protocol.piece(group, packet) {
-                // SAFETY: the payload is in the buffer, whose call has not ended; nobody else uses
-                // the slot: the reader is this thread, and the writer has the engine's lock.
+                // SAFETY: the payload is in the buffer, whose call has not ended. The reader of the
+                // slot is this thread, and its writer the engine, whose lock this thread has.
                 unsafe { lent.stored_at(packet).copy_to(slot, bytes.min(piece.length as usize)) };
             }
         }

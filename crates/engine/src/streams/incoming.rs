@@ -35,8 +35,8 @@ pub struct Incoming {
 /// Where payloads are to be stored.
 ///
 /// # Safety
-/// Places are memory that may be written, of different packets in different places. Nobody else
-/// uses them until the next packet is taken, nor one that is lent before [`Incoming::settle`].
+/// Each place is memory for one packet that may be written. No other thread uses a place until the
+/// next packet is taken. A place that is lent exists until [`Incoming::settle`].
 pub unsafe trait Places {
     /// The place of the packet that is expected next, or of the `number`th one behind it; none if
     /// its slot is not free. All places have the same length.
@@ -180,8 +180,8 @@ impl Incoming {
             if length < stride {
                 // All bytes after this packet belong to other packets.
                 self.moved.clear();
-                // SAFETY: so many bytes have come into the place, and nobody else uses it before
-                // `take` is called.
+                // SAFETY: the read has written so many bytes there; no other thread uses the place
+                // before `take` is called.
                 let behind = unsafe { slice::from_raw_parts(first.add(length), there - length) };
                 self.moved.extend_from_slice(behind);
                 let mut left = rest - HEADER_BYTES - there;
@@ -197,8 +197,8 @@ impl Incoming {
                     self.moved.extend_from_slice(payload);
                 }
             }
-            // SAFETY: as above; the place is written by nobody while `take` looks at the payload,
-            // which may find that it belongs there.
+            // SAFETY: as above. No thread writes the place while `take` has the payload, which may
+            // stay there.
             let payload = unsafe { slice::from_raw_parts(first, length) };
             if !take(Received { header: &header, payload }) {
                 return None;
@@ -264,8 +264,8 @@ impl Incoming {
             let place = places.of(0)?;
             if place.first.cast_const() != first {
                 // A packet before it was there already, and has taken no place, or the last place
-                // was behind the end of its message. SAFETY: both have at least that many bytes,
-                // are free, and are used by nobody else.
+                // was behind the end of its message. SAFETY: both places have at least that many
+                // bytes, are free, and no other thread uses them.
                 unsafe { ptr::copy(first, place.first, payload_bytes) };
             }
             self.note(place);
@@ -277,8 +277,8 @@ impl Incoming {
     fn write(&mut self, bytes: &[u8], places: &mut impl Places) -> Option<()> {
         if !bytes.is_empty() {
             let place = places.of(0)?;
-            assert!(bytes.len() <= place.bytes, "a payload is no longer than a slot");
-            // SAFETY: the place has so many bytes, is free, and is used by nobody else; the bytes
+            assert!(bytes.len() <= place.bytes, "a payload fits its place");
+            // SAFETY: the place has so many bytes, is free, and no other thread uses it; the bytes
             // are elsewhere.
             unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), place.first, bytes.len()) };
             self.note(place);
@@ -303,8 +303,8 @@ impl Incoming {
     pub unsafe fn settle(&mut self, place: Place) {
         let Some(LentPlace(from)) = self.lent else { return };
         if from != place.first {
-            // SAFETY: both have at least that many bytes, and are used by nobody else, as the
-            // caller says. They may overlap in a buffer that was lent again.
+            // SAFETY: both places have at least that many bytes, and no other thread uses them, as
+            // the caller says. They may overlap in a buffer that was lent again.
             unsafe { ptr::copy(from.cast_const(), place.first, self.payload_bytes) };
         }
         self.note(place);

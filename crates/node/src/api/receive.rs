@@ -122,7 +122,7 @@ impl Group {
         self.receive_message(timeout, Capacity::of(buffer_bytes), Taking::MayWait, &mut Parts(take))
     }
 
-    fn receive_message(
+    pub(super) fn receive_message(
         &self,
         timeout: Option<Duration>,
         capacity: Capacity,
@@ -204,9 +204,9 @@ impl Group {
             let part_bytes = (buffer_bytes - sink.filled()) as u64;
             let capacity = Capacity { part_bytes, ..capacity };
             match self.receive_available(receiver, timeout, capacity, &mut sink, &mut loan, &mut polling) {
-                Ok(next) => part = next,
-                // The next call reports that the group has ended.
-                Err(_) => break,
+                Ok(Some(next)) => part = Some(next),
+                // The next call reports that the group is closed, or has ended.
+                Ok(None) | Err(_) => break,
             }
         }
         Ok(part.map(|part| (part, sink.filled())))

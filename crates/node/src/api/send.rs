@@ -238,3 +238,36 @@ impl Group {
         self.wait(timeout, is_done)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use treecast_engine::settings::{GroupSettings, NodeSettings};
+    use treecast_proto::{Authentication, Integrity};
+
+    use super::super::node::Node;
+    use super::*;
+
+    /// Whether the root of a group with these settings sends 8 KiB and one byte less from the
+    /// buffers of its calls.
+    fn lends(change: impl FnOnce(&mut GroupSettings)) -> [bool; 2] {
+        let settings = NodeSettings { bind: "127.0.0.1:0".parse().unwrap(), ..NodeSettings::default() };
+        let nodes = [(); 2].map(|()| Node::open(&settings).unwrap());
+        let members = nodes.iter().map(Node::address).collect();
+        let mut settings = GroupSettings { token: "a token".into(), ..GroupSettings::new(members) };
+        change(&mut settings);
+        let group = nodes[0].group(&settings).unwrap();
+        assert!(group.backend.as_engine().is_some(), "the engine is in this process");
+        let role = group.role();
+        let Role::Root(sender) = &*role else { panic!("the first member is the root") };
+        [8_192, 8_191].map(|bytes| sender.may_lend(bytes))
+    }
+
+    #[test]
+    fn long_messages_without_checksums_are_sent_from_their_buffers() {
+        assert_eq!(lends(|_| ()), [true, false]);
+        assert_eq!(lends(|settings| settings.transport = Some(Transport::Packets)), [false; 2]);
+        assert_eq!(lends(|settings| settings.integrity = Integrity::Crc32c), [false; 2]);
+        assert_eq!(lends(|settings| settings.is_encrypted = true), [false; 2]);
+        assert_eq!(lends(|settings| settings.authentication = Some(Authentication::Payload)), [false; 2]);
+    }
+}

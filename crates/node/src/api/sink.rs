@@ -95,7 +95,77 @@ impl Sink for Whole {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use treecast_engine::settings::{GroupSettings, NodeSettings};
+    use treecast_proto::Transport;
+
+    use super::super::node::Node;
+    use super::super::receive::{Capacity, Taking};
     use super::*;
+
+    /// Counts the bytes that the node has stored in the buffer.
+    struct Counting<'a> {
+        buffer: MessageBuffer<'a>,
+        stored_bytes: usize,
+    }
+
+    impl Sink for Counting<'_> {
+        fn take(&mut self, _message_bytes: u64, bytes: &[u8]) {
+            self.buffer.append(bytes);
+        }
+
+        unsafe fn lend(&self, next: Sequence, offset: u64, stride: usize) -> Option<LentBuffer> {
+            // SAFETY: as the caller says.
+            Some(unsafe { self.buffer.lend(next, offset, stride) })
+        }
+
+        unsafe fn advance(&mut self, bytes: usize) {
+            self.stored_bytes += bytes;
+            // SAFETY: as the caller says.
+            unsafe { self.buffer.advance(bytes) };
+        }
+    }
+
+    /// How many bytes of messages, which are sent while their receiver waits, a leaf of a group
+    /// stores in the buffers of its calls.
+    fn stored_bytes(transport: Transport) -> usize {
+        const LENGTH: usize = 65_536;
+        let settings = NodeSettings { bind: "127.0.0.1:0".parse().unwrap(), ..NodeSettings::default() };
+        let nodes = [(); 2].map(|()| Node::open(&settings).unwrap());
+        let members = nodes.iter().map(Node::address).collect();
+        let settings = GroupSettings {
+            token: "a token".into(),
+            message_bytes: LENGTH as u64,
+            transport: Some(transport),
+            ..GroupSettings::new(members)
+        };
+        let [root, leaf] = nodes.each_ref().map(|node| node.group(&settings).unwrap());
+        let timeout = Some(Duration::from_secs(20));
+        root.wait_until_ready(timeout).unwrap();
+        let mut stored_bytes = 0;
+        for number in 0..20 {
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    std::thread::sleep(Duration::from_millis(5));
+                    root.send(&vec![number; LENGTH]).unwrap();
+                });
+                let mut bytes = vec![0; LENGTH];
+                let mut sink = Counting { buffer: MessageBuffer::new(&mut bytes), stored_bytes: 0 };
+                let capacity = Capacity::of(LENGTH as u64);
+                leaf.receive_message(timeout, capacity, Taking::Copies, &mut sink).unwrap();
+                stored_bytes += sink.stored_bytes;
+                assert!(bytes == vec![number; LENGTH]);
+            });
+        }
+        stored_bytes
+    }
+
+    #[test]
+    fn a_leaf_on_streams_receives_past_its_slots() {
+        assert!(stored_bytes(Transport::Streams) > 0);
+        assert_eq!(stored_bytes(Transport::Packets), 0);
+    }
 
     #[test]
     fn a_vector_has_the_bytes_of_the_message_and_no_others() {
