@@ -30,6 +30,8 @@ pub struct Incoming {
     lent: Option<LentPlace>,
     /// The bytes that are in the wrong places.
     moved: Vec<u8>,
+    /// Packets were read, and a panic came before they were taken: the stream cannot go on.
+    is_broken: bool,
 }
 
 /// Where payloads are to be stored.
@@ -100,6 +102,7 @@ impl Incoming {
             payload_bytes: 0,
             lent: None,
             moved: Vec::new(),
+            is_broken: false,
         }
     }
 
@@ -110,6 +113,9 @@ impl Incoming {
         places: &mut impl Places,
         mut take: impl FnMut(Received<'_>) -> bool,
     ) -> Read {
+        if self.is_broken {
+            return Read::Ended;
+        }
         // A payload that has begun in its slot goes on there.
         let is_in_slot = self.payload_bytes > 0 && self.lent.is_none();
         let first = if is_in_slot { places.slot() } else { places.of(0) };
@@ -150,7 +156,10 @@ impl Incoming {
         };
         let packets_received = received.div_ceil(packet_bytes);
         self.packets_max = (2 * packets_received).clamp(PACKETS_MIN, PACKETS_MAX);
-        match self.take_packets(received, &payloads, places, &mut take) {
+        self.is_broken = true;
+        let taken = self.take_packets(received, &payloads, places, &mut take);
+        self.is_broken = false;
+        match taken {
             Some(()) if received == capacity => Read::More,
             Some(()) => Read::All,
             None => Read::Ended,
@@ -505,6 +514,22 @@ mod tests {
             });
             assert_eq!(next.get(), expected);
         }
+    }
+
+    #[test]
+    fn a_stream_whose_packets_were_not_taken_ends() {
+        let (mut one, other) = UnixStream::pair().unwrap();
+        let mut memory = Memory::new(&std::rc::Rc::default());
+        let mut incoming = Incoming::new(GroupId(1));
+        let (header, payload) = packet(0, STRIDE);
+        one.write_all(&[&header[..], &payload].concat()).unwrap();
+        let read = std::panic::AssertUnwindSafe(|| {
+            incoming.read(other.as_fd(), &mut memory, |_| std::panic::resume_unwind(Box::new(())))
+        });
+        assert!(std::panic::catch_unwind(read).is_err());
+        one.write_all(&[&header[..], &payload].concat()).unwrap();
+        let read = incoming.read(other.as_fd(), &mut memory, |_| panic!("the stream has ended"));
+        assert_eq!(read, Read::Ended);
     }
 
     #[test]
