@@ -84,6 +84,11 @@ pub struct Spin<'a> {
 }
 
 impl Spin<'_> {
+    /// Whether the wait spins at all: [`Spin::goes_on`] says later when it ceases to.
+    pub fn begins(&self) -> bool {
+        self.checked < self.until
+    }
+
     /// Whether to check again, and not to sleep. If so, other threads have had the processor in
     /// between.
     pub fn goes_on(&mut self) -> bool {

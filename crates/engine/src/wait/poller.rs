@@ -196,7 +196,9 @@ impl Poller {
         mut drive: impl FnMut(u64),
     ) -> Option<T> {
         let mut spin = self.spin.begin();
-        let mut is_spinning = spin.goes_on();
+        // Others get the processor once before each poll. The first poll is to come as soon as the
+        // later ones do.
+        let mut is_spinning = spin.begins();
         let mut checks = 0_u32;
         loop {
             // A spinning thread checks the condition itself, and needs no wake-up.
