@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use treecast_engine::settings::error::NodeError;
+use treecast_engine::wait::poller::Polling;
 use treecast_proto::{Contribution, Element, Ending, Input, Operation, Process, Sequence, Values};
 
 use super::group::{Group, Role};
@@ -152,11 +153,15 @@ impl Group {
         self.wait(left(until), || self.shared_group.state().is_ready.then_some(()))?;
         let packet = sender.writer.written();
         self.contribute(packet, values);
-        let result = self.wait(left(until), || {
-            let reduced = self.shared_group.state().reduced.clone();
-            reduced.filter(|result| result.packet == packet)
-        })?;
-        self.send_by(sender, &result.write())?;
+        // The thread goes on to poll until the result is sent: members wait for it, and to stop is a
+        // system call.
+        let mut polling = Polling::default();
+        let find = || {
+            let state = self.shared_group.state();
+            state.reduced.as_ref().filter(|result| result.packet == packet).cloned()
+        };
+        let result = self.wait_polling(left(until), find, None, &mut polling)?;
+        self.send_by(sender, &result.write(), &mut polling)?;
         Ok(result)
     }
 

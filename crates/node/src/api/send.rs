@@ -36,17 +36,29 @@ impl Group {
     pub fn send(&self, message: &[u8]) -> Result<(), NodeError> {
         let mut role = self.role();
         let Role::Root(sender) = &mut *role else { return Err(self.wrong_side(false)) };
-        self.send_by(sender, message)
+        self.send_by(sender, message, &mut Polling::default())
     }
 
-    /// As [`Group::send`], with the root's side of the ring.
-    pub(super) fn send_by(&self, sender: &mut Sender, message: &[u8]) -> Result<(), NodeError> {
+    /// As [`Group::send`], with the root's side of the ring. A caller that has waited may still
+    /// poll.
+    pub(super) fn send_by<'a>(
+        &'a self,
+        sender: &mut Sender,
+        message: &[u8],
+        polling: &mut Polling<'a>,
+    ) -> Result<(), NodeError> {
         sender.socket.iter_mut().for_each(RootSocket::begin_call);
-        let mut polling = Polling::default();
         let mut rest = message;
         let sent = loop {
-            match self.send_available(sender, rest, message.len() as u64, None, &mut polling) {
-                Ok(Sent { bytes, is_last: false }) => rest = &rest[bytes..],
+            match self.send_available(sender, rest, message.len() as u64, None, polling) {
+                Ok(Sent { bytes, is_last: false }) => {
+                    rest = &rest[bytes..];
+                    // With the kernel's packet path there may always be free slots. A thread that
+                    // never waits does not poll the socket, so the node's own thread has to.
+                    if sender.writer.free_slots() > 0 {
+                        polling.end();
+                    }
+                }
                 Ok(_) => break Ok(()),
                 Err(error) => break Err(error),
             }
@@ -111,10 +123,6 @@ impl Group {
         if sender.writer.free_slots() == 0 {
             self.pass_to_engine(sender, false);
             self.wait_for_free_slots(sender, timeout, polling)?;
-        } else {
-            // With the kernel's packet path there may always be free slots. A thread that never
-            // waits does not poll the socket, so the node's own thread has to.
-            polling.end();
         }
         let packets_per_send =
             PACKETS_PER_SEND.min((BYTES_PER_SEND / sender.lengths().packet_bytes()).max(1) as u32);
