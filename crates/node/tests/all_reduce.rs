@@ -13,7 +13,11 @@ use treecast_node::{
 };
 
 fn nodes(count: usize) -> Vec<Node> {
-    let settings = NodeSettings { bind: "127.0.0.1:0".parse().unwrap(), ..NodeSettings::default() };
+    nodes_that_spin(count, None)
+}
+
+fn nodes_that_spin(count: usize, spin: Option<Duration>) -> Vec<Node> {
+    let settings = NodeSettings { bind: "127.0.0.1:0".parse().unwrap(), spin, ..NodeSettings::default() };
     (0..count).map(|_| Node::open(&settings).unwrap()).collect()
 }
 
@@ -58,8 +62,19 @@ fn all_members_get_the_same_result_by_every_way() {
 
 #[test]
 fn results_have_their_place_among_messages() {
-    let nodes = nodes(5);
-    at_all(&groups(&nodes, &settings(&nodes)), |member, group| {
+    check_results_among_messages(&nodes(5));
+}
+
+/// The root, members that forward, and leaves each read in their own way while they spin.
+#[test]
+fn results_have_their_place_among_messages_where_members_spin() {
+    for count in [2, 5] {
+        check_results_among_messages(&nodes_that_spin(count, Some(Duration::from_secs(1))));
+    }
+}
+
+fn check_results_among_messages(nodes: &[Node]) {
+    at_all(&groups(nodes, &settings(nodes)), |member, group| {
         for round in 0..20 {
             let message = vec![round as u8; 3_000 * round];
             if member == 0 {

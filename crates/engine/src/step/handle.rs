@@ -34,7 +34,7 @@ use crate::settings::config::GroupConfig;
 use crate::settings::error::NodeError;
 use crate::settings::{EngineChoice, NodeSettings};
 use crate::streams::Streams;
-use crate::wait::poller::{EventSource, Poller};
+use crate::wait::poller::{ATTEMPT, EventSource, Poller};
 
 /// An engine behind its lock, with what threads need to reach it.
 #[derive(Debug)]
@@ -296,6 +296,17 @@ impl EngineHandle {
         let progress = engine.step(self, look);
         self.poller.use_source(MULTICAST, engine.receives_multicast());
         self.poller.use_source(STREAMS, engine.uses_streams());
+        self.poller.set_attempts(engine.has_one_way_in());
+        progress
+    }
+
+    /// Drives the engine once for these events, or attempts to read without one.
+    fn step_at(&self, engine: &mut Engine, ready: u64) -> Progress {
+        if ready & 1 << ATTEMPT == 0 {
+            return self.step_once(engine, Look::at(ready));
+        }
+        let progress = engine.attempt();
+        self.poller.set_attempts(engine.has_one_way_in());
         progress
     }
 
@@ -403,14 +414,17 @@ impl Backend for EngineHandle {
     }
 
     fn drive(&self, ready: u64) {
-        self.step(self.engine.lock(), Look::at(ready));
+        let mut engine = self.engine.lock();
+        if self.step_at(&mut engine, ready) == Progress::More {
+            self.waker.wake();
+        }
     }
 
     fn drive_filling(&self, ready: u64, shared_group: &SharedGroup, buffer: &mut LentBuffer) {
         let mut engine = self.engine.lock();
         engine.lend(shared_group, *buffer);
         let mut lending = Lending { engine, buffer };
-        let progress = self.step_once(&mut lending.engine, Look::at(ready));
+        let progress = self.step_at(&mut lending.engine, ready);
         drop(lending);
         if progress == Progress::More {
             self.waker.wake();

@@ -47,7 +47,7 @@ use crate::datagrams::{Datagrams, Lane, RECEIVE_BATCH};
 use crate::settings::NodeSettings;
 use crate::settings::congestion::CongestionControl;
 use crate::status::GroupDocument;
-use crate::streams::Streams;
+use crate::streams::{Read, Streams};
 
 use fast_path::FastPath;
 use handle::Look;
@@ -241,6 +241,26 @@ impl Engine {
         self.core.give_progress();
         self.core.hand_off();
         if self.core.can_send_delegated() { Progress::More } else { progress }
+    }
+
+    /// Whether all that is waited for arrives in one way: with one group, at a leaf on the stream of
+    /// its parent, and at the root in datagrams unless children have to take more first.
+    pub fn has_one_way_in(&self) -> bool {
+        self.core.groups.len() == 1
+            && self.core.has_only_streams()
+            && !self.core.fast_path.is_there()
+            && !self.core.owners.have_lanes()
+            && (self.streams.only_sends_freely() || self.streams.has_no_children())
+    }
+
+    /// Reads where [`Engine::has_one_way_in`] says, without knowing of an event.
+    pub fn attempt(&mut self) -> Progress {
+        let Some((stream, group)) = self.streams.lone_parent() else { return self.receive_some() };
+        match self.read_stream(stream, group) {
+            // A step opens the stream again.
+            (Read::Ended, _) => Progress::More,
+            (_, progress) => progress,
+        }
     }
 
     /// Steers the datagrams of each owner's groups to its lane.

@@ -199,7 +199,7 @@ impl Engine {
 
     /// Reads what the parent of a group has sent, a bounded number of times, and forwards it each
     /// time. Returns what the first read has found.
-    fn read_stream(&mut self, stream: u64, group: GroupId) -> (Read, Progress) {
+    pub(super) fn read_stream(&mut self, stream: u64, group: GroupId) -> (Read, Progress) {
         let mut first = None;
         for _ in 0..READS_MAX {
             let read = self.read_stream_once(stream, group);

@@ -66,6 +66,8 @@ pub struct Streams {
     guests: BTreeSet<u64>,
     /// Children with packets that are not written yet.
     unwritten: VecDeque<u64>,
+    /// Children whose sockets take no more.
+    blocked: BTreeSet<u64>,
 }
 
 #[derive(Debug)]
@@ -134,6 +136,7 @@ impl Streams {
             undialed: BTreeSet::new(),
             guests: BTreeSet::new(),
             unwritten: VecDeque::new(),
+            blocked: BTreeSet::new(),
         })
     }
 
@@ -269,6 +272,16 @@ impl Streams {
         let undialed = self.undialed.iter().filter_map(|group| self.dial_at.get(group).copied());
         let listening = self.awaits_port().then_some(self.listen_at);
         guests.chain(undialed).chain(listening).min()
+    }
+
+    /// Whether there are streams of children only, all of which take more.
+    pub fn only_sends_freely(&self) -> bool {
+        self.parents.is_empty() && self.undialed.is_empty() && self.blocked.is_empty()
+    }
+
+    /// Whether there are no streams of children, and none is listened for.
+    pub fn has_no_children(&self) -> bool {
+        !self.port.as_ref().is_some_and(Port::is_listening)
     }
 
     /// The stream to a parent, if it is the only one: data usually arrives there.
@@ -411,6 +424,11 @@ impl Streams {
             Written::Nothing | Written::All | Written::Blocked => {
                 let is_blocked = written == Written::Blocked;
                 if is_blocked != was_blocked {
+                    if is_blocked {
+                        self.blocked.insert(stream);
+                    } else {
+                        self.blocked.remove(&stream);
+                    }
                     let writable =
                         if is_blocked { epoll::EventFlags::OUT } else { epoll::EventFlags::empty() };
                     let flags = epoll::EventFlags::IN | writable;
@@ -489,6 +507,7 @@ impl Streams {
                 self.guests.remove(&stream);
             }
             Role::Child(child) => {
+                self.blocked.remove(&stream);
                 let key = (child.group, child.child);
                 if self.children.get(&key) == Some(&stream) {
                     self.children.remove(&key);

@@ -31,6 +31,8 @@ pub struct Poller {
     /// Whether a condition may become true without a system call of this process, so that spinning
     /// helps.
     is_seen_in_memory: bool,
+    /// Whether a spinning thread attempts to read, in place of most polls.
+    attempts: AtomicBool,
 }
 
 /// A descriptor that the polling thread takes over from the node's own thread.
@@ -78,8 +80,8 @@ impl EventSource {
     }
 }
 
-/// How often a spinning thread checks memory before it also polls the descriptors: other events may
-/// have to be handled.
+/// How often a spinning thread checks memory, or attempts to read, before it also polls the
+/// descriptors: other events may have to be handled.
 const CHECKS_PER_POLL: u32 = 16;
 
 /// The most events of one call.
@@ -87,6 +89,9 @@ const EVENTS_MAX: usize = 8;
 
 /// The tokens of the sources together, and of the polling thread's waker.
 const READY: u64 = 62;
+/// The bit of no descriptor: a spinning thread has not polled, and attempts to read where data
+/// usually arrives.
+pub const ATTEMPT: u64 = 61;
 const POLLING_WAKER: u64 = 63;
 
 impl Poller {
@@ -105,7 +110,8 @@ impl Poller {
         epoll::add(&ready, &*waker, epoll::EventData::new_u64(POLLING_WAKER), flags(true))?;
         epoll::add(&own, &ready, epoll::EventData::new_u64(READY), flags(true))?;
         let turn = Mutex::new(());
-        Ok(Self { turn, waker, epoll: own, ready, sources, spin, is_seen_in_memory })
+        let attempts = AtomicBool::new(false);
+        Ok(Self { turn, waker, epoll: own, ready, sources, spin, is_seen_in_memory, attempts })
     }
 
     /// Adds a descriptor that always wakes the node's own thread.
@@ -129,6 +135,12 @@ impl Poller {
                 }
             }
         }
+    }
+
+    /// Whether a spinning thread attempts to read from now on, with the bit of [`ATTEMPT`]: where
+    /// all data arrives at one descriptor, to poll it before each read is a system call too many.
+    pub fn set_attempts(&self, attempts: bool) {
+        self.attempts.store(attempts, Ordering::Relaxed);
     }
 
     /// Wakes the polling thread.
@@ -218,8 +230,14 @@ impl Poller {
             if is_spinning {
                 is_spinning = spin.goes_on();
                 checks = checks.wrapping_add(1);
-                if self.is_seen_in_memory && !checks.is_multiple_of(CHECKS_PER_POLL) {
-                    continue;
+                if !checks.is_multiple_of(CHECKS_PER_POLL) {
+                    if self.is_seen_in_memory {
+                        continue;
+                    }
+                    if self.attempts.load(Ordering::Relaxed) {
+                        drive(1 << ATTEMPT);
+                        continue;
+                    }
                 }
             }
             let timeout = timeout.map(|timeout| Timespec {
@@ -380,6 +398,40 @@ mod tests {
         let until = Some(Instant::now() + Duration::from_secs(10));
         assert_eq!(poller.wait(&events, until, find, driven, &mut Polling::default()), Some(()));
         assert_eq!(woken_by(&poller), 1 << FIRST | 1 << SECOND);
+    }
+
+    #[test]
+    fn a_spinning_thread_attempts_to_read_and_still_polls() {
+        let sources = vec![EventSource::new(readable(), FIRST)];
+        let poller = Poller::new(sources, SpinPolicy::new(Some(Duration::from_mins(1))), false).unwrap();
+        let events = EventCount::new(poller.waker());
+        let (attempts, polls) = (Cell::new(0), Cell::new(0));
+        let wait = || {
+            attempts.set(0);
+            polls.set(0);
+            let driven = |ready| {
+                let count = if ready == 1 << ATTEMPT { &attempts } else { &polls };
+                count.set(count.get() + 1);
+            };
+            let find = || (polls.get() == 2).then_some(());
+            assert_eq!(poller.wait(&events, None, find, driven, &mut Polling::default()), Some(()));
+            attempts.get()
+        };
+        assert_eq!(wait(), 0);
+        poller.set_attempts(true);
+        assert_eq!(wait(), 2 * (CHECKS_PER_POLL - 1));
+    }
+
+    #[test]
+    fn a_thread_that_does_not_spin_polls_at_once() {
+        let poller = Poller::new(
+            vec![EventSource::new(readable(), FIRST)],
+            SpinPolicy::new(Some(Duration::ZERO)),
+            false,
+        );
+        let poller = poller.unwrap();
+        poller.set_attempts(true);
+        assert!(polling(&poller, || {}));
     }
 
     #[test]
