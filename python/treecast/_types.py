@@ -107,7 +107,9 @@ class GroupSettings(TypedDict, total=False):
     members on several hosts do without a token. `auth`: what is authenticated of data: header, or payload (the header too); by
     multicast payload if not given. `encrypt`: whether the root encrypts what it sends: on or off. `integrity`:
     when CRCs are verified: network or crc32c. `transport`: what carries data along the tree: packets or stream.
-    `tcp_congestion`: the congestion control of streams, such as bbr, cubic or reno; by the system if not given. `scheme`: the scheme that builds the tree. `plan`: a plan to carry out, at the root. `fabric`: the fabric with the hosts
+    `tcp_congestion`: the congestion control of streams, such as bbr, cubic or reno; by the system if not given.
+    `retention`: who keeps packets on streams until all members have them, root (not given) or all. `scheme`: the
+    scheme that builds the tree. `plan`: a plan to carry out, at the root. `fabric`: the fabric with the hosts
     of the members, at the root. `network`: the path of a file of `treecast tune`, at the root, by whose costs it
     chooses the tree where no scheme is given. `offload`: who forwards: host, assisted, nic or switch. `message_bytes`: the
     expected message size. `slots`: how many packets each member can hold; by the message size if not given. `mtu_bytes`: the MTU of the network.
@@ -125,6 +127,7 @@ class GroupSettings(TypedDict, total=False):
     integrity: str
     transport: str
     tcp_congestion: str
+    retention: str
     scheme: str
     plan: Plan | None
     fabric: Fabric | None

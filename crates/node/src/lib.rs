@@ -34,6 +34,7 @@ pub use treecast_engine::settings::files::{
 pub use treecast_engine::settings::join_status::{JoinStatus, JoinedMember};
 pub use treecast_engine::settings::offload::OffloadStatus;
 pub use treecast_engine::settings::socket::{SOCKET, SOCKET_VARIABLE, socket_path};
+pub use treecast_engine::settings::stream_settings::{Retention, UnknownRetention};
 pub use treecast_engine::settings::{EngineChoice, GroupSettings, NodeSettings, PortRange};
 
 pub use treecast_engine::status;

@@ -181,6 +181,12 @@ impl LentBuffer {
         self.first.wrapping_add(packet.distance_from(self.next) as usize * self.stride)
     }
 
+    /// Whether the payload of a packet is stored here.
+    pub const fn has_stored(&self, packet: Sequence) -> bool {
+        let (from, end) = self.stored;
+        !packet.is_before(from) && packet.is_before(end)
+    }
+
     /// The packets that are stored here, and not in their slots.
     pub const fn stored(&self) -> Range<Sequence> {
         self.stored.0..self.stored.1

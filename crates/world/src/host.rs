@@ -42,6 +42,8 @@ pub struct Host {
     kernel: Kernel,
     groups: BTreeMap<u32, Application>,
     random: Pcg64,
+    /// Decides when it forgets payloads.
+    forgetting: Pcg64,
     paused_until: Nanoseconds,
     reads_from: Nanoseconds,
     /// Datagrams in the socket during a pause.
@@ -126,6 +128,7 @@ impl Host {
             waiting: 0,
             clock: Nanoseconds(random.random_range(0..1 << 50)),
             random,
+            forgetting: Pcg64::seed_from_u64(seed ^ 0x666f_7267_6574_0000),
             traces: Vec::new(),
         }
     }
@@ -332,6 +335,7 @@ impl Host {
         loop {
             match self.node.poll(now).map_err(|fault| fault.to_string())? {
                 Act::Wait(timeout) => {
+                    self.forget(now, scenario)?;
                     self.hand_off(now)?;
                     return Ok(Action::Wait(timeout.map(|timeout| timeout.since(self.clock))));
                 }

@@ -156,6 +156,16 @@ impl Node {
         self.put(store.group, store.slot, &packet[store.payload.clone()])
     }
 
+    /// Forgets the payloads of the packets before this one.
+    ///
+    /// # Errors
+    /// [`Fault`].
+    pub fn retain(&mut self, now: Nanoseconds, group: GroupId, from: Sequence) -> Result<(), Fault> {
+        self.request(now, Input::Retain { group, from })?;
+        let freed = self.protocol.freed(group).unwrap_or(from);
+        freed.until(from).try_for_each(|packet| self.write(group, packet, &[]))
+    }
+
     fn put(&mut self, group: GroupId, slot: u32, payload: &[u8]) -> Result<(), Fault> {
         let memory = self.memory.get_mut(&group).and_then(|slots| slots.get_mut(slot as usize));
         let memory = memory.ok_or(Fault::NoSlot { group, slot })?;

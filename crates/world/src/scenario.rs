@@ -125,6 +125,9 @@ pub struct StreamWeather {
     pub unheard: f64,
     /// The most packets on a stream.
     pub packets_max: usize,
+    /// A member that has nothing else to do forgets the payloads that it does not need itself: a
+    /// probability from 0 to 1.
+    pub forgets: f64,
 }
 
 /// The treatment of multicast by the network, beyond the weather. A bit of a set stands for a host.

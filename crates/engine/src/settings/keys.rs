@@ -240,6 +240,16 @@ const GROUP_KEYS: &[Key<GroupSettings>] = &[
         },
     },
     Key {
+        name: "retention",
+        expected: "root or all",
+        about: "who keeps packets on streams until all members have them: the root, or each member for its subtree too",
+        get: |settings| settings.retention.to_string().into(),
+        set: |settings, text| {
+            settings.retention = text.parse().ok()?;
+            Some(())
+        },
+    },
+    Key {
         name: "scheme",
         expected: "auto, or a scheme such as binomial",
         about: "scheme of the tree",
@@ -326,14 +336,14 @@ mod tests {
         let mut settings = GroupSettings::new(Vec::new());
         settings
             .set_all(
-                "group=7 root=2 member=3 token=secret insecure=true auth=payload encrypt=on integrity=crc32c transport=stream tcp_congestion=cubic scheme=separate offload=host message_bytes=5 slots=64 mtu_bytes=9000 admits=true bytes_per_s_max=1000",
+                "group=7 root=2 member=3 token=secret insecure=true auth=payload encrypt=on integrity=crc32c transport=stream tcp_congestion=cubic retention=all scheme=separate offload=host message_bytes=5 slots=64 mtu_bytes=9000 admits=true bytes_per_s_max=1000",
             )
             .unwrap();
         let written: Vec<String> = settings.values().map(|(key, value)| format!("{key}={value}")).collect();
         let mut again = GroupSettings::new(Vec::new());
         again.set_all(&written.join(" ")).unwrap();
         assert!(again.values().eq(settings.values()));
-        assert_eq!(written[9..11], ["tcp_congestion=cubic", "scheme=separate"]);
+        assert_eq!(written[9..12], ["tcp_congestion=cubic", "retention=all", "scheme=separate"]);
     }
 
     #[test]
@@ -387,6 +397,7 @@ mod tests {
             "transport=pigeons",
             "tcp_congestion=",
             "tcp_congestion=../reno",
+            "retention=some",
             "group=-1",
             "root",
             "mtu_bytes=100",

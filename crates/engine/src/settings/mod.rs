@@ -11,6 +11,7 @@ pub mod join_status;
 mod keys;
 pub mod offload;
 pub mod socket;
+pub mod stream_settings;
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -29,6 +30,7 @@ use treecast_proto::{Authentication, GroupId, GroupKey, Integrity, Offload, Tran
 use self::congestion::CongestionControl;
 use self::error::NodeError;
 use self::hosts::Hosts;
+use self::stream_settings::Retention;
 
 /// The packet engine of a node.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -201,6 +203,8 @@ pub struct GroupSettings {
     /// The congestion control of streams; none: that of the system, but another one than BBR to
     /// hosts that are near.
     pub tcp_congestion: Option<CongestionControl>,
+    /// Who retains packets on streams until all members have them.
+    pub retention: Retention,
     /// The scheme of the tree; none: one for the length of messages, unless a plan is given.
     pub scheme: Option<Scheme>,
     /// At the root, the measured costs of the network, by which the scheme is chosen where it is
@@ -262,6 +266,7 @@ impl GroupSettings {
             integrity: Integrity::default(),
             transport: None,
             tcp_congestion: None,
+            retention: Retention::default(),
             scheme: None,
             network: None,
             plan: None,

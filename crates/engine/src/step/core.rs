@@ -26,7 +26,7 @@ use super::query::{Answer, Query};
 use super::rings::RingMaker;
 use super::{KernelRoot, Progress, Request, RootRing};
 use crate::settings::config::is_drawn_multicast_address;
-use crate::settings::congestion::CongestionControl;
+use crate::settings::stream_settings::StreamSettings;
 
 /// The protocol, the kernel's packet path, and the groups.
 #[derive(Debug)]
@@ -173,7 +173,7 @@ impl Core {
                 self.reclaim(group);
                 end(&mut self.protocol, group, why);
             }
-            Request::Enter { shared_group, input, tcp_congestion, root_ring } => {
+            Request::Enter { shared_group, input, stream_settings, root_ring } => {
                 let multicast = match &input {
                     Input::CreateGroup(create) => create.multicast,
                     _ => None,
@@ -188,7 +188,7 @@ impl Core {
                         self.by_streams.insert(group);
                     }
                 }
-                self.enter(shared_group, root_ring, tcp_congestion, multicast, handled);
+                self.enter(shared_group, root_ring, stream_settings, multicast, handled);
             }
         }
     }
@@ -198,7 +198,7 @@ impl Core {
         &mut self,
         shared_group: Arc<SharedGroup>,
         root_ring: Option<Box<RootRing>>,
-        tcp_congestion: Option<CongestionControl>,
+        stream_settings: StreamSettings,
         multicast: Option<SocketAddr>,
         handled: Result<(), Refused>,
     ) {
@@ -227,7 +227,7 @@ impl Core {
                 if shared_group.has_progress() {
                     self.written_or_read.insert(group);
                 }
-                let entry = GroupEntry::new(shared_group, reader.map(RingSide::Reader), tcp_congestion);
+                let entry = GroupEntry::new(shared_group, reader.map(RingSide::Reader), stream_settings);
                 // An earlier group of this number has ended, and may still have notices to send.
                 if let Some(replaced) = self.groups.insert(group, entry) {
                     self.drop_entry(replaced);

@@ -17,6 +17,7 @@ use super::{EngineHandle, KernelRoot, Request, RootRing};
 use crate::random;
 use crate::settings::config::GroupConfig;
 use crate::settings::error::NodeError;
+use crate::settings::stream_settings::StreamSettings;
 
 /// Creates a group at its root, with the children of each host. Where the kernel's packet path
 /// sends, the result is the socket by which packets enter it.
@@ -141,8 +142,8 @@ fn enter(
     input: Input<'static>,
     root_ring: Option<Box<RootRing>>,
 ) -> Result<(), NodeError> {
-    let (shared, tcp_congestion) = (Arc::clone(shared_group), config.settings().tcp_congestion.clone());
-    handle.request_and_wait(Request::Enter { shared_group: shared, input, tcp_congestion, root_ring });
+    let (shared, stream_settings) = (Arc::clone(shared_group), StreamSettings::of(config.settings()));
+    handle.request_and_wait(Request::Enter { shared_group: shared, input, stream_settings, root_ring });
     match shared_group.state().refused.clone() {
         Some(refused) => Err(refused.into()),
         None => Ok(()),

@@ -11,7 +11,7 @@ use treecast_shm::shared_group::{RingSide, SharedGroup};
 
 use super::audit;
 use super::kernel::Reclaimed;
-use crate::settings::congestion::CongestionControl;
+use crate::settings::stream_settings::StreamSettings;
 
 /// A group of this node: the node's side of the ring, and what it shares with the application.
 #[derive(Debug)]
@@ -25,8 +25,7 @@ pub(super) struct GroupEntry {
     pub charged_epoch: Option<u32>,
     /// At a member that is not the root: whether to wake the application for published packets.
     pub is_wake_due: bool,
-    /// The congestion control of its streams, where the settings name one.
-    pub tcp_congestion: Option<CongestionControl>,
+    pub stream_settings: StreamSettings,
     /// What its streams were opened for last.
     pub tended: Option<StreamNeeds>,
     /// The application has written invalid values, and the group is ending because of that.
@@ -46,7 +45,7 @@ impl GroupEntry {
     pub const fn new(
         shared_group: Arc<SharedGroup>,
         side: Option<RingSide>,
-        tcp_congestion: Option<CongestionControl>,
+        stream_settings: StreamSettings,
     ) -> Self {
         let (consumed, charged_epoch) = (Sequence(0), None);
         let (is_wake_due, is_invalid) = (false, false);
@@ -56,7 +55,7 @@ impl GroupEntry {
             consumed,
             charged_epoch,
             is_wake_due,
-            tcp_congestion,
+            stream_settings,
             tended: None,
             is_invalid,
         }

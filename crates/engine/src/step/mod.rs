@@ -45,7 +45,7 @@ use treecast_proto::{
 use self::core::Core;
 use crate::datagrams::{Datagrams, Lane, RECEIVE_BATCH};
 use crate::settings::NodeSettings;
-use crate::settings::congestion::CongestionControl;
+use crate::settings::stream_settings::StreamSettings;
 use crate::status::GroupDocument;
 use crate::streams::{Read, Streams};
 
@@ -73,7 +73,7 @@ pub(crate) enum Request {
     Enter {
         shared_group: Arc<SharedGroup>,
         input: Input<'static>,
-        tcp_congestion: Option<CongestionControl>,
+        stream_settings: StreamSettings,
         root_ring: Option<Box<RootRing>>,
     },
 }

@@ -19,6 +19,7 @@ use treecast_wire::View;
 use super::core::{Core, EndedStream};
 use super::{Engine, Progress};
 use crate::settings::congestion::CongestionControl;
+use crate::settings::stream_settings::Retention;
 use crate::streams::{Place, Places, Queued, Read, Ready, Received, Written};
 
 /// So many bytes for a child are written at once. More are written in several turns, so that its
@@ -54,7 +55,7 @@ impl Engine {
             let Some(entry) = entry else { continue };
             let needs = entry.stream_needs(&core.protocol);
             entry.tended = Some(needs);
-            streams.dial(now, group, needs.parent, entry.tcp_congestion.as_ref());
+            streams.dial(now, group, needs.parent, entry.stream_settings.congestion.as_ref());
             if needs.has_children {
                 streams.listen(now);
             }
@@ -97,12 +98,16 @@ impl Engine {
 
     /// Writes what is queued for a child, and tells the protocol what has changed, and the caller.
     fn write_stream(&mut self, now: Nanoseconds, stream: u64) -> Option<StreamChange> {
-        let Self { core: Core { protocol, groups, lent_payloads, .. }, streams, .. } = self;
+        let Self { core: Core { protocol, groups, lent, lent_payloads, .. }, streams, .. } = self;
         let address = |group: GroupId, packet: Sequence, slot: u32| {
             protocol.piece(group, packet)?;
-            let lent = lent_payloads.filter(|(of, _)| *of == group);
-            if let Some(payload) = lent.and_then(|(_, payloads)| payloads.of(packet)) {
+            let payloads = lent_payloads.filter(|(of, _)| *of == group);
+            let received = lent.filter(|(of, lent)| *of == group && lent.has_stored(packet));
+            if let Some(payload) = payloads.and_then(|(_, payloads)| payloads.of(packet)) {
                 return Some(payload);
+            }
+            if let Some((_, lent)) = received {
+                return Some(lent.stored_at(packet));
             }
             match groups.get(&group)?.side.as_ref()? {
                 RingSide::Writer(writer) => Some(writer.address(slot)),
@@ -187,7 +192,7 @@ impl Engine {
             match output {
                 Output::Event(Event::Attached { stream, child: Some((group, child)) }) => {
                     let Self { core, streams, .. } = self;
-                    streams.attach(stream, group, child, core.tcp_congestion(group));
+                    streams.attach(stream, group, child, core.congestion(group));
                 }
                 Output::Event(Event::Attached { stream, child: None }) => self.streams.close(stream),
                 Output::Event(event) => self.core.handle_event(&event),
@@ -231,9 +236,9 @@ impl Engine {
             return Read::Ended;
         };
         let next = Cell::new(next);
-        // Children are served from the slots.
-        let has_children = core.protocol.children(group).next().is_some();
-        let is_lent = |(of, _): &(GroupId, LentBuffer)| !has_children && *of == group;
+        let retains = entry.is_some_and(|entry| entry.stream_settings.retention == Retention::All)
+            && core.protocol.children(group).next().is_some();
+        let is_lent = |(of, _): &(GroupId, LentBuffer)| !retains && *of == group;
         let lent = Cell::new(core.lent.filter(is_lent));
         let end = freed + count;
         let now = clock::now();
@@ -267,11 +272,29 @@ impl Engine {
         self.core.lent_payloads = None;
     }
 
-    /// Takes the buffer back: it says which packets the engine has stored there.
+    /// Takes the buffer back: it says which packets the engine has stored there. Those that some
+    /// child lacks go into their slots.
     pub fn take_back(&mut self, buffer: &mut LentBuffer) {
         if let Some((group, lent)) = self.core.lent.take() {
             *buffer = lent;
             buffer.has_part = self.streams.incoming(group).is_some_and(|incoming| incoming.has_lent_part());
+            self.keep_for_children(group, &lent);
+        }
+    }
+
+    /// Copies the packets in a buffer that have not been written to all children into their slots.
+    /// Of the others only the root keeps the payloads, and the protocol has to know that.
+    fn keep_for_children(&mut self, group: GroupId, lent: &LentBuffer) {
+        let Self { core, streams, .. } = self;
+        let Range { start, end } = lent.stored();
+        let Some(unsent) = core.protocol.unsent(group).filter(|_| start != end) else { return };
+        let unwritten =
+            core.protocol.children(group).filter_map(|child| streams.first_unwritten(group, child));
+        let from = unwritten.fold(unsent, Sequence::min).max(start).min(end);
+        core.keep(group, lent, from..end);
+        if start.is_before(from) {
+            // The group has not ended, and these packets have been sent.
+            let _ = core.protocol.handle(clock::now(), Input::Retain { group, from });
         }
     }
 
@@ -287,14 +310,7 @@ impl Engine {
             return;
         };
         let slots = writer.slot_addresses();
-        for packet in stored.start.until(stored.end) {
-            let (slot, bytes) = slots.of(packet);
-            if let Some(piece) = core.protocol.piece(group, packet) {
-                // SAFETY: the payload is in the buffer, whose call has not ended. The reader of the
-                // slot is this thread, and its writer the engine, whose lock this thread has.
-                unsafe { lent.stored_at(packet).copy_to(slot, bytes.min(piece.length as usize)) };
-            }
-        }
+        core.keep(group, lent, stored);
         if let Some(incoming) = streams.incoming(group) {
             // SAFETY: it is the slot of the next packet, which is free. The call has not ended yet.
             unsafe { incoming.settle(slot_of(&slots, next)) };
@@ -341,8 +357,8 @@ fn slot_of(slots: &SlotAddresses, packet: Sequence) -> Place {
 
 impl Core {
     /// The congestion control that the settings of a group name.
-    fn tcp_congestion(&self, group: GroupId) -> Option<&CongestionControl> {
-        self.groups.get(&group)?.tcp_congestion.as_ref()
+    fn congestion(&self, group: GroupId) -> Option<&CongestionControl> {
+        self.groups.get(&group)?.stream_settings.congestion.as_ref()
     }
 
     /// Whether a host has a child of this node, in a group with streams.
@@ -350,6 +366,21 @@ impl Core {
         let is_there = |child: &SocketAddr| child.ip().to_canonical() == host;
         let mut groups = self.by_streams.iter().filter_map(|&group| self.protocol.neighbours(group));
         groups.any(|(_, children)| children.iter().any(is_there))
+    }
+
+    /// Copies packets from the buffer of a call that has not ended into their slots.
+    fn keep(&self, group: GroupId, lent: &LentBuffer, stored: Range<Sequence>) {
+        let side = self.groups.get(&group).and_then(|entry| entry.side.as_ref());
+        let Some(RingSide::Writer(writer)) = side else { return };
+        let slots = writer.slot_addresses();
+        for packet in stored.start.until(stored.end) {
+            let (slot, bytes) = slots.of(packet);
+            if let Some(piece) = self.protocol.piece(group, packet) {
+                // SAFETY: the payload is in the buffer, whose call has not ended. The reader of the
+                // slot is this thread, and its writer the engine, whose lock this thread has.
+                unsafe { lent.stored_at(packet).copy_to(slot, bytes.min(piece.length as usize)) };
+            }
+        }
     }
 
     /// Whether a payload is in the buffer of the application that waits for it, and stays there.

@@ -83,7 +83,8 @@ pub enum Read {
     Ended,
 }
 
-/// The most bytes of a read. Then the packets that were read are forwarded.
+/// The most bytes of payloads in a read, which is as much as parents write at once. Then the
+/// packets that were read are forwarded.
 const READ_BYTES_MAX: usize = 128 << 10;
 
 /// The most packets of a read.
@@ -125,7 +126,7 @@ impl Incoming {
         unsafe { self.settle(first) };
         let stride = first.bytes;
         let packet_bytes = HEADER_BYTES + stride;
-        let packets = (READ_BYTES_MAX / packet_bytes).clamp(1, self.packets_max);
+        let packets = (READ_BYTES_MAX / stride).clamp(1, self.packets_max);
         let payloads: SmallVec<[Place; PACKETS_MAX]> =
             iter::once(first).chain((1..packets).map_while(|number| places.of(number))).collect();
         self.headers.resize(self.headers.len().max(packets), [0; HEADER_BYTES]);

@@ -390,6 +390,13 @@ impl Streams {
         outgoing.push(queued)
     }
 
+    /// The first packet that is queued for a child and not written as a whole.
+    pub fn first_unwritten(&self, group: GroupId, child: MemberId) -> Option<Sequence> {
+        let stream = self.children.get(&(group, child))?;
+        let Role::Child(outgoing) = &self.connections.get(stream)?.role else { return None };
+        outgoing.first()
+    }
+
     /// A stream with packets that are to be written.
     pub fn next_unwritten(&mut self) -> Option<u64> {
         self.unwritten.pop_front()

@@ -79,6 +79,11 @@ impl Outgoing {
         self.queue.is_empty()
     }
 
+    /// The first packet that is not written as a whole.
+    pub fn first(&self) -> Option<Sequence> {
+        self.queue.front().map(|queued| queued.packet)
+    }
+
     /// Whether the socket took no more at the last attempt.
     pub const fn is_blocked(&self) -> bool {
         self.is_blocked

@@ -1,12 +1,13 @@
 //! Messages that pass the slots: from the buffer of a call, and into that of another one.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use treecast_node::{Capacity, Group, GroupSettings, Nanoseconds, Node, NodeError, NodeSettings};
+use rustix::net::connect_unspec;
+use treecast_node::{Capacity, Group, GroupSettings, Nanoseconds, Node, NodeError, NodeSettings, Retention};
 
 use super::common::{TIMEOUT, groups, message};
-use super::{LENGTHS, by_streams, nodes};
+use super::{LENGTHS, by_streams, chain, nodes, stream_ends};
 
 /// What the calls of [`Group::receive_into`] and its kin return, in turn.
 #[expect(unsafe_code, reason = "a part is received into memory that is not initialized")]
@@ -193,6 +194,62 @@ fn a_leaf_that_gets_a_child_serves_it_from_its_slots() {
         root.close(TIMEOUT).unwrap();
         assert_eq!(receiving.join().unwrap(), sent);
     });
+}
+
+/// A member with children receives into the buffers of its calls, and forwards from there. What a
+/// child lacks after its stream has ended comes from the root, unless all members retain packets.
+#[test]
+fn what_a_relay_does_not_retain_comes_from_the_root() {
+    // So long that packets are on their way to the child most of the time.
+    const LENGTH: usize = 4_000_000;
+    let pattern = message(0, LENGTH);
+    let numbered = |number: usize| [&number.to_be_bytes()[..], &pattern[8..]].concat();
+    for retention in [Retention::Root, Retention::All] {
+        let nodes = nodes(4);
+        let settings = GroupSettings { message_bytes: LENGTH as u64, retention, ..chain(&nodes) };
+        let groups = groups(&nodes, &settings);
+        groups[0].wait_until_ready(TIMEOUT).unwrap();
+        let is_over = &AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let numbered = &numbered;
+            for group in &groups[1..] {
+                scope.spawn(move || {
+                    let mut buffer = vec![0; LENGTH];
+                    let mut number = 0;
+                    while let Some(received) = group.receive_into(&mut buffer, TIMEOUT).unwrap() {
+                        assert!(buffer[..received] == numbered(number), "message {number}");
+                        number += 1;
+                    }
+                });
+            }
+            let nodes = &nodes;
+            let breaking = scope.spawn(move || {
+                // Until the next break the relay has caught up, and its child waits for it.
+                while !is_over.load(Ordering::Acquire) {
+                    std::thread::sleep(Duration::from_millis(60));
+                    let below = nodes[1].address();
+                    for end in stream_ends(nodes) {
+                        // What is in the queues of both ends is lost.
+                        if end.here == below || end.peer == below {
+                            connect_unspec(&end.socket).unwrap();
+                        }
+                    }
+                }
+            });
+            let started = Instant::now();
+            let mut sent = 0;
+            while sent < 50 || retention == Retention::Root && groups[0].child_count() == 1 {
+                assert!(Some(started.elapsed()) < TIMEOUT, "the relay retains all packets");
+                groups[0].send(&numbered(sent)).unwrap();
+                sent += 1;
+            }
+            is_over.store(true, Ordering::Release);
+            breaking.join().unwrap();
+            assert_eq!(groups[0].close(TIMEOUT).unwrap(), []);
+        });
+        let children = if retention == Retention::Root { 2 } else { 1 };
+        assert_eq!(groups[0].child_count(), children, "{retention}");
+    }
 }
 
 /// The root sends from the buffer of the call as much as sockets take, and keeps a copy.

@@ -13,6 +13,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use common::{TIMEOUT, check_all, groups, message, settings};
@@ -69,27 +70,47 @@ fn streams_are_the_default() {
     }
 }
 
-/// The congestion control of each end of the streams between these nodes, by whether it is the
-/// parent's end.
-fn congestion_of(nodes: &[Node]) -> Vec<(bool, String)> {
-    let is_of_nodes = |address: SocketAddrAny| {
-        let address = SocketAddr::try_from(address).ok();
-        nodes.iter().any(|node| Some(node.address()) == address)
-    };
+/// An end of a stream: the parent's if this process has the port of one of the nodes there.
+struct StreamEnd {
+    socket: OwnedFd,
+    here: SocketAddr,
+    peer: SocketAddr,
+}
+
+/// Both ends of the streams between these nodes.
+fn stream_ends(nodes: &[Node]) -> Vec<StreamEnd> {
+    let address = |address: SocketAddrAny| SocketAddr::try_from(address).ok();
+    let is_of_nodes = |address| nodes.iter().any(|node| node.address() == address);
     let this = pidfd_open(getpid(), PidfdFlags::empty()).unwrap();
     let mut found = Vec::new();
     for entry in fs::read_dir("/proc/self/fd").unwrap() {
         let number = entry.unwrap().file_name().to_str().unwrap().parse().unwrap();
         // Other tests may have closed it, and many descriptors are no TCP sockets.
         let Ok(socket) = pidfd_getfd(&this, number, PidfdGetfdFlags::empty()) else { continue };
-        let Ok(algorithm) = sockopt::tcp_congestion(&socket) else { continue };
+        if sockopt::tcp_congestion(&socket).is_err() {
+            continue;
+        }
         let Ok(Some(peer)) = getpeername(&socket) else { continue };
-        let is_parent = is_of_nodes(getsockname(&socket).unwrap());
-        if is_parent || is_of_nodes(peer) {
-            found.push((is_parent, algorithm));
+        let (Some(here), Some(peer)) = (address(getsockname(&socket).unwrap()), address(peer)) else {
+            continue;
+        };
+        // Another test may have a duplicate of the same socket.
+        let is_known = found.iter().any(|end: &StreamEnd| (end.here, end.peer) == (here, peer));
+        if !is_known && (is_of_nodes(here) || is_of_nodes(peer)) {
+            found.push(StreamEnd { socket, here, peer });
         }
     }
     found
+}
+
+/// The congestion control of each end of the streams between these nodes, by whether it is the
+/// parent's end.
+fn congestion_of(nodes: &[Node]) -> Vec<(bool, String)> {
+    let of_end = |end: StreamEnd| {
+        let is_parent = nodes.iter().any(|node| node.address() == end.here);
+        (is_parent, sockopt::tcp_congestion(&end.socket).unwrap())
+    };
+    stream_ends(nodes).into_iter().map(of_end).collect()
 }
 
 #[test]

@@ -81,6 +81,7 @@ impl Flow {
         self.on_window_end(index, window_end_before);
         self.on_acked(acked, rtt);
         self.mark_sent_to(now, index);
+        self.find_unserved(index);
         if let Some(missing) = ack.missing {
             self.handle_nak(now, index, ack, missing);
             if missing.first.is_before(acked) {

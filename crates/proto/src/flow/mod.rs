@@ -104,6 +104,8 @@ pub(crate) struct Flow {
     flushed: Sequence,
     message_start: Sequence,
     parent_stream: ParentStream,
+    /// Payloads of packets before this one may be in slots no more.
+    retained: Sequence,
 }
 
 /// The packet in a slot.
@@ -163,6 +165,7 @@ impl Flow {
             flushed: start,
             message_start: start,
             parent_stream: ParentStream::default(),
+            retained: start,
         }
     }
 
@@ -393,6 +396,7 @@ impl Flow {
         let accepted_below = if state.min_stable_children == 0 { state.next } else { state.min_stable };
         state.stable = state.stable.max(accepted_below.min(state.next));
         state.freed = state.freed.max(state.consumed.min(accepted_below));
+        self.retained = self.retained.max(state.freed);
         if let Some(multicast) = &mut self.multicast {
             multicast.free(state.freed);
         }
@@ -422,6 +426,8 @@ pub(crate) enum PeerFailure {
     PathTooSmall { length: u32 },
     /// It answers, and has accepted nothing for this time for another reason.
     AcceptsNothing { span: Nanoseconds },
+    /// It lacks packets that this node does not retain; only the root retains all.
+    Unserved,
 }
 
 /// An acknowledgment as it was received.

@@ -167,9 +167,11 @@ impl Flow {
         }
         let timers = self.children.iter().map(|child| child.timer(timeouts));
         self.state.timer_at = timers.min().unwrap_or(Nanoseconds(u64::MAX));
-        let failures =
-            self.children.iter().filter_map(|child| Some((child.member(), child.failure(now, timeouts)?)));
-        failures.collect()
+        let failure = |child: &Child| {
+            let unserved = (child.is_established && !self.serves(child)).then_some(PeerFailure::Unserved);
+            child.failure(now, timeouts).or(unserved)
+        };
+        self.children.iter().filter_map(|child| Some((child.member(), failure(child)?))).collect()
     }
 
     /// This node did not run for a while.
@@ -384,6 +386,7 @@ impl Flow {
         };
         child.is_established
             && has_way
+            && self.serves(child)
             && sent.is_before(self.limit_of(child))
             && sent.is_before(child.state.window_end)
     }

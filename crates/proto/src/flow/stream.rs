@@ -12,7 +12,7 @@ use treecast_wire::{MemberId, Sequence, Transport};
 use super::Flow;
 use super::child::Child;
 use super::child_stream::StreamState;
-use crate::{Nanoseconds, Piece};
+use crate::{Nanoseconds, Piece, Refused};
 
 /// The stream to the parent, at the child.
 #[derive(Debug, Default, Clone, Copy)]
@@ -55,7 +55,43 @@ impl Flow {
             child.state.timer_started_at = now;
         }
         child.stream.open();
+        self.find_unserved(index);
         true
+    }
+
+    /// The first packet that some child has not been sent, or may not have, since its stream has
+    /// ended. All before it are needed by readers only, unless a stream breaks.
+    pub fn unsent(&self) -> Sequence {
+        let has_been_sent = |child: &Child| {
+            let is_closed = child.stream.state == StreamState::Closed;
+            if is_closed { child.state.acked.max(child.state.stable) } else { child.state.sent }
+        };
+        self.children.iter().map(has_been_sent).fold(self.state.next, Sequence::min)
+    }
+
+    /// At a member: payloads before this packet are in slots no more. The root retains all that
+    /// some member may lack, so a child that lacks one of these becomes the root's.
+    pub fn retain(&mut self, from: Sequence) -> Result<(), Refused> {
+        let (freed, unsent) = (self.state.freed, self.unsent());
+        if self.config.is_root || unsent.is_before(from) {
+            return Err(Refused::Packet { given: from, from: freed, end: unsent });
+        }
+        self.retained = self.retained.max(from);
+        Ok(())
+    }
+
+    /// Whether this node has the next packet of a child.
+    pub(super) fn serves(&self, child: &Child) -> bool {
+        !child.state.sent.is_before(self.retained)
+    }
+
+    /// A child has said how far it is. If this node does not retain what follows, the root is told
+    /// at once.
+    pub(super) fn find_unserved(&mut self, index: usize) {
+        let child = &self.children[index];
+        if child.is_established && !self.serves(child) {
+            self.state.timer_at = Nanoseconds::ZERO;
+        }
     }
 
     /// The stream of a child has changed. That of a child which has gone is ignored.

@@ -172,6 +172,11 @@ impl Group {
         }
     }
 
+    /// The payloads before this packet are in slots no more.
+    pub fn retain(&mut self, from: Sequence) -> Result<(), Refused> {
+        self.flow.as_mut().ok_or(Refused::UnknownGroup(self.header.group))?.retain(from)
+    }
+
     /// The first packet on a stream that a child of this node has opened from this address. Returns
     /// the child, if the stream is taken.
     pub fn attach(

@@ -80,6 +80,10 @@ impl Group {
         self.flow.as_ref().map(Flow::stable)
     }
 
+    pub fn unsent(&self) -> Option<Sequence> {
+        self.flow.as_ref().map(Flow::unsent)
+    }
+
     pub fn freed(&self) -> Option<Sequence> {
         self.flow.as_ref().map(Flow::freed)
     }

@@ -37,6 +37,12 @@ impl Protocol {
         self.group(group)?.stable()
     }
 
+    /// The first packet that some child has not been sent on its stream, or may not have, since
+    /// that has ended.
+    pub fn unsent(&self, group: GroupId) -> Option<Sequence> {
+        self.group(group)?.unsent()
+    }
+
     /// All packets before it have left their slots.
     pub fn freed(&self, group: GroupId) -> Option<Sequence> {
         self.group(group)?.freed()

@@ -1,9 +1,11 @@
 //! The streams between a host's node, its parents and its children: what comes on them, and which
 //! are to be open.
 
-use treecast_proto::{Challenge, GroupId, Input, MemberId, Nanoseconds, StreamChange};
+use rand::RngExt;
+use treecast_proto::{Challenge, GroupId, Input, MemberId, Nanoseconds, StreamChange, Transport};
 
 use super::{Host, address, host_at};
+use crate::scenario::Scenario;
 
 /// Streams.
 impl Host {
@@ -47,6 +49,25 @@ impl Host {
         let parent =
             |&group: &u32| (group, self.node.protocol().stream_parent(GroupId(group)).and_then(host_at));
         self.groups.keys().map(parent).collect()
+    }
+
+    /// Perhaps forgets payloads that all children have been sent and its applications have read, as
+    /// nodes do that receive into the buffers of applications.
+    pub(super) fn forget(&mut self, now: Nanoseconds, scenario: &Scenario) -> Result<(), String> {
+        if scenario.streams.forgets == 0.0 || !self.forgetting.random_bool(scenario.streams.forgets) {
+            return Ok(());
+        }
+        for (&group, application) in &self.groups {
+            let is_by_streams = scenario.groups[group as usize].transport == Transport::Streams;
+            let group = GroupId(group);
+            if !is_by_streams || application.is_root || application.ended.is_some() {
+                continue;
+            }
+            let Some(unsent) = self.node.protocol().unsent(group) else { continue };
+            let from = unsent.min(application.queued);
+            self.node.retain(now, group, from).map_err(|fault| fault.to_string())?;
+        }
+        Ok(())
     }
 
     /// The packet that opens a stream.

@@ -326,7 +326,9 @@ impl StreamWeather {
         };
         let packets = groups.iter().map(packets).max().unwrap_or_default().max(1);
         let breaks = breaks.min(BREAKS_MAX / packets as f64);
-        Self { breaks, unheard, packets_max: 1 << random.random_range(0..=6) }
+        let packets_max = 1 << random.random_range(0..=6);
+        let forgets = if random.random_bool(0.5) { random.random_range(0.0..=1.0) } else { 0.0 };
+        Self { breaks, unheard, packets_max, forgets }
     }
 }
 

@@ -76,6 +76,8 @@ impl MemberTable {
             PeerFailure::AcceptsNothing { span } => {
                 self.evict(member, Eviction::AcceptsNothing, MemberLoss::AcceptsNothing(span));
             }
+            // The root retains all that its children lack.
+            PeerFailure::Unserved => {}
             PeerFailure::Silent => {
                 // The root itself has probed it for long enough, unless it has just come: probes of
                 // before have no answers.

@@ -349,10 +349,11 @@ impl Membership {
         let control = match suspected.failure {
             PeerFailure::StateLost => Control::StateLost(suspected.member),
             // The root finds out that the neighbour answers, and so that the path between the two
-            // is broken.
-            PeerFailure::Silent | PeerFailure::PathTooSmall { .. } | PeerFailure::AcceptsNothing { .. } => {
-                Control::Suspect(suspected.member)
-            }
+            // is broken, or that this node cannot serve it.
+            PeerFailure::Silent
+            | PeerFailure::PathTooSmall { .. }
+            | PeerFailure::AcceptsNothing { .. }
+            | PeerFailure::Unserved => Control::Suspect(suspected.member),
         };
         Some(header.control(now, self.root, nonce, &control))
     }
