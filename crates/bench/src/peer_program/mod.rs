@@ -67,8 +67,9 @@ const INSTALL: &str = "on Debian and Ubuntu: apt-get install openmpi-bin libopen
 const INSTALL_COMPILER: &str = "on Debian and Ubuntu: apt-get install gcc libc6-dev";
 
 /// Open MPI starts its processes on the other hosts by the lab's remote shell, whose path is a
-/// variable of the lab's hosts. It would bind the ranks of each host to that host's first processors:
-/// hosts of a lab have the same ones, so that all ranks would share them, and others be idle.
+/// variable of the lab's hosts. It would bind the ranks of each host to that host's first
+/// processors: hosts of a lab have the same ones, so that all ranks would share them, and others be
+/// idle.
 const MPIRUN: &str = "exec mpirun --allow-run-as-root --bind-to none --mca plm_rsh_agent \"$TREECAST_LAB_AGENT\" \
      --mca btl tcp,self --mca btl_tcp_if_include eth0 --mca oob_tcp_if_include eth0 \
      --mca mpi_yield_when_idle 1 \"$@\"";
