@@ -194,7 +194,7 @@ impl LentBuffer {
 }
 
 /// The payloads of packets in the buffer of a root's application, for one call.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LentPayloads {
     first: *const u8,
     bytes: usize,

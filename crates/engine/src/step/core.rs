@@ -62,7 +62,7 @@ pub(super) struct Core {
     pub lent: Option<(GroupId, LentBuffer)>,
     /// What the application whose thread drives the engine sends, and has not copied into the
     /// slots.
-    pub lent_payloads: Option<(GroupId, LentPayloads)>,
+    pub lent_payloads: Vec<(GroupId, LentPayloads)>,
 }
 
 /// A stream that is to be closed.
@@ -104,7 +104,7 @@ impl Core {
             untended: GroupSet::default(),
             ended_streams: Vec::new(),
             lent: None,
-            lent_payloads: None,
+            lent_payloads: Vec::new(),
         }
     }
 
@@ -228,6 +228,7 @@ impl Core {
                     self.written_or_read.insert(group);
                 }
                 let entry = GroupEntry::new(shared_group, reader.map(RingSide::Reader), stream_settings);
+                self.lent_payloads.retain(|(of, _)| *of != group);
                 // An earlier group of this number has ended, and may still have notices to send.
                 if let Some(replaced) = self.groups.insert(group, entry) {
                     self.drop_entry(replaced);

@@ -1,7 +1,5 @@
 //! The engine of this process, as its own thread and the applications' threads use it.
 
-#![expect(unsafe_code, reason = "payloads are copied into slots after they were sent")]
-
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -13,9 +11,8 @@ use std::{io, mem};
 use rustix::time::{TimerfdClockId, TimerfdFlags};
 use treecast_ebpf::HookTrouble;
 use treecast_proto::{AbortReason, GroupId, Input, MemberId, Sequence, StrayCounters};
-use treecast_shm::message_buffer::{LentBuffer, LentPayloads};
+use treecast_shm::message_buffer::LentBuffer;
 use treecast_shm::progress::ProgressList;
-use treecast_shm::ring::RingWriter;
 use treecast_shm::shared_group::SharedGroup;
 use treecast_shm::spin::SpinPolicy;
 use treecast_shm::sync::{FairMutex, lock};
@@ -152,26 +149,6 @@ struct Lending<'a> {
 impl Drop for Lending<'_> {
     fn drop(&mut self) {
         self.engine.take_back(self.buffer);
-    }
-}
-
-/// An engine that has packets whose payloads are not in their slots, until it is dropped.
-struct Unsent<'a> {
-    engine: MutexGuard<'a, Engine>,
-    writer: &'a mut RingWriter,
-    first: Sequence,
-    end: Sequence,
-    bytes: &'a [u8],
-}
-
-impl Drop for Unsent<'_> {
-    fn drop(&mut self) {
-        let Self { engine, writer, first, end, bytes } = self;
-        engine.take_payloads_back();
-        for (packet, payload) in first.until(*end).zip(bytes.chunks(writer.stride())) {
-            // SAFETY: only the engine reads the slots, whose lock this thread has.
-            unsafe { writer.write_published(packet, payload) };
-        }
     }
 }
 
@@ -313,35 +290,6 @@ impl EngineHandle {
     /// Makes rings of groups, without the engine.
     pub(crate) const fn rings(&self) -> &RingMaker {
         &self.rings
-    }
-
-    /// Publishes and sends the packets of a root before `end`. Their payloads are these bytes, one
-    /// behind the other, which are copied into the slots afterwards: the engine sends from the
-    /// slots what the sockets did not take. Returns false, and does nothing, if another thread has
-    /// the engine.
-    ///
-    /// The ring has to be private to this process, with the engine as its reader.
-    pub fn send_lending(
-        &self,
-        shared_group: &SharedGroup,
-        writer: &mut RingWriter,
-        end: Sequence,
-        bytes: &[u8],
-    ) -> bool {
-        let Some(engine) = self.engine.try_lock() else { return false };
-        let first = writer.written();
-        writer.publish(end);
-        shared_group.mark_progress();
-        // SAFETY: `Unsent` takes them back, whatever happens in the step.
-        let payloads = unsafe { LentPayloads::new(first, bytes, writer.stride()) };
-        let mut unsent = Unsent { engine, writer, first, end, bytes };
-        unsent.engine.lend_payloads(shared_group.group, payloads);
-        let progress = self.step_once(&mut unsent.engine, Look::WITHOUT_EVENTS);
-        drop(unsent);
-        if progress == Progress::More {
-            self.waker.wake();
-        }
-        true
     }
 
     pub(crate) fn with<T>(&self, look: impl FnOnce(&mut Engine) -> T) -> T {

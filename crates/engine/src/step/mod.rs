@@ -18,6 +18,7 @@ mod group_set;
 mod hand_off;
 mod handle;
 mod kernel;
+pub mod lent_message;
 mod multicast;
 mod owners;
 mod placing;
@@ -243,8 +244,8 @@ impl Engine {
         if self.core.can_send_delegated() { Progress::More } else { progress }
     }
 
-    /// Whether all that is waited for arrives in one way: with one group, at a leaf on the stream of
-    /// its parent, and at the root in datagrams unless children have to take more first.
+    /// Whether all that is waited for arrives in one way: with one group, at a leaf on the stream
+    /// of its parent, and at the root in datagrams unless children have to take more first.
     pub fn has_one_way_in(&self) -> bool {
         self.core.groups.len() == 1
             && self.core.has_only_streams()

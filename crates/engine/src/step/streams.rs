@@ -101,9 +101,9 @@ impl Engine {
         let Self { core: Core { protocol, groups, lent, lent_payloads, .. }, streams, .. } = self;
         let address = |group: GroupId, packet: Sequence, slot: u32| {
             protocol.piece(group, packet)?;
-            let payloads = lent_payloads.filter(|(of, _)| *of == group);
             let received = lent.filter(|(of, lent)| *of == group && lent.has_stored(packet));
-            if let Some(payload) = payloads.and_then(|(_, payloads)| payloads.of(packet)) {
+            let mut payloads = lent_payloads.iter().filter(|(of, _)| *of == group);
+            if let Some(payload) = payloads.find_map(|(_, payloads)| payloads.of(packet)) {
                 return Some(payload);
             }
             if let Some((_, lent)) = received {
@@ -262,14 +262,27 @@ impl Engine {
         self.core.lent = is_there.then_some((group, buffer));
     }
 
-    /// Lends the engine payloads that are not in their slots yet.
-    pub fn lend_payloads(&mut self, group: GroupId, payloads: LentPayloads) {
-        self.core.lent_payloads = Some((group, payloads));
+    /// Lends the engine payloads of a root's group that are not in their slots, until
+    /// [`Engine::take_payloads_back`].
+    pub fn lend_payloads(&mut self, shared_group: &SharedGroup, payloads: LentPayloads) {
+        let group = shared_group.group;
+        // Another one may have its number since the call looked.
+        if self.core.groups.get(&group).is_some_and(|entry| entry.is_of(shared_group)) {
+            self.core.lent_payloads.push((group, payloads));
+        }
     }
 
-    /// From now on all payloads are in their slots.
-    pub fn take_payloads_back(&mut self) {
-        self.core.lent_payloads = None;
+    /// Takes payloads back: those of packets from the returned one on are to be in their slots from
+    /// now on. None are needed if the group has ended.
+    pub fn take_payloads_back(
+        &mut self,
+        shared_group: &SharedGroup,
+        payloads: LentPayloads,
+    ) -> Option<Sequence> {
+        self.core.lent_payloads.retain(|(_, lent)| *lent != payloads);
+        let entry = self.core.groups.get(&shared_group.group).filter(|entry| entry.is_of(shared_group))?;
+        let Some(RingSide::Reader(reader)) = &entry.side else { return None };
+        Some(reader.read())
     }
 
     /// Takes the buffer back: it says which packets the engine has stored there. Those that some

@@ -153,8 +153,8 @@ impl Group {
         self.wait(left(until), || self.shared_group.state().is_ready.then_some(()))?;
         let packet = sender.writer.written();
         self.contribute(packet, values);
-        // The thread goes on to poll until the result is sent: members wait for it, and to stop is a
-        // system call.
+        // The thread goes on to poll until the result is sent: members wait for it, and to stop is
+        // a system call.
         let mut polling = Polling::default();
         let find = || {
             let state = self.shared_group.state();

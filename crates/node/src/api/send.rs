@@ -1,5 +1,7 @@
 //! How the root sends.
 
+#![expect(unsafe_code, reason = "the engine sends from the buffers of calls")]
+
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -17,6 +19,27 @@ use super::sender::Sender;
 /// while the application writes the next packets, members receive and forward these.
 const PACKETS_PER_SEND: u32 = 32;
 const BYTES_PER_SEND: usize = 128 << 10;
+
+/// How long the sender of a long message waits until all members have it, rather than copy what is
+/// not acknowledged: it may be as much as all slots hold, a mebibyte, which takes a tenth of a
+/// millisecond to a fifth.
+const STABLE_WITHIN: Duration = Duration::from_micros(300);
+
+/// What a call sends: a whole message, or as much as there are free slots for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Call {
+    Whole,
+    Part { timeout: Option<Duration> },
+}
+
+impl Call {
+    const fn timeout(self) -> Option<Duration> {
+        match self {
+            Self::Whole => None,
+            Self::Part { timeout } => timeout,
+        }
+    }
+}
 
 /// The part of a message that a call has sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,7 +73,7 @@ impl Group {
         sender.socket.iter_mut().for_each(RootSocket::begin_call);
         let mut rest = message;
         let sent = loop {
-            match self.send_available(sender, rest, message.len() as u64, None, polling) {
+            match self.send_available(sender, rest, message.len() as u64, Call::Whole, polling) {
                 Ok(Sent { bytes, is_last: false }) => {
                     rest = &rest[bytes..];
                     // With the kernel's packet path there may always be free slots. A thread that
@@ -86,7 +109,8 @@ impl Group {
         let mut role = self.role();
         let Role::Root(sender) = &mut *role else { return Err(self.wrong_side(false)) };
         sender.socket.iter_mut().for_each(RootSocket::begin_call);
-        let sent = self.send_available(sender, bytes, message_bytes, timeout, &mut Polling::default());
+        let call = Call::Part { timeout };
+        let sent = self.send_available(sender, bytes, message_bytes, call, &mut Polling::default());
         sender.socket.iter_mut().for_each(RootSocket::end_call);
         sent
     }
@@ -106,7 +130,7 @@ impl Group {
         sender: &mut Sender,
         bytes: &[u8],
         message_bytes: u64,
-        timeout: Option<Duration>,
+        call: Call,
         polling: &mut Polling<'a>,
     ) -> Result<Sent, NodeError> {
         let bytes_max = sender.lengths().longest(MESSAGE_BYTES_MAX);
@@ -122,16 +146,16 @@ impl Group {
         }
         if sender.writer.free_slots() == 0 {
             self.pass_to_engine(sender, false);
-            self.wait_for_free_slots(sender, timeout, polling)?;
+            self.wait_for_free_slots(sender, call.timeout(), polling)?;
         }
-        let packets_per_send =
-            PACKETS_PER_SEND.min((BYTES_PER_SEND / sender.lengths().packet_bytes()).max(1) as u32);
         if sender.may_lend(bytes.len())
             && !self.has_one_host()
             && let Some(engine) = self.backend.as_engine()
         {
-            return self.send_lending(engine, sender, bytes, packets_per_send);
+            return self.send_lent(engine, sender, bytes, call, polling);
         }
+        let packets_per_send =
+            PACKETS_PER_SEND.min((BYTES_PER_SEND / sender.lengths().packet_bytes()).max(1) as u32);
         let mut rest = bytes;
         for _ in 0..sender.writer.free_slots() {
             let Some(length) = sender.next_length(rest.len()) else { break };
@@ -158,33 +182,56 @@ impl Group {
         self.check().map(|()| Sent { bytes: bytes.len() - rest.len(), is_last: false })
     }
 
-    /// Sends the next bytes of a message, as many as there are free slots for, from where they are.
-    fn send_lending(
-        &self,
+    /// Sends the next bytes of a message from where they are: as many as there are free slots for,
+    /// or all.
+    fn send_lent<'a>(
+        &'a self,
         engine: &EngineHandle,
         sender: &mut Sender,
         bytes: &[u8],
-        packets_per_send: u32,
+        call: Call,
+        polling: &mut Polling<'a>,
     ) -> Result<Sent, NodeError> {
+        // SAFETY: it is dropped when this function returns or panics, which borrows the bytes.
+        let mut lent = unsafe { engine.lend_message(&self.shared_group, &sender.writer, bytes) };
         let mut rest = bytes;
-        let mut is_last = false;
-        while !is_last {
-            let packets_max = packets_per_send.min(sender.writer.free_slots());
-            let described = sender.describe_packets(rest, packets_max);
-            if described.bytes == 0 {
-                break;
+        loop {
+            let described = sender.describe_packets(rest, sender.writer.free_slots());
+            rest = &rest[described.bytes..];
+            lent.send(&mut sender.writer, described.end);
+            sender.passed = described.end;
+            let is_last = described.is_last;
+            if is_last && call == Call::Whole {
+                self.wait_until_stable(sender, bytes.len(), polling)?;
             }
-            let (sent, later) = rest.split_at(described.bytes);
-            if engine.send_lending(&self.shared_group, &mut sender.writer, described.end, sent) {
-                sender.passed = described.end;
-            } else {
-                // Another thread has the engine: the application copies meanwhile.
-                sender.write_described(described.end, sent);
-                self.pass_to_engine(sender, false);
+            if is_last || call != Call::Whole {
+                drop(lent);
+                return self.check().map(|()| Sent { bytes: bytes.len() - rest.len(), is_last });
             }
-            (rest, is_last) = (later, described.is_last);
+            self.wait_for_free_slots(sender, None, polling)?;
         }
-        self.check().map(|()| Sent { bytes: bytes.len() - rest.len(), is_last })
+    }
+
+    /// Waits a moment until all members have what is sent, if it is so much that acknowledgments
+    /// are on their way anyway: then nothing of it needs to be copied into the slots.
+    fn wait_until_stable<'a>(
+        &'a self,
+        sender: &mut Sender,
+        bytes: usize,
+        polling: &mut Polling<'a>,
+    ) -> Result<(), NodeError> {
+        let slots_bytes = sender.writer.slots() as usize * sender.writer.stride();
+        if 2 * bytes <= slots_bytes || !sender.patience.is_due() {
+            return Ok(());
+        }
+        self.backend.request(Input::Flush { group: self.shared_group.group });
+        let is_done = || (sender.writer.freed() == sender.writer.written()).then_some(());
+        let waited = self.wait_polling(Some(STABLE_WITHIN), is_done, None, polling);
+        sender.patience.learn(waited.is_ok());
+        match waited {
+            Err(NodeError::TimedOut) => Ok(()),
+            waited => waited,
+        }
     }
 
     fn wait_for_free_slots<'a>(

@@ -44,6 +44,29 @@ pub(crate) struct SenderConfig {
     pub socket: Option<RootSocket>,
 }
 
+/// Whether to wait for members, by what came of it: after a wait in vain not for some messages.
+#[derive(Debug, Default)]
+pub(super) struct Patience {
+    left_out: u32,
+}
+
+impl Patience {
+    /// So many messages are sent without a wait after one in vain.
+    const LEFT_OUT: u32 = 31;
+
+    /// Whether to wait for this message.
+    pub const fn is_due(&mut self) -> bool {
+        let is_due = self.left_out == 0;
+        self.left_out = self.left_out.saturating_sub(1);
+        is_due
+    }
+
+    /// A wait has ended.
+    pub const fn learn(&mut self, was_in_time: bool) {
+        self.left_out = if was_in_time { 0 } else { Self::LEFT_OUT };
+    }
+}
+
 /// The root's side of the ring.
 #[derive(Debug)]
 pub(super) struct Sender {
@@ -61,6 +84,8 @@ pub(super) struct Sender {
     pub(super) passed: Sequence,
     /// When the last call for a message of one packet ended, on streams.
     sent_at: Nanoseconds,
+    /// Whether to wait until all members have a long message.
+    pub(super) patience: Patience,
     keys: Keys,
     cipher: Option<Cipher>,
     lengths: Lengths,
@@ -89,6 +114,7 @@ impl Sender {
             forwarded,
             passed,
             sent_at,
+            patience: Patience::default(),
             keys,
             cipher,
             lengths,
@@ -228,15 +254,6 @@ impl Sender {
             described.is_last = self.advance(length);
         }
         described
-    }
-
-    /// Copies the payloads of described packets into their slots, and publishes them.
-    pub fn write_described(&mut self, end: Sequence, bytes: &[u8]) {
-        let stride = self.writer.stride();
-        for (packet, payload) in self.writer.written().until(end).zip(bytes.chunks(stride)) {
-            self.writer.write(packet, payload);
-        }
-        self.writer.publish(end);
     }
 
     /// So many bytes of the message are in packets; says whether that is all of it.

@@ -4,7 +4,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::net::connect_unspec;
-use treecast_node::{Capacity, Group, GroupSettings, Nanoseconds, Node, NodeError, NodeSettings, Retention};
+use treecast_node::{
+    Capacity, Group, GroupId, GroupSettings, Nanoseconds, Node, NodeError, NodeSettings, Retention,
+};
 
 use super::common::{TIMEOUT, groups, message};
 use super::{LENGTHS, by_streams, chain, nodes, stream_ends};
@@ -271,6 +273,44 @@ fn a_buffer_may_be_used_again_after_send() {
             assert!(member.receive(TIMEOUT).unwrap().unwrap() == message(number, 4_000_000));
         }
     }
+}
+
+/// A root waits for members that are in time, and copies what late ones lack. Two calls send at
+/// once, from their own buffers.
+#[test]
+fn long_messages_of_two_groups_are_sent_side_by_side() {
+    const LENGTH: usize = 700_000;
+    let nodes = nodes(3);
+    let settings = GroupSettings { message_bytes: LENGTH as u64, ..by_streams(&nodes) };
+    let both =
+        [1, 2].map(|group| groups(&nodes, &GroupSettings { group: GroupId(group), ..settings.clone() }));
+    std::thread::scope(|scope| {
+        for (of, groups) in both.into_iter().enumerate() {
+            let mut groups = groups.into_iter();
+            let root = groups.next().unwrap();
+            for group in groups {
+                scope.spawn(move || {
+                    for number in 0..60 {
+                        if number % 20 == 7 {
+                            std::thread::sleep(Duration::from_millis(20));
+                        }
+                        let received = group.receive(TIMEOUT).unwrap();
+                        assert!(received == Some(message(2 * number + of, LENGTH)), "message {number}");
+                    }
+                    assert_eq!(group.receive(TIMEOUT).unwrap(), None);
+                });
+            }
+            scope.spawn(move || {
+                let mut sent = vec![0; LENGTH];
+                for number in 0..60 {
+                    sent.copy_from_slice(&message(2 * number + of, LENGTH));
+                    root.send(&sent).unwrap();
+                    sent.fill(0);
+                }
+                assert_eq!(root.close(TIMEOUT).unwrap(), []);
+            });
+        }
+    });
 }
 
 #[test]

@@ -115,21 +115,6 @@ impl RingWriter {
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), first, bytes.len()) };
     }
 
-    /// Copies bytes into the slot of a packet that is published.
-    ///
-    /// # Panics
-    /// If the bytes do not fit: that would be our own bug.
-    ///
-    /// # Safety
-    /// Nobody else uses the slot before the call returns.
-    pub unsafe fn write_published(&mut self, packet: Sequence, bytes: &[u8]) {
-        assert!(bytes.len() <= self.ring.stride, "packet {packet} does not fit");
-        let first = self.ring.address(self.ring.slot(packet));
-        // SAFETY: the slot has `stride` bytes from `first` on, all in one allocation. Nobody else
-        // uses it, as the caller says.
-        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), first, bytes.len()) };
-    }
-
     /// Replaces the corrupt payload of a packet that is published and not read by the right one.
     /// Its reader waits for that, in shared memory, where alone a payload may be published before
     /// its checksum is verified.
