@@ -120,8 +120,8 @@ pub(crate) enum Pace {
 pub(crate) enum Delay {
     /// Drawn uniformly from -`max_ns` / 2 to `max_ns` / 2; a negative draw means no delay.
     Random { max_ns: u64, seed: u64 },
-    /// The same each time, at one process of each host; the others are in time.
-    OfProcess { process: u32, ns: u64 },
+    /// The same each time, at one process of one host, or of each; the others are in time.
+    OfProcess { process: u32, host: Option<u32>, ns: u64 },
 }
 
 /// A worker's response.

@@ -67,12 +67,15 @@ pub struct KilledMember {
     pub survivors_complete_us: Option<f64>,
 }
 
-/// A process of each host that enters each call late, and what the others notice of it. Times are
+/// A process of one host or of each that enters each call late, and what the others notice of it. Times are
 /// in microseconds.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct LateProcess {
     /// The number of the process on its host. The root is in time.
     pub process: u32,
+    /// The host, if it is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<u32>,
     /// How late it is.
     pub delay_us: f64,
     /// From the root's call until the last process that is in time had the message: median.

@@ -384,12 +384,14 @@ impl Worker {
     }
 
     /// The pace on its clock, with its own delay.
-    const fn own_pace(&self, pace: Pace) -> Pace {
+    fn own_pace(&self, pace: Pace) -> Pace {
         let Pace::Scheduled { first_ns, period_ns, delay } = pace else { return pace };
         let first_ns = first_ns.saturating_add_signed(self.ahead_ns);
         let delay = match delay {
-            Delay::OfProcess { process, .. } if process != self.process => {
-                Delay::OfProcess { process, ns: 0 }
+            Delay::OfProcess { process, host, .. }
+                if process != self.process || host.is_some_and(|host| host as usize != self.id.host) =>
+            {
+                Delay::OfProcess { process, host, ns: 0 }
             }
             delay => delay,
         };

@@ -83,19 +83,21 @@ impl Bench {
         let refused = |what: String, why| Err(BenchError::Combination { what, why });
         let several = format!("{} processes on each host", self.processes);
         if let Workload::Late(late) = &self.workload {
-            if self.processes < 2 {
+            let hosts = self.hosts.count();
+            let are_all = self.processes == 1 && (late.host.is_none() || hosts < 3);
+            if are_all {
                 let what = format!("a late process, and {} on each host", self.processes);
-                return refused(what, "the others of its host are compared, so there have to be some");
+                return refused(
+                    what,
+                    "those in time are compared: name one of three hosts or more by --late-host",
+                );
             }
-            let (given, max) = (u64::from(late.process), u64::from(self.processes) - 1);
-            if given > max {
-                return Err(BenchError::Bounds {
-                    what: "the number of the late process",
-                    given,
-                    min: 0,
-                    max,
-                });
-            }
+            let at_most = |what, given: u32, max: u32| {
+                let (given, max) = (u64::from(given), u64::from(max));
+                if given > max { Err(BenchError::Bounds { what, given, min: 0, max }) } else { Ok(()) }
+            };
+            at_most("the number of the late process", late.process, self.processes - 1)?;
+            at_most("the number of the late host", late.host.unwrap_or_default(), hosts - 1)?;
         }
         if self.processes == 1 {
             return Ok(());

@@ -91,7 +91,7 @@ pub enum Workload {
     Throughput,
     /// One per period, to members that enter their call late.
     Skew(Skew),
-    /// One per period, to hosts where one process enters its call late.
+    /// One per period, to hosts where one process enters its call late, or to one such host.
     Late(Late),
 }
 
@@ -106,14 +106,27 @@ pub struct Skew {
     pub seed: u64,
 }
 
-/// One process of each host is late to every broadcast, as the leaders are in the study of
-/// papers/smpib. The root is in time.
+/// One process of a host is late to every broadcast, or of each host, as the leaders are in the
+/// study of papers/smpib. The root is in time.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Late {
     /// The number of the process on its host.
     pub process: u32,
+    /// The host; none: each.
+    pub host: Option<u32>,
     /// How late it is: every configuration is measured with each of these delays.
     pub delays: Vec<Duration>,
+}
+
+impl Late {
+    /// Whether a member is late, which is one of so many processes of its host.
+    const fn is_about(&self, member: u32, processes: u32) -> bool {
+        let is_at = match self.host {
+            Some(host) => member / processes == host,
+            None => true,
+        };
+        is_at && member % processes == self.process
+    }
 }
 
 /// The number of messages that are sent before the first measurement, unless they are longer than
@@ -230,8 +243,8 @@ impl Bench {
                         statistics.add_all_reduces(*bytes, &result.measured);
                     }
                 }
-                if let Workload::Late(Late { process, .. }) = &self.workload {
-                    let is_late = |member: usize| member as u32 % self.processes == *process;
+                if let Workload::Late(late) = &self.workload {
+                    let is_late = |member: usize| late.is_about(member as u32, self.processes);
                     statistics.add_others(&result.measured, is_late);
                 }
                 statistics.add_uplinks(&result.uplink_bytes);
@@ -301,10 +314,11 @@ impl Bench {
         let has_stored = !statistics.last_stored.is_empty();
         let has_fabric = self.modes.iter().any(|mode| mode.on_fabric);
         let late = match &self.workload {
-            Workload::Late(Late { process, .. }) => {
+            Workload::Late(Late { process, host, .. }) => {
                 let others = statistics.others_last_delivery.percentiles();
                 Some(LateProcess {
                     process: *process,
+                    host: *host,
                     delay_us: delay.as_nanos() as f64 / 1e3,
                     others_last_delivery_us_p50: others.0,
                     others_last_delivery_us_p99: others.1,
@@ -394,9 +408,10 @@ impl Bench {
                 let seed = seed.wrapping_add(round.into());
                 self.scheduled(max_ns, Delay::Random { max_ns, seed })
             }
-            Workload::Late(Late { process, delays }) => {
+            Workload::Late(Late { process, host, delays }) => {
                 let max_ns = delays.iter().max().map_or(0, Duration::as_nanos) as u64;
-                self.scheduled(max_ns, Delay::OfProcess { process: *process, ns: delay.as_nanos() as u64 })
+                let (process, host, ns) = (*process, *host, delay.as_nanos() as u64);
+                self.scheduled(max_ns, Delay::OfProcess { process, host, ns })
             }
         }
     }

@@ -174,12 +174,17 @@ fn processes_of_a_host_share_its_node() {
 
 #[test]
 fn a_late_process_is_measured_beside_the_others() {
-    let arguments = "--loopback 3 --processes 3 --messages 5 --rounds 1 --sizes 4 --late 0us,400ms";
-    for (more, process) in [("", 0), (" --late-process 1", 1)] {
-        let late = report(&format!("{arguments}{more}"));
+    let arguments = "--loopback 3 --messages 5 --rounds 1 --sizes 4 --late 0us,400ms";
+    for (more, process, host) in [
+        ("--processes 3", 0, None),
+        ("--processes 3 --late-process 1", 1, None),
+        ("--late-host 2 --offload nic", 0, Some(2)),
+    ] {
+        let late = report(&format!("{arguments} {more}"));
         check_rows(&late, &[("nic", "auto", 4), ("nic", "auto", 4)]);
         let row = &late["rows"][1];
         assert_eq!(row["late"]["process"], process);
+        assert_eq!(row["late"]["host"].as_u64(), host);
         assert_eq!(
             (&late["rows"][0]["late"]["delay_us"], &row["late"]["delay_us"]),
             (&0.0.into(), &400e3.into())

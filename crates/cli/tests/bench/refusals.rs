@@ -77,7 +77,11 @@ fn invalid_arguments_are_reported_in_one_sentence() {
             &["--processes", "2", "--sizes", "4", "--kill", "1"],
             "2 processes on each host, and a member to kill (1): the loss of a host is measured",
         ),
-        (&["--late", "4us"], "a late process, and 1 on each host: the others of its host are compared"),
+        (&["--late", "4us"], "a late process, and 1 on each host: those in time are compared"),
+        (
+            &["--loopback", "3", "--late", "4us", "--late-host", "3"],
+            "the number of the late host must be from 0 to 2, and not 3",
+        ),
         (
             &["--processes", "2", "--late", "4us", "--late-process", "2"],
             "the number of the late process must be from 0 to 1, and not 2",

@@ -223,7 +223,7 @@ pub struct Arguments {
     #[arg(long, default_value_t = 1)]
     seed: u64,
 
-    /// One process of each host enters each call late by this time, such as 400us; or several
+    /// One process of each host, or of --late-host, enters each call late by this time, such as 400us; or several
     /// times, separated by commas, which are measured side by side
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = time)]
     #[arg(conflicts_with_all = ["stream", "skew"])]
@@ -234,6 +234,11 @@ pub struct Arguments {
     #[arg(value_parser = whole_number::<u32>(0, u64::from(LabSettings::PROCESSES_PER_HOST_MAX) - 1))]
     #[arg(allow_negative_numbers = true)]
     late_process: u32,
+
+    /// The number of the host whose process is late; by default all hosts have one
+    #[arg(long, value_name = "HOST", requires = "late", value_parser = whole_number::<u32>(0, u64::from(u32::MAX)))]
+    #[arg(allow_negative_numbers = true)]
+    late_host: Option<u32>,
 
     /// Rate limit of each link of the lab, such as 200mbit
     #[arg(long, value_name = "RATE", allow_negative_numbers = true)]
@@ -412,7 +417,8 @@ fn bench(arguments: &Arguments, log: &LogArguments) -> anyhow::Result<Bench> {
     let workload = match arguments.skew {
         Some(average) => Workload::Skew(Skew { average, seed: arguments.seed }),
         None if !arguments.late.is_empty() => {
-            Workload::Late(Late { process: arguments.late_process, delays: arguments.late.clone() })
+            let (process, host) = (arguments.late_process, arguments.late_host);
+            Workload::Late(Late { process, host, delays: arguments.late.clone() })
         }
         None if arguments.stream => Workload::Throughput,
         None if arguments.when_stored => Workload::Stored,
