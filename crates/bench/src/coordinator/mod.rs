@@ -119,7 +119,7 @@ pub struct Late {
 }
 
 impl Late {
-    /// Whether a member is late, which is one of so many processes of its host.
+    /// Whether a member is late; each host has this number of processes.
     const fn is_about(&self, member: u32, processes: u32) -> bool {
         let is_at = match self.host {
             Some(host) => member / processes == host,

@@ -223,8 +223,8 @@ pub struct Arguments {
     #[arg(long, default_value_t = 1)]
     seed: u64,
 
-    /// One process of each host, or of --late-host, enters each call late by this time, such as 400us; or several
-    /// times, separated by commas, which are measured side by side
+    /// One process of each host, or of --late-host, enters each call late by this time, such as
+    /// 400us; or several times, separated by commas, which are measured side by side
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = time)]
     #[arg(conflicts_with_all = ["stream", "skew"])]
     late: Vec<Duration>,
