@@ -67,8 +67,8 @@ pub struct KilledMember {
     pub survivors_complete_us: Option<f64>,
 }
 
-/// A process of one host or of each that enters each call late, and what the others notice of it. Times are
-/// in microseconds.
+/// A process of one host or of each that enters each call late, and what the others notice of it.
+/// Times are in microseconds.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct LateProcess {
     /// The number of the process on its host. The root is in time.
