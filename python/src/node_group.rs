@@ -65,11 +65,11 @@ pub struct Entered {
 
 #[pymethods]
 impl NodeGroup {
-    /// At the root: sends a message to all other members. The call returns when the message has
-    /// been copied into the group's slots; it waits for free slots.
+    /// At the root: sends a message to all other members. The call returns when the message is
+    /// at all members or in the group's slots; it waits for free slots.
     ///
     /// `message` is any object with the buffer protocol: bytes, bytearray, memoryview, a numpy
-    /// array. It is copied once, into the slots. If Ctrl-C interrupts the call, the next call that
+    /// array. It is copied once at most, into the slots. If Ctrl-C interrupts the call, the next call that
     /// sends, flushes or closes sends the rest of the message.
     ///
     /// Raises TreecastError at other members than the root, and if datagrams are longer than the

@@ -181,7 +181,7 @@ class NodeGroup:
         self._is_aborted = False
 
     async def send(self, message: Buffer) -> None:
-        """At the root: sends a message to all other members. It returns when the message has been copied into the group's slots.
+        """At the root: sends a message to all other members. It returns when the message is at all members or in the group's slots.
 
         If it is cancelled before the first byte is sent, the message is not sent; otherwise the next call that sends, flushes or
         closes sends the rest, and uses the buffer until then.

@@ -132,15 +132,14 @@ pub enum Input<'a> {
         /// The group.
         group: GroupId,
     },
-    /// At another member, with streams: the payloads before this packet are in slots no more. All
-    /// children have been sent them ([`crate::Protocol::unsent`]). A child that lacks one of them
-    /// after all, since its stream has ended, becomes a child of the root, which retains what some
-    /// member may lack.
-    Retain {
+    /// At another member, with streams: payloads are in slots no more. All children have been sent
+    /// them ([`crate::Protocol::unsent`]). A child that lacks one of them after all, since its
+    /// stream has ended, becomes a child of the root, which retains what some member may lack.
+    Forget {
         /// The group.
         group: GroupId,
-        /// The first packet that is in its slot.
-        from: Sequence,
+        /// The first packet that may still be in its slot.
+        before: Sequence,
     },
     /// A host has opened a stream to this node, and sent its first packet: [`Event::Attached`] is
     /// the answer.
@@ -235,7 +234,7 @@ impl Input<'_> {
             | Self::Repair { group, .. }
             | Self::Contribute { group, .. }
             | Self::Flush { group }
-            | Self::Retain { group, .. }
+            | Self::Forget { group, .. }
             | Self::Stream { group, .. }
             | Self::HandedOff { group }
             | Self::Reclaimed { group, .. }

@@ -1,9 +1,9 @@
 //! The buffers of applications for their messages, which nodes may use past the slots, for streams.
 //!
-//! At a member what comes and is for this application alone goes from the socket into the buffer of
-//! the call that waits. Bytes of other packets are copied there from their slots, in order, so that
-//! a packet's place follows from its number. At the root what a call sends goes from its buffer
-//! into the sockets, and is copied into the slots after that.
+//! At a member what comes goes from the socket into the buffer of the call that waits, and from
+//! there to the children. Bytes of other packets are copied there from their slots, in order, so
+//! that a packet's place follows from its number. At the root what a call sends goes from its
+//! buffer into the sockets. What members may still lack is copied into the slots.
 
 #![expect(unsafe_code, reason = "the kernel reads and writes buffers, in calls of the node")]
 
@@ -187,14 +187,14 @@ impl LentBuffer {
         !packet.is_before(from) && packet.is_before(end)
     }
 
-    /// The packets that are stored here, and not in their slots.
+    /// The packets that are stored here, whether they are in their slots too or not.
     pub const fn stored(&self) -> Range<Sequence> {
         self.stored.0..self.stored.1
     }
 }
 
 /// The payloads of packets in the buffer of a root's application, for one call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 pub struct LentPayloads {
     first: *const u8,
     bytes: usize,

@@ -160,10 +160,10 @@ impl Node {
     ///
     /// # Errors
     /// [`Fault`].
-    pub fn retain(&mut self, now: Nanoseconds, group: GroupId, from: Sequence) -> Result<(), Fault> {
-        self.request(now, Input::Retain { group, from })?;
-        let freed = self.protocol.freed(group).unwrap_or(from);
-        freed.until(from).try_for_each(|packet| self.write(group, packet, &[]))
+    pub fn forget(&mut self, now: Nanoseconds, group: GroupId, before: Sequence) -> Result<(), Fault> {
+        self.request(now, Input::Forget { group, before })?;
+        let freed = self.protocol.freed(group).unwrap_or(before);
+        freed.until(before).try_for_each(|packet| self.write(group, packet, &[]))
     }
 
     fn put(&mut self, group: GroupId, slot: u32, payload: &[u8]) -> Result<(), Fault> {

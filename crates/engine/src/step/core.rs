@@ -60,9 +60,18 @@ pub(super) struct Core {
     pub ended_streams: Vec<EndedStream>,
     /// The buffer of the application whose thread drives the engine, and its group.
     pub lent: Option<(GroupId, LentBuffer)>,
-    /// What the application whose thread drives the engine sends, and has not copied into the
-    /// slots.
-    pub lent_payloads: Vec<(GroupId, LentPayloads)>,
+    /// What calls of roots send, and have not copied into the slots; and the number of the last of
+    /// all.
+    pub lent_payloads: Vec<Loan>,
+    pub loans: u64,
+}
+
+/// Payloads in the buffer of a call.
+#[derive(Debug)]
+pub(super) struct Loan {
+    pub number: u64,
+    pub group: GroupId,
+    pub payloads: LentPayloads,
 }
 
 /// A stream that is to be closed.
@@ -105,6 +114,7 @@ impl Core {
             ended_streams: Vec::new(),
             lent: None,
             lent_payloads: Vec::new(),
+            loans: 0,
         }
     }
 
@@ -228,7 +238,9 @@ impl Core {
                     self.written_or_read.insert(group);
                 }
                 let entry = GroupEntry::new(shared_group, reader.map(RingSide::Reader), stream_settings);
-                self.lent_payloads.retain(|(of, _)| *of != group);
+                // Calls for an earlier group of this number have lent these.
+                self.lent_payloads.retain(|loan| loan.group != group);
+                self.lent = self.lent.filter(|(of, _)| *of != group);
                 // An earlier group of this number has ended, and may still have notices to send.
                 if let Some(replaced) = self.groups.insert(group, entry) {
                     self.drop_entry(replaced);

@@ -17,7 +17,7 @@ pub struct LentMessage<'a> {
     handle: &'a EngineHandle,
     shared_group: &'a SharedGroup,
     slots: SlotAddresses,
-    payloads: LentPayloads,
+    loan: u64,
     /// The packets that are published: from the first to before the second.
     first: Sequence,
     end: Sequence,
@@ -42,9 +42,9 @@ impl EngineHandle {
         // SAFETY: they are taken back when the result is dropped, which is in time, as the caller
         // says.
         let payloads = unsafe { LentPayloads::new(first, bytes, stride) };
-        self.with(|engine| engine.lend_payloads(shared_group, payloads));
+        let loan = self.with(|engine| engine.lend_payloads(shared_group, payloads));
         let slots = writer.slot_addresses();
-        LentMessage { handle: self, shared_group, slots, payloads, first, end: first, bytes, stride }
+        LentMessage { handle: self, shared_group, slots, loan, first, end: first, bytes, stride }
     }
 }
 
@@ -60,17 +60,17 @@ impl LentMessage<'_> {
 
 impl Drop for LentMessage<'_> {
     fn drop(&mut self) {
-        let &mut Self { handle, shared_group, ref slots, payloads, first, end, bytes, stride } = self;
+        let &mut Self { handle, shared_group, ref slots, loan, first, end, bytes, stride } = self;
         handle.with(|engine| {
-            let Some(kept) = engine.take_payloads_back(shared_group, payloads) else { return };
-            for (packet, payload) in first.until(end).zip(bytes.chunks(stride)) {
-                if !packet.is_before(kept) {
-                    let (slot, _) = slots.of(packet);
-                    // SAFETY: a chunk is as long as a slot at most. The packet is published, so the
-                    // application does not write the slot; the engine alone reads it, whose lock
-                    // this thread has.
-                    unsafe { slot.copy_from_nonoverlapping(payload.as_ptr(), payload.len()) };
-                }
+            let Some(kept) = engine.take_payloads_back(shared_group, loan) else { return };
+            let from = first.max(kept).min(end);
+            let done = from.distance_from(first) as usize * stride;
+            for (packet, payload) in from.until(end).zip(bytes[done.min(bytes.len())..].chunks(stride)) {
+                let (slot, _) = slots.of(packet);
+                // SAFETY: a chunk is as long as a slot at most. The packet is published, so the
+                // application does not write the slot; the engine alone reads it, whose lock this
+                // thread has.
+                unsafe { slot.copy_from_nonoverlapping(payload.as_ptr(), payload.len()) };
             }
         });
     }

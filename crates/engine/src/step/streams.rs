@@ -16,7 +16,7 @@ use treecast_shm::ring::SlotAddresses;
 use treecast_shm::shared_group::{RingSide, SharedGroup};
 use treecast_wire::View;
 
-use super::core::{Core, EndedStream};
+use super::core::{Core, EndedStream, Loan};
 use super::{Engine, Progress};
 use crate::settings::congestion::CongestionControl;
 use crate::settings::stream_settings::Retention;
@@ -99,15 +99,15 @@ impl Engine {
     /// Writes what is queued for a child, and tells the protocol what has changed, and the caller.
     fn write_stream(&mut self, now: Nanoseconds, stream: u64) -> Option<StreamChange> {
         let Self { core: Core { protocol, groups, lent, lent_payloads, .. }, streams, .. } = self;
+        // In the buffer of a call, or in its slot.
         let address = |group: GroupId, packet: Sequence, slot: u32| {
             protocol.piece(group, packet)?;
-            let received = lent.filter(|(of, lent)| *of == group && lent.has_stored(packet));
-            let mut payloads = lent_payloads.iter().filter(|(of, _)| *of == group);
-            if let Some(payload) = payloads.find_map(|(_, payloads)| payloads.of(packet)) {
+            let mut sent = lent_payloads.iter().filter(|loan| loan.group == group);
+            if let Some(payload) = sent.find_map(|loan| loan.payloads.of(packet)) {
                 return Some(payload);
             }
-            if let Some((_, lent)) = received {
-                return Some(lent.stored_at(packet));
+            if let Some((_, received)) = lent.filter(|(of, lent)| *of == group && lent.has_stored(packet)) {
+                return Some(received.stored_at(packet));
             }
             match groups.get(&group)?.side.as_ref()? {
                 RingSide::Writer(writer) => Some(writer.address(slot)),
@@ -254,7 +254,7 @@ impl Engine {
     }
 
     /// Lends the engine the buffer of the application that waits for a message of a group. The
-    /// engine stores packets there, if the node has no children, until [`Engine::take_back`].
+    /// engine stores packets there until [`Engine::take_back`].
     pub fn lend(&mut self, shared_group: &SharedGroup, buffer: LentBuffer) {
         let group = shared_group.group;
         // Another one may have its number since the call looked.
@@ -263,23 +263,22 @@ impl Engine {
     }
 
     /// Lends the engine payloads of a root's group that are not in their slots, until
-    /// [`Engine::take_payloads_back`].
-    pub fn lend_payloads(&mut self, shared_group: &SharedGroup, payloads: LentPayloads) {
+    /// [`Engine::take_payloads_back`] with the number that is returned.
+    pub fn lend_payloads(&mut self, shared_group: &SharedGroup, payloads: LentPayloads) -> u64 {
         let group = shared_group.group;
+        self.core.loans += 1;
+        let number = self.core.loans;
         // Another one may have its number since the call looked.
         if self.core.groups.get(&group).is_some_and(|entry| entry.is_of(shared_group)) {
-            self.core.lent_payloads.push((group, payloads));
+            self.core.lent_payloads.push(Loan { number, group, payloads });
         }
+        number
     }
 
     /// Takes payloads back: those of packets from the returned one on are to be in their slots from
     /// now on. None are needed if the group has ended.
-    pub fn take_payloads_back(
-        &mut self,
-        shared_group: &SharedGroup,
-        payloads: LentPayloads,
-    ) -> Option<Sequence> {
-        self.core.lent_payloads.retain(|(_, lent)| *lent != payloads);
+    pub fn take_payloads_back(&mut self, shared_group: &SharedGroup, number: u64) -> Option<Sequence> {
+        self.core.lent_payloads.retain(|loan| loan.number != number);
         let entry = self.core.groups.get(&shared_group.group).filter(|entry| entry.is_of(shared_group))?;
         let Some(RingSide::Reader(reader)) = &entry.side else { return None };
         Some(reader.read())
@@ -304,11 +303,9 @@ impl Engine {
         let unwritten =
             core.protocol.children(group).filter_map(|child| streams.first_unwritten(group, child));
         let from = unwritten.fold(unsent, Sequence::min).max(start).min(end);
-        core.keep(group, lent, from..end);
-        if start.is_before(from) {
-            // The group has not ended, and these packets have been sent.
-            let _ = core.protocol.handle(clock::now(), Input::Retain { group, from });
-        }
+        let is_forgotten = start.is_before(from)
+            && core.protocol.handle(clock::now(), Input::Forget { group, before: from }).is_ok();
+        core.keep(group, lent, if is_forgotten { from } else { start }..end);
     }
 
     /// Moves the beginning of a packet, and these packets, out of the buffer of a call that ends,

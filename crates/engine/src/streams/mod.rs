@@ -407,11 +407,11 @@ impl Streams {
         self.children.get(&(group, child)).copied()
     }
 
-    /// Writes what is queued for a child, from slots at these addresses; none of a packet that has
+    /// Writes what is queued for a child, from slots or buffers of calls; none of a packet that has
     /// left its slot. Returns also whether the socket took no more before.
     ///
     /// # Safety
-    /// Each address is that of a slot whose first bytes, as many as the packet is long, nobody
+    /// Each address is that of a payload whose bytes, as many as the packet is long, nobody
     /// writes during the call.
     pub unsafe fn write(
         &mut self,

@@ -1,4 +1,4 @@
-//! Writes packets to a child's stream, from their slots.
+//! Writes packets to a child's stream, from their slots or from buffers of calls.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};

@@ -21,7 +21,7 @@ const PACKETS_PER_SEND: u32 = 32;
 const BYTES_PER_SEND: usize = 128 << 10;
 
 /// How long the sender of a long message waits until all members have it, rather than copy what is
-/// not acknowledged: it may be as much as all slots hold, a mebibyte, which takes a tenth of a
+/// not acknowledged. That may be as much as all slots hold: to copy a mebibyte takes a tenth of a
 /// millisecond to a fifth.
 const STABLE_WITHIN: Duration = Duration::from_micros(300);
 
@@ -51,7 +51,8 @@ pub struct Sent {
 }
 
 impl Group {
-    /// Sends a message to all other members. Returns when all of it is in the node's memory.
+    /// Sends a message to all other members. Returns when all of it is in the node's memory, or at
+    /// all members.
     ///
     /// # Errors
     /// [`NodeError::WrongSide`] at other members than the root; [`NodeError::MessageTooLong`];
@@ -224,8 +225,10 @@ impl Group {
         if 2 * bytes <= slots_bytes || !sender.patience.is_due() {
             return Ok(());
         }
-        self.backend.request(Input::Flush { group: self.shared_group.group });
         let is_done = || (sender.writer.freed() == sender.writer.written()).then_some(());
+        if is_done().is_none() {
+            self.backend.request(Input::Flush { group: self.shared_group.group });
+        }
         let waited = self.wait_polling(Some(STABLE_WITHIN), is_done, None, polling);
         sender.patience.learn(waited.is_ok());
         match waited {

@@ -220,9 +220,9 @@ impl Sender {
         self.advance(bytes.len())
     }
 
-    /// Whether the engine may send so many bytes from the application's buffer, and the application
-    /// copy them into the slots afterwards: on streams, without checksums of what is in the slots,
-    /// where nobody else reads them.
+    /// Whether the engine may send so many bytes from the application's buffer, and the call copy
+    /// into the slots what members lack when it ends: on streams, without checksums of what is in
+    /// the slots, where nobody else reads them.
     pub fn may_lend(&self, bytes: usize) -> bool {
         let has_checksums = self.keys.authentication != Authentication::Header || self.keys.has_crcs;
         self.transport == Transport::Streams

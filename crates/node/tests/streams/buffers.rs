@@ -254,7 +254,7 @@ fn what_a_relay_does_not_retain_comes_from_the_root() {
     }
 }
 
-/// The root sends from the buffer of the call as much as sockets take, and keeps a copy.
+/// The root sends from the buffer of the call, and copies what members lack when the call ends.
 #[test]
 fn a_buffer_may_be_used_again_after_send() {
     let nodes = nodes(3);
@@ -310,6 +310,33 @@ fn long_messages_of_two_groups_are_sent_side_by_side() {
                 assert_eq!(root.close(TIMEOUT).unwrap(), []);
             });
         }
+    });
+}
+
+/// Two calls have lent the same bytes, from packets of the same number on. That of the first group
+/// ends while the second one waits for its member.
+#[test]
+fn two_groups_send_the_same_buffer_at_once() {
+    const LENGTH: usize = 4_000_000;
+    let nodes = nodes(2);
+    let settings = GroupSettings { message_bytes: LENGTH as u64, ..by_streams(&nodes) };
+    let [fast, slow] =
+        [1, 2].map(|group| groups(&nodes, &GroupSettings { group: GroupId(group), ..settings.clone() }));
+    let sent = message(3, LENGTH);
+    for groups in [&fast, &slow] {
+        groups[0].wait_until_ready(TIMEOUT).unwrap();
+    }
+    std::thread::scope(|scope| {
+        scope.spawn(|| slow[0].send(&sent).unwrap());
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(100));
+            fast[0].send(&sent).unwrap();
+        });
+        assert!(fast[1].receive(TIMEOUT).unwrap().unwrap() == sent, "the fast group");
+        std::thread::sleep(Duration::from_millis(100));
+        let received = slow[1].receive(TIMEOUT).unwrap().unwrap();
+        let wrong = received.iter().zip(&sent).filter(|(one, other)| one != other).count();
+        assert_eq!(wrong, 0, "wrong bytes of the slow group");
     });
 }
 

@@ -105,7 +105,7 @@ pub(crate) struct Flow {
     message_start: Sequence,
     parent_stream: ParentStream,
     /// Payloads of packets before this one may be in slots no more.
-    retained: Sequence,
+    forgotten: Sequence,
 }
 
 /// The packet in a slot.
@@ -165,7 +165,7 @@ impl Flow {
             flushed: start,
             message_start: start,
             parent_stream: ParentStream::default(),
-            retained: start,
+            forgotten: start,
         }
     }
 
@@ -396,7 +396,7 @@ impl Flow {
         let accepted_below = if state.min_stable_children == 0 { state.next } else { state.min_stable };
         state.stable = state.stable.max(accepted_below.min(state.next));
         state.freed = state.freed.max(state.consumed.min(accepted_below));
-        self.retained = self.retained.max(state.freed);
+        self.forgotten = self.forgotten.max(state.freed);
         if let Some(multicast) = &mut self.multicast {
             multicast.free(state.freed);
         }

@@ -71,18 +71,18 @@ impl Flow {
 
     /// At a member: payloads before this packet are in slots no more. The root retains all that
     /// some member may lack, so a child that lacks one of these becomes the root's.
-    pub fn retain(&mut self, from: Sequence) -> Result<(), Refused> {
+    pub fn forget(&mut self, before: Sequence) -> Result<(), Refused> {
         let (freed, unsent) = (self.state.freed, self.unsent());
-        if self.config.is_root || unsent.is_before(from) {
-            return Err(Refused::Packet { given: from, from: freed, end: unsent });
+        if self.config.is_root || unsent.is_before(before) {
+            return Err(Refused::Packet { given: before, from: freed, end: unsent });
         }
-        self.retained = self.retained.max(from);
+        self.forgotten = self.forgotten.max(before);
         Ok(())
     }
 
     /// Whether this node has the next packet of a child.
     pub(super) fn serves(&self, child: &Child) -> bool {
-        !child.state.sent.is_before(self.retained)
+        !child.state.sent.is_before(self.forgotten)
     }
 
     /// A child has said how far it is. If this node does not retain what follows, the root is told

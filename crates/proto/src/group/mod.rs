@@ -173,8 +173,8 @@ impl Group {
     }
 
     /// The payloads before this packet are in slots no more.
-    pub fn retain(&mut self, from: Sequence) -> Result<(), Refused> {
-        self.flow.as_mut().ok_or(Refused::UnknownGroup(self.header.group))?.retain(from)
+    pub fn forget(&mut self, before: Sequence) -> Result<(), Refused> {
+        self.flow.as_mut().ok_or(Refused::UnknownGroup(self.header.group))?.forget(before)
     }
 
     /// The first packet on a stream that a child of this node has opened from this address. Returns

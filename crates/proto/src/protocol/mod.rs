@@ -175,7 +175,7 @@ impl Protocol {
                 self.command(group, |group| group.contribute(process, contribution))
             }
             Input::Flush { group } => self.command(group, |group| group.flush(now)),
-            Input::Retain { group, from } => self.command(group, |group| group.retain(from)),
+            Input::Forget { group, before } => self.command(group, |group| group.forget(before)),
             Input::Attach { stream, from, challenge, bytes } => {
                 self.attach(now, stream, from, challenge, bytes);
                 Ok(())

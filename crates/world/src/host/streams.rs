@@ -64,8 +64,8 @@ impl Host {
                 continue;
             }
             let Some(unsent) = self.node.protocol().unsent(group) else { continue };
-            let from = unsent.min(application.queued);
-            self.node.retain(now, group, from).map_err(|fault| fault.to_string())?;
+            let before = unsent.min(application.queued);
+            self.node.forget(now, group, before).map_err(|fault| fault.to_string())?;
         }
         Ok(())
     }
