@@ -56,7 +56,7 @@ pub fn clean_up_on_signals() -> anyhow::Result<()> {
             let unfinished = unfinished();
             unfinished.iter().for_each(|path| remove(path));
             if let Ok(signal) = Signal::try_from(c_int::from(number[0])) {
-                let _ = set(signal, SigHandler::SigDfl).and_then(|()| raise(signal));
+                let _ = set(signal, SigHandler::SigDfl).and_then(|_| raise(signal));
             }
         }
     });
@@ -83,7 +83,19 @@ pub fn end_on_signals(status: u8, end: impl FnOnce() + Send + 'static) -> anyhow
         None if begun.elapsed() < REPETITION => {}
         None => process::exit(status.into()),
     };
-    ctrlc::set_handler(on_signal).context("cannot install signal handlers")
+    handle_signals(on_signal)
+}
+
+/// Calls `on_signal` at each SIGINT, SIGTERM and SIGHUP; not at SIGHUP if that was ignored when the
+/// command began, as by `nohup`.
+pub fn handle_signals(on_signal: impl FnMut() + Send + 'static) -> anyhow::Result<()> {
+    // The library does not ask, and handles it in any case.
+    let before = set(Signal::SIGHUP, SigHandler::SigIgn).context("cannot ask for signal handlers")?;
+    ctrlc::set_handler(on_signal).context("cannot install signal handlers")?;
+    if matches!(before.handler(), SigHandler::SigIgn) {
+        set(Signal::SIGHUP, SigHandler::SigIgn).context("cannot ignore SIGHUP")?;
+    }
+    Ok(())
 }
 
 /// Removes a file, or a directory with all that is in it.
@@ -97,10 +109,11 @@ fn remove(path: &Path) {
     }
 }
 
-fn set(signal: Signal, handler: SigHandler) -> nix::Result<()> {
+/// Sets the action of a signal; returns what it was.
+fn set(signal: Signal, handler: SigHandler) -> nix::Result<SigAction> {
     let action = SigAction::new(handler, SaFlags::SA_RESTART, SigSet::empty());
     // SAFETY: the handler makes one system call, which is allowed in handlers.
-    unsafe { sigaction(signal, &action) }.map(drop)
+    unsafe { sigaction(signal, &action) }
 }
 
 /// As [`clean_up_on_signals`], and puts all temporary files of the libraries into one directory

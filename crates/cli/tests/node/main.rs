@@ -545,6 +545,31 @@ fn a_daemon_serves_clients_and_shuts_down() {
 }
 
 #[test]
+fn a_daemon_ends_with_its_terminal_unless_nohup_started_it() {
+    for has_nohup in [false, true] {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("node.sock");
+        let arguments = ["--engine", "user", "--bind", "127.0.0.1:0", "--socket", text(&socket)];
+        let mut command = node(&arguments);
+        if has_nohup {
+            let started = command;
+            command = Command::new("nohup");
+            command.arg(started.get_program()).args(started.get_args());
+            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        }
+        let mut daemon = command.spawn().unwrap();
+        let _said = wait_for(&mut daemon, "serves clients at");
+        signal(&daemon, "HUP");
+        if has_nohup {
+            std::thread::sleep(Duration::from_millis(300));
+            assert_eq!(daemon.try_wait().unwrap(), None);
+            signal(&daemon, "TERM");
+        }
+        assert!(daemon.wait().unwrap().success());
+    }
+}
+
+#[test]
 fn a_member_whose_daemon_dies_says_so_and_invents_no_counters() {
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("node.sock");

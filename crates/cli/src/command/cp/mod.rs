@@ -21,6 +21,7 @@ use treecast_remote::RemoteShell;
 use treecast_terms::{Keyed, parse_rate};
 
 use crate::arguments::{Hostlist, SLURM, quoted, read_file, whole_number};
+use crate::interrupt::handle_signals;
 use crate::open_files::allow_open_files;
 use crate::output::{emit, print_message, print_note};
 
@@ -213,7 +214,7 @@ fn end_on_signals(stopper: &Stopper, keeps_parts: bool) -> anyhow::Result<()> {
         print_message(interrupted(keeps_parts));
         std::process::exit(INCOMPLETE.into());
     };
-    ctrlc::set_handler(stop).context("cannot install signal handlers")
+    handle_signals(stop)
 }
 
 const fn interrupted(keeps_parts: bool) -> &'static str {
