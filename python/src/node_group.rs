@@ -69,8 +69,8 @@ impl NodeGroup {
     /// at all members or in the group's slots; it waits for free slots.
     ///
     /// `message` is any object with the buffer protocol: bytes, bytearray, memoryview, a numpy
-    /// array. It is copied once at most, into the slots. If Ctrl-C interrupts the call, the next call that
-    /// sends, flushes or closes sends the rest of the message.
+    /// array. It is copied once at most, into the slots. If Ctrl-C interrupts the call, the next
+    /// call that sends, flushes or closes sends the rest of the message.
     ///
     /// Raises TreecastError at other members than the root, and if datagrams are longer than the
     /// MTU of the network; GroupEnded.

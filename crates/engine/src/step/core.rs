@@ -62,13 +62,13 @@ pub(super) struct Core {
     pub lent: Option<(GroupId, LentBuffer)>,
     /// What calls of roots send, and have not copied into the slots; and the number of the last of
     /// all.
-    pub lent_payloads: Vec<Loan>,
+    pub lent_payloads: Vec<RootLoan>,
     pub loans: u64,
 }
 
-/// Payloads in the buffer of a call.
+/// Payloads in the buffer of a root's call.
 #[derive(Debug)]
-pub(super) struct Loan {
+pub(super) struct RootLoan {
     pub number: u64,
     pub group: GroupId,
     pub payloads: LentPayloads,

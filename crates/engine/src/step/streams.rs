@@ -16,7 +16,7 @@ use treecast_shm::ring::SlotAddresses;
 use treecast_shm::shared_group::{RingSide, SharedGroup};
 use treecast_wire::View;
 
-use super::core::{Core, EndedStream, Loan};
+use super::core::{Core, EndedStream, RootLoan};
 use super::{Engine, Progress};
 use crate::settings::congestion::CongestionControl;
 use crate::settings::stream_settings::Retention;
@@ -270,7 +270,7 @@ impl Engine {
         let number = self.core.loans;
         // Another one may have its number since the call looked.
         if self.core.groups.get(&group).is_some_and(|entry| entry.is_of(shared_group)) {
-            self.core.lent_payloads.push(Loan { number, group, payloads });
+            self.core.lent_payloads.push(RootLoan { number, group, payloads });
         }
         number
     }

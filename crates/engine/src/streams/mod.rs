@@ -411,8 +411,7 @@ impl Streams {
     /// left its slot. Returns also whether the socket took no more before.
     ///
     /// # Safety
-    /// Each address is that of a payload whose bytes, as many as the packet is long, nobody
-    /// writes during the call.
+    /// At each address there is the whole payload of its packet. Nobody writes it during the call.
     pub unsafe fn write(
         &mut self,
         stream: u64,

@@ -51,7 +51,7 @@ pub(super) struct Patience {
 }
 
 impl Patience {
-    /// So many messages are sent without a wait after one in vain.
+    /// The number of messages that are sent without a wait after a wait in vain.
     const LEFT_OUT: u32 = 31;
 
     /// Whether to wait for this message.
@@ -220,9 +220,9 @@ impl Sender {
         self.advance(bytes.len())
     }
 
-    /// Whether the engine may send so many bytes from the application's buffer, and the call copy
-    /// into the slots what members lack when it ends: on streams, without checksums of what is in
-    /// the slots, where nobody else reads them.
+    /// Whether the engine may send so many bytes from the application's buffer. At its end the call
+    /// copies into the slots what members lack. It may on streams, if payloads have no checksums
+    /// and no other process reads the slots.
     pub fn may_lend(&self, bytes: usize) -> bool {
         let has_checksums = self.keys.authentication != Authentication::Header || self.keys.has_crcs;
         self.transport == Transport::Streams

@@ -64,7 +64,7 @@ impl Flow {
     pub fn unsent(&self) -> Sequence {
         let has_been_sent = |child: &Child| {
             let is_closed = child.stream.state == StreamState::Closed;
-            if is_closed { child.state.acked.max(child.state.stable) } else { child.state.sent }
+            if is_closed { child.state.acked } else { child.state.sent }
         };
         self.children.iter().map(has_been_sent).fold(self.state.next, Sequence::min)
     }
