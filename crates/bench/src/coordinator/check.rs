@@ -98,6 +98,9 @@ impl Bench {
             };
             at_most("the number of the late process", late.process, self.processes - 1)?;
             at_most("the number of the late host", late.host.unwrap_or_default(), hosts - 1)?;
+            if (late.host, late.process) == (Some(0), 0) {
+                return refused("a late process 0 of host 0".into(), "it is the root, which is in time");
+            }
         }
         if self.processes == 1 {
             return Ok(());

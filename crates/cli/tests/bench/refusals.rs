@@ -82,6 +82,7 @@ fn invalid_arguments_are_reported_in_one_sentence() {
             &["--loopback", "3", "--late", "4us", "--late-host", "3"],
             "the number of the late host must be from 0 to 2, and not 3",
         ),
+        (&["--loopback", "3", "--late", "4us", "--late-host", "0"], "it is the root, which is in time"),
         (
             &["--processes", "2", "--late", "4us", "--late-process", "2"],
             "the number of the late process must be from 0 to 1, and not 2",

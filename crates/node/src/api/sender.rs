@@ -279,6 +279,19 @@ mod tests {
     use super::*;
 
     #[test]
+    fn after_a_wait_in_vain_some_messages_are_sent_without_one() {
+        let mut patience = Patience::default();
+        for _ in 0..3 {
+            assert!(patience.is_due());
+            patience.learn(true);
+        }
+        assert!(patience.is_due());
+        patience.learn(false);
+        let sent = (0..100).position(|_| patience.is_due());
+        assert_eq!(sent, Some(Patience::LEFT_OUT as usize));
+    }
+
+    #[test]
     fn no_two_encrypted_messages_of_a_session_have_one_number() {
         let (key, session) = (GroupKey::new("secret", GroupId(1)), SessionId([1; 16]));
         for is_encrypted in [false, true] {
