@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
-use treecast_node::{CongestionControl, Nanoseconds, NodeSettings, PortRange};
+use treecast_node::{CongestionControl, Nanoseconds, NodeSettings, PortRange, Retention};
 
 use crate::stream::Hash;
 use crate::waits::Waits;
@@ -35,6 +35,8 @@ pub(crate) enum Request {
         token: String,
         /// That of the streams to its children; none: as its own system has it.
         tcp_congestion: Option<CongestionControl>,
+        /// Who retains packets.
+        retention: Retention,
         /// Whether files are written into the destination, and not as the destination.
         into: bool,
     },

@@ -74,7 +74,8 @@ fn take_part(
         }
         Request::Receive { .. } | Request::Digest(_) => return Err("a request before the first one".into()),
     };
-    let Request::Receive { members, member, group, token, tcp_congestion, into } = request(&mut input)?
+    let Request::Receive { members, member, group, token, tcp_congestion, retention, into } =
+        request(&mut input)?
     else {
         return Err("another request than the second one".into());
     };
@@ -83,7 +84,8 @@ fn take_part(
             .map_err(|error| format!("{}: {}", destination.display(), described(&error)))?;
     }
     let (group, member) = (GroupId(group), Some(member));
-    let settings = GroupSettings { group, token, member, tcp_congestion, ..GroupSettings::new(members) };
+    let settings =
+        GroupSettings { group, token, member, tcp_congestion, retention, ..GroupSettings::new(members) };
     let group = Arc::new(node.group(&settings).map_err(text)?);
     stopper.watch(&group);
     let authentic = Authentic { digests: read_digests(input, Arc::clone(&group)), stopper: stopper.clone() };
@@ -290,7 +292,7 @@ mod tests {
     use std::os::unix::fs::symlink;
     use std::os::unix::net::UnixStream;
 
-    use treecast_node::{CongestionControl, draw_token};
+    use treecast_node::{CongestionControl, Retention, draw_token};
 
     use super::*;
     use crate::stream::{Record, append};
@@ -339,6 +341,7 @@ mod tests {
             group: 1,
             token: token.clone(),
             tcp_congestion: CongestionControl::new("reno"),
+            retention: Retention::All,
             into: true,
         });
         for message in announced {

@@ -271,6 +271,7 @@ impl Copy {
                 group: group.0,
                 token: token.clone(),
                 tcp_congestion: settings.group.tcp_congestion.clone(),
+                retention: settings.group.retention,
                 into,
             };
             // Nothing else has been posted, so there is room.

@@ -3,11 +3,14 @@
 use std::fmt;
 use std::str::FromStr;
 
+use serde::{Deserialize, Serialize};
+
 use super::GroupSettings;
 use super::congestion::CongestionControl;
 
 /// Who retains packets on streams until all members have them.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Retention {
     /// The root. A member that has children receives into the buffer of the application that waits,
     /// and forwards from there, so that no packet passes its slots unless a child is behind. What a
