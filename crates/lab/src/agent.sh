@@ -1,10 +1,11 @@
 # A remote shell between the hosts of a lab: agent [OPTIONS] HOST COMMAND... Options without a value, such as
 # ssh's -x, are ignored. The command is the first process of the host.
 while [ "${1#-}" != "$1" ]; do shift; done
+named=$1
 host=${1#n}
 shift
 if ! process=$(cat "/proc/1/root/dev/shm/n$host" 2> /dev/null); then
-	echo "treecast lab: there is no host '$host' in this lab" >&2
+	echo "treecast lab: there is no host '$named' in this lab" >&2
 	exit 255
 fi
 export TREECAST_LAB_HOST="$host"

@@ -98,7 +98,10 @@ fn a_remote_shell_leads_to_another_host() {
     assert_eq!(String::from_utf8(output.stdout).unwrap(), "n2\n2\n/usr\n");
     let output = lab.command(0, "sh").unwrap().args(["-c", "$TREECAST_LAB_AGENT n3 true"]).output().unwrap();
     assert_eq!(output.status.code(), Some(255));
-    assert_eq!(String::from_utf8(output.stderr).unwrap(), "treecast lab: there is no host '3' in this lab\n");
+    assert_eq!(
+        String::from_utf8(output.stderr).unwrap(),
+        "treecast lab: there is no host 'n3' in this lab\n"
+    );
 }
 
 #[test]
