@@ -11,6 +11,7 @@ use anyhow::Context;
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressFinish, ProgressStyle};
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
+use treecast_study::chart::Ink;
 
 use crate::interrupt;
 
@@ -230,6 +231,13 @@ pub fn plain(mut table: comfy_table::Table) -> String {
 pub fn width() -> u16 {
     let (_, columns) = console::Term::stdout().size_checked().unwrap_or((0, 100));
     columns.clamp(60, 200)
+}
+
+/// The ink of charts on standard output: colours on a terminal, unless its type is `dumb` or the
+/// user has set `NO_COLOR`.
+pub fn ink() -> Ink {
+    let has_colours = console::Term::stdout().features().colors_supported();
+    if has_colours { Ink::Colour } else { Ink::Plain }
 }
 
 /// How long an operation runs before its progress bar appears.

@@ -8,7 +8,7 @@ mod refusals;
 mod trees;
 
 use std::io::Write;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
@@ -297,6 +297,23 @@ fn measurements_are_drawn_as_charts() {
         let picture = std::fs::read_to_string(file).unwrap();
         assert!(picture.contains("nic auto") && picture.contains("last delivery (us)"));
     }
+}
+
+#[test]
+fn charts_are_coloured_on_terminals_that_know_colours() {
+    let drawn = |environment: &[(&str, &str)]| {
+        let treecast = env!("CARGO_BIN_EXE_treecast");
+        let command = format!("{treecast} bench --loopback 2 --messages 2 --sizes 4,64 --format chart");
+        let mut script = Command::new("script");
+        script.args(["-qec", &command, "/dev/null"]).env("TERM", "xterm").env_remove("NO_COLOR");
+        let output = script.envs(environment.iter().copied()).stdin(Stdio::null()).output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(text.contains("latency of the last delivery"), "{text}");
+        text
+    };
+    assert!(drawn(&[]).contains("\x1b["));
+    assert!(!drawn(&[("TERM", "dumb")]).contains("\x1b["));
+    assert!(!drawn(&[("NO_COLOR", "1")]).contains("\x1b["));
 }
 
 #[test]

@@ -6,7 +6,6 @@ mod table;
 mod values;
 
 use std::ffi::OsStr;
-use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,7 +35,7 @@ use crate::interrupt::temporary_files;
 use crate::log::LogArguments;
 use crate::mpi::{Interface, directories, find_shim};
 use crate::open_files::allow_open_files;
-use crate::output::{OutArguments, emit, print_message, progress_bar, width, write_file};
+use crate::output::{OutArguments, emit, ink, print_message, progress_bar, width, write_file};
 
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("of_lab"), after_help = "Examples:
@@ -353,8 +352,8 @@ pub fn run(arguments: &Arguments, log: &LogArguments) -> anyhow::Result<u8> {
         }
         Format::Json => serde_json::to_string_pretty(&report)? + "\n",
         Format::Chart => {
-            let is_coloured = arguments.out.file().is_none() && std::io::stdout().is_terminal();
-            chart::terminal(&figure(), width(), 18, if is_coloured { Ink::Colour } else { Ink::Plain })
+            let ink = if arguments.out.file().is_none() { ink() } else { Ink::Plain };
+            chart::terminal(&figure(), width(), 18, ink)
         }
     };
     emit(arguments.out.file(), &text)?;

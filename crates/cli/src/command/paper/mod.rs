@@ -2,13 +2,12 @@
 
 mod sensitivity;
 
-use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
 use treecast_sim::Status;
-use treecast_study::chart::{self, Ink};
+use treecast_study::chart;
 use treecast_study::figure::Figure;
 use treecast_study::page;
 use treecast_study::table::{Rows, deadlocks, table};
@@ -17,7 +16,7 @@ use treecast_terms::nearest_hint;
 
 use crate::arguments::{read_file, whole_number};
 use crate::interrupt::clean_up_on_signals;
-use crate::output::{emit, is_standard_output, make_directory, print_message, width, write_file};
+use crate::output::{emit, ink, is_standard_output, make_directory, print_message, width, write_file};
 use crate::sweep::Sweep;
 
 #[derive(Debug, Args)]
@@ -207,10 +206,9 @@ fn chosen<'a>(study: &'a Study, names: &[String]) -> anyhow::Result<Vec<&'a Figu
 /// Prints a figure, and writes its rows and pictures.
 fn show(figure: &Figure, rows_of_figure: &[Row], directory: &Path) -> anyhow::Result<()> {
     let width = width();
-    let ink = if std::io::stdout().is_terminal() { Ink::Colour } else { Ink::Plain };
     let mut text = table(figure, width, Rows::AtMost(8));
     text += "\n";
-    text += &chart::terminal(figure, width, 18, ink);
+    text += &chart::terminal(figure, width, 18, ink());
     let files = [
         ("csv", rows::csv(rows_of_figure)?),
         ("parquet", rows::parquet(rows_of_figure)?),
