@@ -15,6 +15,8 @@ pub struct Progress<'a> {
     pub failed: usize,
     /// The hosts whose receivers are being started.
     pub awaited: Vec<&'a str>,
+    /// The hosts whose receivers have started and have not joined the group yet.
+    pub joining: Vec<&'a str>,
     /// The hosts that are to say yet what they lack of the files.
     pub comparing: Vec<&'a str>,
     /// The uploads of the receiver, once some host has asked for it.

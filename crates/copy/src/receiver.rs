@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use treecast_node::{Ending, Group, GroupId, GroupSettings, Node, NodeError};
+use treecast_node::{Ending, Eviction, Group, GroupId, GroupSettings, Node, NodeError};
 
 use crate::control::{HELLO, Request, Response, Writing, node_settings};
 use crate::destination::path_here;
@@ -231,9 +231,15 @@ fn group_text(error: &NodeError) -> String {
         NodeError::Ended(Ending::RootSilent(time)) => format!(
             "no UDP came from the host that copies for {time}: a firewall may be in between (--ports says which ports it is to let pass), or another network (--bind)"
         ),
+        NodeError::Ended(Ending::Evicted(Eviction::AcceptsNothing)) => {
+            format!("it answered, but no data was received: {NO_TCP}")
+        }
         error => error.to_string(),
     }
 }
+
+/// Why data on streams may not arrive although datagrams do, and what helps.
+pub(crate) const NO_TCP: &str = "a firewall may let no TCP pass between the hosts (--ports says which ports it is to let pass); --set transport=packets needs UDP alone";
 
 fn text(error: impl std::fmt::Display) -> String {
     error.to_string()

@@ -8,6 +8,7 @@ use treecast_node::{Group, Lost, MemberLoss};
 use super::{Copy, PROGRESS_INTERVAL};
 use crate::control::Response;
 use crate::host::Host;
+use crate::receiver::NO_TCP;
 use crate::worker::Worker;
 use crate::{HostReport, Outcome, Progress};
 
@@ -124,15 +125,32 @@ impl Copy {
 /// Why the group has lost a host, and what helps.
 fn loss_text(loss: MemberLoss) -> String {
     let help = match loss {
+        // Without the remedies for programs, which the text of the loss has.
+        MemberLoss::AcceptsNothing(time) => {
+            return format!("it answered, but no data was received for {time}: {NO_TCP}");
+        }
         MemberLoss::Unreachable(_) => {
             ": no UDP comes from it: a firewall may be in between (--ports says which ports it is to let pass), or another network (--bind)"
         }
         MemberLoss::Silent(_) => ": it is down, stopped or cut off; --retry copies to it again",
-        MemberLoss::AcceptsNothing(_) => {
-            ": a firewall may let no TCP pass (--ports says which ports it is to let pass); --set transport=packets needs UDP alone"
-        }
         MemberLoss::PathTooSmall { .. } => ": give a smaller one, such as --set mtu_bytes=1400",
         _ => "",
     };
     format!("{loss}{help}")
+}
+
+#[cfg(test)]
+mod tests {
+    use treecast_node::Nanoseconds;
+
+    use super::*;
+
+    #[test]
+    fn a_loss_has_its_cause_and_its_remedy_once() {
+        let text = loss_text(MemberLoss::AcceptsNothing(Nanoseconds::from_ms(20_000)));
+        assert!(text.starts_with("it answered, but no data was received for 20 s: "), "{text}");
+        assert!(text.matches("firewall").count() == 1 && text.contains("--set transport=packets"), "{text}");
+        let text = loss_text(MemberLoss::Silent(Nanoseconds::from_ms(30_000)));
+        assert_eq!(text, "silent for 30 s: it is down, stopped or cut off; --retry copies to it again");
+    }
 }

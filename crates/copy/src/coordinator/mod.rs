@@ -381,7 +381,15 @@ impl Copy {
                     self.hear_losses(&lost);
                     return Ok(());
                 }
-                Err(NodeError::Unanswered(_)) => self.look_around(group, Duration::ZERO, 0, 0, tell),
+                Err(NodeError::Unanswered(members)) => {
+                    self.look_around(group, Duration::ZERO, 0, 0, &mut |_| {});
+                    let is_joining = |host: &&Host| {
+                        host.report.is_none() && members.iter().any(|one| one.member as usize == host.member)
+                    };
+                    let joining = self.hosts.iter().filter(is_joining);
+                    let joining = joining.map(|host| host.name.as_str()).collect();
+                    tell(&Progress { joining, ..self.progress(0, 0) });
+                }
                 Err(error) => return Err(error.into()),
             }
         }

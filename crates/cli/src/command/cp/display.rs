@@ -50,6 +50,10 @@ impl Display {
             self.show_awaited(&progress.awaited, "to start", upload);
             return;
         }
+        if !progress.joining.is_empty() {
+            self.show_awaited(&progress.joining, "to answer by UDP", None);
+            return;
+        }
         if !progress.comparing.is_empty() {
             self.show_awaited(&progress.comparing, "to compare the files", None);
             return;
@@ -81,7 +85,8 @@ impl Display {
                 message += &format!("\n  {host}: {} ({percent} %)", DecimalBytes(*bytes));
             }
         }
-        if !io::stderr().is_terminal() && Instant::now() >= self.line_at {
+        let is_known = progress.total.max(progress.sent) > 0;
+        if is_known && !io::stderr().is_terminal() && Instant::now() >= self.line_at {
             self.line_at = Instant::now() + LINE_INTERVAL;
             let (sent, total) = (DecimalBytes(progress.sent), DecimalBytes(progress.total));
             message.split('\n').enumerate().for_each(|(number, line)| {
