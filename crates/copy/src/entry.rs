@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 /// A file, directory or symbolic link that is copied.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
-    /// Its path below the destination, which may be no text; empty for a source that gets the
-    /// destination's name.
+    /// Its path below the destination, which need not be text; empty for the destination itself,
+    /// where the contents of a directory go.
     #[serde(with = "bytes_of_path")]
     pub path: PathBuf,
     /// Its kind.
@@ -52,6 +52,11 @@ impl Entry {
     /// The bytes of a file; 0 for others.
     pub const fn length(&self) -> u64 {
         if let Kind::File { length, .. } = self.kind { length } else { 0 }
+    }
+
+    /// Whether it is the destination itself.
+    pub fn is_top(&self) -> bool {
+        self.path.as_os_str().is_empty()
     }
 
     /// Whether the path leads to no place but below the destination, as far as names say.

@@ -31,9 +31,6 @@ pub enum CopyError {
     /// Neither a file nor a directory nor a symbolic link.
     #[error("{} is neither a file nor a directory", .0.display())]
     Special(PathBuf),
-    /// A source without a name of its own, such as `..`.
-    #[error("{} has no name to be copied to: give its path", .0.display())]
-    NoName(PathBuf),
     /// Standard input beside other sources.
     #[error("standard input (-) cannot be combined with other sources")]
     InputAndOthers,

@@ -1,5 +1,5 @@
 use std::collections::BTreeMap;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, Metadata};
 use std::io::{self, ErrorKind, Read};
 use std::os::fd::AsFd;
@@ -29,6 +29,8 @@ pub struct Sources {
     pub named: usize,
     /// Whether one of them is a directory.
     pub has_directory: bool,
+    /// Whether one of them is the contents of a directory, such as `data/.`.
+    pub has_contents: bool,
 }
 
 #[derive(Debug)]
@@ -107,13 +109,14 @@ pub struct SourceSettings {
 
 impl Sources {
     /// Finds all sources. `-` is standard input, and cannot be combined with others. A symbolic
-    /// link is followed if it is named here, and copied as a link if it is in a directory.
+    /// link is followed if it is named here, and copied as a link if it is in a directory. A
+    /// directory whose path ends with `.` or `..` stands for its contents, as with cp(1).
     ///
     /// # Errors
     /// [`CopyError::Source`] if one of `paths` does not exist or cannot be read; what is in a
     /// directory and cannot be read is left out. [`CopyError::Directory`], [`CopyError::Special`],
-    /// [`CopyError::NoName`], [`CopyError::SameName`], [`CopyError::InputAndOthers`],
-    /// [`CopyError::Pattern`], [`CopyError::AllExcluded`].
+    /// [`CopyError::SameName`], [`CopyError::InputAndOthers`], [`CopyError::Pattern`],
+    /// [`CopyError::AllExcluded`].
     pub fn find(paths: &[PathBuf], settings: &SourceSettings) -> Result<Self, CopyError> {
         let exclude = Exclusion::new(&settings.exclude)?;
         let mut found = Self {
@@ -122,8 +125,9 @@ impl Sources {
             bytes: 0,
             named: paths.len(),
             has_directory: false,
+            has_contents: false,
         };
-        let mut names: BTreeMap<&OsStr, &Path> = BTreeMap::new();
+        let mut names: BTreeMap<OsString, PathBuf> = BTreeMap::new();
         for path in paths {
             if path.as_os_str() == INPUT {
                 if paths.len() > 1 {
@@ -132,21 +136,32 @@ impl Sources {
                 found.add_input();
                 continue;
             }
-            let name = path.file_name().ok_or_else(|| CopyError::NoName(path.clone()))?;
-            if let Some(other) = names.insert(name, path) {
-                return Err(CopyError::SameName(other.into(), path.clone()));
-            }
             let of_source = |why| CopyError::Source { path: path.clone(), why };
             let metadata = fs::metadata(path).map_err(of_source)?;
-            if exclude.matches(Path::new(name)) {
-                continue;
+            // None for the contents of a directory, which have names of their own.
+            let name = path.file_name().filter(|_| !path.as_os_str().as_bytes().ends_with(b"/."));
+            if name.is_none() && settings.is_recursive {
+                for entry in fs::read_dir(path).map_err(of_source)? {
+                    let entry = entry.map_err(of_source)?;
+                    check_is_new(&mut names, &entry.file_name(), &entry.path())?;
+                }
+                found.has_contents = true;
+            }
+            let name = name.unwrap_or_default();
+            if !name.is_empty() {
+                check_is_new(&mut names, name, path)?;
+                if exclude.matches(Path::new(name)) {
+                    continue;
+                }
             }
             if metadata.is_dir() {
                 if !settings.is_recursive {
                     return Err(CopyError::Directory(path.clone()));
                 }
                 found.has_directory = true;
-                found.walk(path, name, &exclude, settings.attributes)?;
+                // Without the dot at its end, for messages.
+                let path: PathBuf = path.components().collect();
+                found.walk(&path, name, &exclude, settings.attributes)?;
             } else if metadata.is_file() {
                 fs::File::open(path).map_err(of_source)?;
                 found.add(path.clone(), name.into(), &metadata, settings.attributes)?;
@@ -201,7 +216,9 @@ impl Sources {
             if rest.as_os_str().is_empty() { PathBuf::from(name) } else { Path::new(name).join(rest) }
         };
         let entries = WalkDir::new(top).follow_root_links(true).sort_by_file_name().into_iter();
-        for entry in entries.filter_entry(|entry| !exclude.matches(&below(entry.path()))) {
+        // The directory of contents is copied even if a pattern such as * matches the empty path.
+        let is_excluded = |path: &Path| !path.as_os_str().is_empty() && exclude.matches(path);
+        for entry in entries.filter_entry(|entry| !is_excluded(&below(entry.path()))) {
             let (path, metadata) = match entry {
                 Ok(entry) if entry.depth() == 0 => (top.to_path_buf(), fs::metadata(top)),
                 Ok(entry) => (entry.path().to_path_buf(), entry.path().symlink_metadata()),
@@ -262,6 +279,17 @@ impl Sources {
         };
         self.all.push(Source { path, entry, is_input: false });
         Ok(())
+    }
+}
+
+/// Checks that no other source has the name at the destination.
+///
+/// # Errors
+/// [`CopyError::SameName`].
+fn check_is_new(names: &mut BTreeMap<OsString, PathBuf>, name: &OsStr, path: &Path) -> Result<(), CopyError> {
+    match names.insert(name.into(), path.into()) {
+        Some(other) => Err(CopyError::SameName(other, path.into())),
+        None => Ok(()),
     }
 }
 
@@ -338,6 +366,27 @@ mod tests {
     }
 
     #[test]
+    fn a_dot_at_the_end_stands_for_the_contents() {
+        let directory = tree();
+        let find = |path: &str, exclude: &str| {
+            let settings = SourceSettings {
+                is_recursive: true,
+                exclude: vec![exclude.into()],
+                ..SourceSettings::default()
+            };
+            let found = Sources::find(&[directory.path().join(path)], &settings).unwrap();
+            assert!(found.has_contents && found.has_directory);
+            found.all.iter().map(|source| source.entry.path.display().to_string()).collect::<Vec<_>>()
+        };
+        let all = ["", "one.txt", "sub", "sub/deep", "sub/deep/three.txt", "sub/link", "sub/two.o"];
+        for path in ["data/.", "data/./.", "data/sub/.."] {
+            assert_eq!(find(path, "none"), all, "{path}");
+        }
+        assert_eq!(find("data/sub/.", "/deep"), ["", "link", "two.o"]);
+        assert_eq!(find("data/.", "*"), [""]);
+    }
+
+    #[test]
     fn patterns_leave_out_sources() {
         let directory = tree();
         let find = |paths: &[&str], exclude: &str| {
@@ -363,7 +412,10 @@ mod tests {
         };
         assert!(matches!(find(&["data"], false), Err(CopyError::Directory(_))));
         assert!(matches!(find(&["missing"], true), Err(CopyError::Source { .. })));
-        assert!(matches!(find(&["data/.."], true), Err(CopyError::NoName(_))));
+        assert!(matches!(find(&["data/."], false), Err(CopyError::Directory(_))));
+        assert!(matches!(find(&["data/one.txt/."], true), Err(CopyError::Source { .. })));
+        assert!(matches!(find(&["data/.", "data/one.txt"], true), Err(CopyError::SameName(..))));
+        assert!(matches!(find(&["data/.", "data/sub/.."], true), Err(CopyError::SameName(..))));
         assert!(matches!(find(&["data/one.txt", "data/sub/../one.txt"], true), Err(CopyError::SameName(..))));
         assert!(matches!(
             Sources::find(&["/dev/null".into()], &SourceSettings::default()),

@@ -110,6 +110,32 @@ fn what_is_not_among_the_sources_is_deleted_on_request() {
     assert!(status == 2 && said.contains("--delete is about directories"), "{said}");
 }
 
+#[test]
+fn the_contents_of_a_directory_become_those_of_the_destination() {
+    let hosts = Hosts::new(&["a", "b"]);
+    make_tree(&hosts.path("data"));
+    fs::set_permissions(hosts.path("data"), fs::Permissions::from_mode(0o750)).unwrap();
+    fs::create_dir_all(hosts.path("a/there/old")).unwrap();
+    fs::write(hosts.path("a/beside"), "").unwrap();
+    let said = hosts.cp_right(&["-a", "--delete", "-n", "data/.", "a:there"]);
+    assert!(said.contains("delete a:there/old\n") && said.contains("; 1 to be deleted"), "{said}");
+    hosts.cp_right(&["-a", "--delete", "data/.", "a,b:there"]);
+    for host in ["a", "b"] {
+        assert_same_tree(&hosts.path("data"), &hosts.path(host).join("there"));
+        let mode = fs::metadata(hosts.path(host).join("there")).unwrap().mode();
+        assert_eq!(mode & 0o7777, 0o750, "{host}");
+    }
+    assert!(hosts.path("a/beside").exists());
+    assert_eq!(sent_bytes(&hosts, &["-a", "data/.", "a,b:there"]), 0);
+    // Names of two sources may not collide, and those of contents count.
+    let (status, said) = hosts.cp(&["-r", "data/.", "data/long", "a:there"]);
+    assert!(status == 2 && said.contains("have the same name at the destination"), "{said}");
+    hosts.cp_right(&["-a", "data/sub/.", "data/long", "a:flat"]);
+    assert!(hosts.path("a/flat/run me").exists() && hosts.path("a/flat/long").exists());
+    let (status, said) = hosts.cp(&["-a", "data/.", "a:beside"]);
+    assert!(status == 2 && said.contains("beside is a file on a"), "{said}");
+}
+
 /// A source that cannot be read may be the one that would be deleted.
 #[test]
 fn nothing_is_deleted_where_a_source_was_not_read() {

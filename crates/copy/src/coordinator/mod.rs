@@ -232,7 +232,7 @@ impl Copy {
         let into = match (there, not_there) {
             (Some(_), _) if sources.is_input() => return Err(CopyError::InputName { path }),
             _ if to.is_directory && sources.is_input() => return Err(CopyError::InputName { path }),
-            _ if to.is_directory || sources.named > 1 => true,
+            _ if to.is_directory || sources.named > 1 || sources.has_contents => true,
             (Some(there), Some(not_there)) => return Err(CopyError::Mixed { path, there, not_there }),
             (there, _) => there.is_some(),
         };

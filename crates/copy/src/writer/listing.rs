@@ -34,8 +34,9 @@ impl Listing {
         {
             names.insert(name.into());
         }
-        if entry.kind == Kind::Directory && entry.path.file_name().is_some() {
-            self.names.insert(entry.path.clone(), BTreeSet::new());
+        if entry.kind == Kind::Directory {
+            // The destination is listed once for each directory whose contents go there.
+            self.names.entry(entry.path.clone()).or_default();
         }
         match self.lacking.last_mut() {
             _ if is_here => {

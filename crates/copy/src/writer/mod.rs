@@ -192,8 +192,7 @@ impl Writer {
     }
 
     fn finish_directory(&mut self, written: &WrittenDirectory) -> io::Result<()> {
-        let place = self.places.place(&written.entry)?;
-        let directory = place.directory.below(Path::new(&place.name))?;
+        let directory = self.places.directory(&written.entry.path)?;
         if directory.identity()? != written.identity {
             return Err(io::Error::other("another directory has been put in its place"));
         }
@@ -206,9 +205,13 @@ impl Writer {
                 if self.entries > 0 || !of.is_below() {
                     return Err(WriteError::Stream("a listing that has no place"));
                 }
-                let place = self.places.place(&of);
                 let existing = self.writing.existing;
-                let is_here = place.is_ok_and(|place| is_here(&place, &of, hash.as_ref(), existing));
+                let is_here = if of.is_top() {
+                    of.kind == Kind::Directory && self.places.directory(&of.path).is_ok()
+                } else {
+                    let place = self.places.place(&of);
+                    place.is_ok_and(|place| is_here(&place, &of, hash.as_ref(), existing))
+                };
                 self.listing.add(of, is_here);
                 Ok(())
             }
@@ -237,7 +240,7 @@ impl Writer {
                     let entry = entry.ok_or(WriteError::Stream("an entry that is lacking is passed over"))?;
                     self.entries += 1;
                     let path = self.places.path(&entry.path);
-                    let kept = self.places.place(&entry).and_then(|place| self.keep(&place, entry));
+                    let kept = self.keep(entry);
                     self.allow(&path, kept)?;
                 }
                 Ok(())
@@ -319,12 +322,15 @@ impl Writer {
     }
 
     fn begin(&mut self, entry: Entry) -> io::Result<()> {
-        let place = self.places.place(&entry)?;
         match &entry.kind {
-            Kind::Directory => self.make_directory(&place, entry),
-            _ if self.listing.take(self.entries - 1).is_some() => self.keep(&place, entry),
-            Kind::Link(to) => self.make_link(&place, to, &entry),
+            Kind::Directory => self.make_directory(entry),
+            _ if self.listing.take(self.entries - 1).is_some() => self.keep(entry),
+            Kind::Link(to) => {
+                let place = self.places.place(&entry)?;
+                self.make_link(&place, to, &entry)
+            }
             Kind::File { .. } => {
+                let place = self.places.place(&entry)?;
                 place.directory.check_replaceable(&place.name)?;
                 let found = self.compared.take(self.entries - 1, &place);
                 self.file = Some(PartFile::new(place, entry, &found, self.writing.keeps_parts)?);
@@ -333,8 +339,13 @@ impl Writer {
         }
     }
 
-    fn make_directory(&mut self, place: &Place, entry: Entry) -> io::Result<()> {
-        let (made, is_new) = place.directory.create_directory(&place.name, entry.mode | 0o700)?;
+    fn make_directory(&mut self, entry: Entry) -> io::Result<()> {
+        let (made, is_new) = if entry.is_top() {
+            (self.places.directory(&entry.path)?, false)
+        } else {
+            let place = self.places.place(&entry)?;
+            place.directory.create_directory(&place.name, entry.mode | 0o700)?
+        };
         // One that exists keeps its mode, unless modes are preserved.
         if is_new || self.writing.preserves {
             self.directories.push(WrittenDirectory { entry, identity: made.identity()? });
@@ -360,10 +371,11 @@ impl Writer {
     }
 
     /// Keeps an existing file, and sets the source's mode, times and owner if these are preserved.
-    fn keep(&mut self, place: &Place, entry: Entry) -> io::Result<()> {
+    fn keep(&mut self, entry: Entry) -> io::Result<()> {
         if entry.kind == Kind::Directory {
-            return self.make_directory(place, entry);
+            return self.make_directory(entry);
         }
+        let place = self.places.place(&entry)?;
         self.kept += 1;
         let sets_attributes = self.writing.preserves && self.writing.existing == Existing::Changed;
         let is_file = matches!(entry.kind, Kind::File { .. });

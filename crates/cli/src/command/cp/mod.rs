@@ -52,7 +52,8 @@ multicast.
 PATH is as for cp: in a directory files keep their names; another path is the new name of
 a single source. With a slash at its end it is a directory, which is created if it is
 missing. A relative path begins where the remote shell does, in the home directory; ~ and
-~user are home directories on the host.
+~user are home directories on the host. As with cp, dir and dir/ copy the directory, and
+dir/. copies its contents into PATH (with rsync, dir/ does that).
 A file has another name until it is complete, verified by BLAKE3:
 .NAME.ID.treecast-part in the same directory, with an ID that no other copy has.
 
