@@ -1,5 +1,7 @@
 //! Many multicasts at once.
 
+use std::iter;
+
 use pyo3::prelude::*;
 use treecast_plan::{Order, Placement, Scheme};
 use treecast_sim::{
@@ -14,7 +16,7 @@ use crate::interrupt::interruptible;
 use crate::json;
 use crate::number::Whole;
 use crate::parameters::{self, Parameters};
-use crate::table::{Table, optional_reals, reals, texts};
+use crate::table::{Table, optional_reals, optional_times, reals, texts, times};
 use crate::trace::traced;
 
 /// A run under load, except for its load. `treecast.load` and `treecast.find_saturation` describe
@@ -367,14 +369,12 @@ impl LoadResult {
     }
 
     fn __repr__(&self) -> String {
-        let LoadDocument { setup, offered_load, figures, .. } = &self.0;
-        let LoadSetup { scheme, offload, degree, .. } = setup;
-        let latency = figures.latency_mean_cycles.map(|mean| format!(", mean latency {mean:.1} cycles"));
-        let latency = latency.unwrap_or_default();
-        let status = self.status();
-        format!(
-            "<LoadResult {status}: {scheme}, offload {offload}, degree {degree}, offered load {offered_load}{latency}>"
-        )
+        format!("<LoadResult {}>", self.summary())
+    }
+
+    /// The result for a notebook: the summary, the loads and latencies, and the warning.
+    fn _repr_html_(&self, py: Python<'_>) -> PyResult<String> {
+        self.figures().html_of(py, &self.summary(), self.warning())
     }
 
     fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<(Bound<'py, PyAny>, (String,))> {
@@ -383,6 +383,33 @@ impl LoadResult {
 }
 
 impl LoadResult {
+    fn summary(&self) -> String {
+        let LoadDocument { setup, offered_load, figures, .. } = &self.0;
+        let LoadSetup { scheme, offload, degree, .. } = setup;
+        let latency = figures.latency_mean_cycles.map(|mean| format!(", mean latency {mean:.1} cycles"));
+        let latency = latency.unwrap_or_default();
+        let status = self.status();
+        format!(
+            "{status}: {scheme}, offload {offload}, degree {degree}, offered load {offered_load}{latency}"
+        )
+    }
+
+    /// The loads and latencies, in one row.
+    fn figures(&self) -> Table {
+        let LoadDocument { offered_load, ejection_load, figures, .. } = &self.0;
+        let cycles = |latency: Option<Cycles>| optional_times(iter::once(latency.map(|Cycles(it)| it)));
+        Table::new([
+            ("offered_load", reals(iter::once(*offered_load))),
+            ("ejection_load", reals(iter::once(*ejection_load))),
+            ("accepted_load", optional_reals(iter::once(figures.accepted_load))),
+            ("multicasts_measured", times(iter::once(figures.multicasts_measured))),
+            ("latency_mean_cycles", optional_reals(iter::once(figures.latency_mean_cycles))),
+            ("latency_p50_cycles", cycles(figures.latency_p50)),
+            ("latency_p99_cycles", cycles(figures.latency_p99)),
+            ("latency_max_cycles", cycles(figures.latency_max)),
+        ])
+    }
+
     fn of(py: Python<'_>, document: LoadDocument) -> PyResult<Bound<'_, Self>> {
         let setup = Setup(document.setup.clone());
         Bound::new(py, PyClassInitializer::from(setup).add_subclass(Self(document)))
@@ -456,13 +483,12 @@ impl SaturationResult {
     }
 
     fn __repr__(&self) -> String {
-        let LoadSetup { scheme, offload, degree, .. } = &self.0.setup;
-        let found = match self.0.saturation_offered_load {
-            Some(load) => format!("sustains an offered load of {load}"),
-            None => "sustains no load tried".into(),
-        };
-        let runs = treecast_plan::render::counted(self.0.points.len(), "run");
-        format!("<SaturationResult {scheme}, offload {offload}, degree {degree}: {found} after {runs}>")
+        format!("<SaturationResult {}>", self.summary())
+    }
+
+    /// The result for a notebook: the summary, the loads that were tried, and the warning.
+    fn _repr_html_(&self, py: Python<'_>) -> PyResult<String> {
+        self.points().html_of(py, &self.summary(), self.warning())
     }
 
     fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<(Bound<'py, PyAny>, (String,))> {
@@ -471,6 +497,16 @@ impl SaturationResult {
 }
 
 impl SaturationResult {
+    fn summary(&self) -> String {
+        let LoadSetup { scheme, offload, degree, .. } = &self.0.setup;
+        let found = match self.0.saturation_offered_load {
+            Some(load) => format!("sustains an offered load of {load}"),
+            None => "sustains no load tried".into(),
+        };
+        let runs = treecast_plan::render::counted(self.0.points.len(), "run");
+        format!("{scheme}, offload {offload}, degree {degree}: {found} after {runs}")
+    }
+
     fn of(py: Python<'_>, document: SaturationDocument) -> PyResult<Bound<'_, Self>> {
         let setup = Setup(document.setup.clone());
         Bound::new(py, PyClassInitializer::from(setup).add_subclass(Self(document)))

@@ -249,6 +249,21 @@ impl Result {
     }
 
     fn __repr__(&self) -> String {
+        format!("<Result {}>", self.summary())
+    }
+
+    /// The result for a notebook: the summary, and the deliveries.
+    fn _repr_html_(&self, py: Python<'_>) -> PyResult<String> {
+        self.deliveries().html_of(py, &self.summary(), None)
+    }
+
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<(Bound<'py, PyAny>, (String,))> {
+        Ok((slf.get_type().getattr("from_json")?, (slf.get().to_json(),)))
+    }
+}
+
+impl Result {
+    fn summary(&self) -> String {
         let RunDocument { operation, scheme, offload, message_flits, .. } = &self.0;
         let ended = match self.0.latency_cycles {
             Some(cycles) => format!("complete after {cycles} cycles"),
@@ -260,12 +275,6 @@ impl Result {
             (format!("{operation}, "), "member")
         };
         let destinations = treecast_plan::render::counted(self.0.deliveries.len(), noun);
-        format!(
-            "<Result {ended}: {operation}{scheme}, offload {offload}, {message_flits} flits to {destinations}>"
-        )
-    }
-
-    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<(Bound<'py, PyAny>, (String,))> {
-        Ok((slf.get_type().getattr("from_json")?, (slf.get().to_json(),)))
+        format!("{ended}: {operation}{scheme}, offload {offload}, {message_flits} flits to {destinations}")
     }
 }

@@ -48,6 +48,39 @@ impl Table {
         });
         Self(RecordBatch::try_from_iter_with_nullable(columns).expect("our columns are of one length"))
     }
+
+    /// HTML of a result whose rows these are: a summary, the table, and a warning if there is one.
+    pub fn html_of(&self, py: Python<'_>, summary: &str, warning: Option<String>) -> PyResult<String> {
+        let paragraph = |text: &str| format!("<p>{}</p>", escaped(text));
+        let warning = warning.as_deref().map(paragraph).unwrap_or_default();
+        Ok(paragraph(summary) + &self.html(py)? + &warning)
+    }
+
+    fn html(&self, py: Python<'_>) -> PyResult<String> {
+        let count = self.num_rows();
+        let shown = self.0.slice(0, count.min(ROWS_SHOWN));
+        let row = |cells: &mut dyn Iterator<Item = PyResult<String>>, name: &str| {
+            let cells = cells.map(|cell| Ok(format!("<{name}>{}</{name}>", escaped(&cell?))));
+            Ok::<_, PyErr>(format!("<tr>{}</tr>", cells.collect::<PyResult<String>>()?))
+        };
+        let mut html = String::from("<table><thead>");
+        html += &row(&mut self.column_names().into_iter().map(Ok), "th")?;
+        html += "</thead><tbody>";
+        let columns =
+            shown.columns().iter().map(|column| values(py, column)).collect::<PyResult<Vec<_>>>()?;
+        for index in 0..shown.num_rows() {
+            let cell = |column: &Bound<'_, PyList>| {
+                let value = column.get_item(index)?;
+                if value.is_none() { Ok(String::new()) } else { Ok(value.str()?.to_string()) }
+            };
+            html += &row(&mut columns.iter().map(cell), "td")?;
+        }
+        html += "</tbody></table>";
+        if count > ROWS_SHOWN {
+            html += &format!("<p>The first {ROWS_SHOWN} of {count} rows.</p>");
+        }
+        Ok(html)
+    }
 }
 
 impl From<RecordBatch> for Table {
@@ -133,29 +166,7 @@ impl Table {
 
     /// The table for a notebook: the first rows, and the number of all.
     fn _repr_html_(&self, py: Python<'_>) -> PyResult<String> {
-        let count = self.num_rows();
-        let shown = self.0.slice(0, count.min(ROWS_SHOWN));
-        let row = |cells: &mut dyn Iterator<Item = PyResult<String>>, name: &str| {
-            let cells = cells.map(|cell| Ok(format!("<{name}>{}</{name}>", escaped(&cell?))));
-            Ok::<_, PyErr>(format!("<tr>{}</tr>", cells.collect::<PyResult<String>>()?))
-        };
-        let mut html = String::from("<table><thead>");
-        html += &row(&mut self.column_names().into_iter().map(Ok), "th")?;
-        html += "</thead><tbody>";
-        let columns =
-            shown.columns().iter().map(|column| values(py, column)).collect::<PyResult<Vec<_>>>()?;
-        for index in 0..shown.num_rows() {
-            let cell = |column: &Bound<'_, PyList>| {
-                let value = column.get_item(index)?;
-                if value.is_none() { Ok(String::new()) } else { Ok(value.str()?.to_string()) }
-            };
-            html += &row(&mut columns.iter().map(cell), "td")?;
-        }
-        html += "</tbody></table>";
-        if count > ROWS_SHOWN {
-            html += &format!("<p>The first {ROWS_SHOWN} of {count} rows.</p>");
-        }
-        Ok(html)
+        self.html(py)
     }
 
     fn __repr__(&self) -> String {
@@ -208,6 +219,11 @@ pub fn optional_numbers(items: impl Iterator<Item = Option<u32>>) -> ArrayRef {
 /// A column of times.
 pub fn times(items: impl Iterator<Item = u64>) -> ArrayRef {
     Arc::new(UInt64Array::from_iter_values(items))
+}
+
+/// A column of times and counts that a row need not have.
+pub fn optional_times(items: impl Iterator<Item = Option<u64>>) -> ArrayRef {
+    Arc::new(items.collect::<UInt64Array>())
 }
 
 /// A column of numbers.

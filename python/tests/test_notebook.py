@@ -8,7 +8,7 @@ import pytest
 from conftest import ROOT
 from nbclient import NotebookClient
 
-from treecast import Fabric, Group, TreecastError, plan
+from treecast import Fabric, Group, TreecastError, find_saturation, load, plan, simulate
 
 TOUR = ROOT / "docs/tour.ipynb"
 
@@ -57,6 +57,34 @@ def test_a_table_shows_its_first_rows_and_escapes_texts():
     edges = plan(Fabric("star:3"), Group(Fabric("star:3")), "binomial").edges
     # A missing value is an empty cell.
     assert "&gt;" in edges._repr_html_() or "<td></td>" in edges._repr_html_()
+
+
+def test_results_show_a_summary_and_a_table():
+    fabric = Fabric("star:3")
+    result = simulate(fabric, plan(fabric, Group(fabric), "separate"))
+    assert result._repr_html_() == (
+        "<p>complete after 5326 cycles: separate, offload host, 128 flits to 2 destinations</p>"
+        + result.deliveries._repr_html_()
+    )
+    loaded = load(Fabric("icpp98"), "tree-worm", load=0.02, degree=3, cycles=100_000)
+    html = loaded._repr_html_()
+    assert html.startswith(
+        "<p>complete: tree-worm, offload host, degree 3, offered load 0.02, mean latency 8530.6 cycles"
+    )
+    for cell in (loaded.offered_load, loaded.multicasts_measured, loaded.latency_p99_cycles):
+        assert f"<td>{cell}</td>" in html
+    found = find_saturation(Fabric("icpp98"), "tree-worm", degree=3, cycles=100_000, precision=0.2)
+    html = found._repr_html_()
+    assert html.startswith("<p>tree-worm, offload host, degree 3: sustains an offered load of 0.03125 after 7 runs</p>")
+    assert found.points._repr_html_() in html
+    for shown in (loaded, found):
+        assert shown.warning is None or shown._repr_html_().endswith(f"<p>{shown.warning}</p>")
+
+
+def test_a_result_without_measurements_has_empty_cells_and_its_warning():
+    result = load(Fabric("icpp98"), "tree-worm", load=0.02, degree=3, cycles=2_000)
+    assert result.latency_p50_cycles is None
+    assert "<td></td>" in result._repr_html_()
 
 
 def test_a_table_becomes_a_frame():
