@@ -1,6 +1,7 @@
 //! Measures what broadcasts cost on the network at hand, as parameters of its model.
 
 mod costs;
+mod crowd;
 mod fit;
 
 use std::collections::BTreeMap;
@@ -18,8 +19,10 @@ use crate::hosts::{Hosts, RemoteHosts, WorkerCommand};
 use crate::mode::Mode;
 use crate::report::{Report, Row};
 use costs::{Measurement, Times};
+use crowd::Observation;
 
-/// A measurement of what broadcasts cost between the first four of some hosts.
+/// A measurement of what broadcasts cost between the first four of some hosts, and between all of
+/// them if they share the processors of one machine.
 #[derive(Debug, Clone)]
 pub struct Tune {
     /// The hosts.
@@ -81,7 +84,7 @@ impl Tune {
     /// a stream.
     pub const PIECE: Bytes = Bytes(64 << 10);
 
-    /// The number of hosts that are measured.
+    /// The number of hosts whose CPU times are measured.
     pub const HOSTS: u32 = 4;
 
     /// Measures; `progress` is called with the number of runs done and the number of all runs.
@@ -130,19 +133,33 @@ impl Tune {
             if way.offload == Offload::Nic && way.transport == Transport::Packets {
                 of_nic = Some(costs.clone());
             }
+            let costs = match reports.get(3) {
+                Some(_) => crowd::with_cold(costs, way.offload, &self.observations(&way, &reports)),
+                None => costs,
+            };
             network.ways.insert(way, costs);
         }
         Ok(network)
     }
 
-    /// The benchmarks of a way. Pairs are measured before and after the others, so that a change of
-    /// the machine's speed is in both.
-    fn benches(&self, engine: EngineChoice, way: &Way) -> [Bench; 3] {
+    /// The benchmarks of a way. Pairs are measured before and after four hosts, so that a change of
+    /// the machine's speed is in both. If this machine has more hosts, all of them are measured
+    /// last.
+    fn benches(&self, engine: EngineChoice, way: &Way) -> Vec<Bench> {
         let pair = || self.bench(engine, way, 2, &[TreeScheme::Separate], self.messages.div_ceil(2));
         let shapes = [TreeScheme::Separate, TreeScheme::Serial];
         // Multicast makes no use of a tree while nothing is lost.
         let shapes = if way.offload == Offload::Switch { &shapes[..1] } else { &shapes };
-        [pair(), self.bench(engine, way, Self::HOSTS, shapes, self.messages), pair()]
+        let mut benches = vec![pair(), self.bench(engine, way, Self::HOSTS, shapes, self.messages), pair()];
+        if self.are_here() && self.hosts.count() > Self::HOSTS {
+            benches.push(self.bench(engine, way, self.hosts.count(), shapes, self.messages.div_ceil(2)));
+        }
+        benches
+    }
+
+    /// Whether the hosts share the processors of this machine.
+    fn are_here(&self) -> bool {
+        !matches!(self.hosts, Hosts::Remote(_))
     }
 
     fn check(&self) -> Result<(), BenchError> {
@@ -162,10 +179,9 @@ impl Tune {
     /// What is known of the network before anything is measured.
     fn base(&self) -> Parameters {
         let processors = thread::available_parallelism().map_or(1, |count| count.get() as u32).min(1_024);
-        let are_here = !matches!(self.hosts, Hosts::Remote(_));
         Parameters {
             processors: 2,
-            shared_processors: if are_here { processors } else { 0 },
+            shared_processors: if self.are_here() { processors } else { 0 },
             // What the links take is in the costs of a relay.
             link_mb_per_s: 0,
             hop: Picoseconds::ZERO,
@@ -217,18 +233,10 @@ impl Tune {
     }
 
     fn measurements(&self, way: &Way, reports: &[Report]) -> Vec<Measurement> {
-        let [first, four, last] = reports else { return Vec::new() };
+        let [first, four, last, ..] = reports else { return Vec::new() };
         let times = |report: &Report, bytes: u64, scheme: TreeScheme| {
-            let scheme = Scheme::tree(scheme).to_string();
-            let is_of = |row: &&Row| {
-                row.bytes == bytes
-                    && row.engine == way.engine
-                    && row.offload == way.offload.to_string()
-                    && row.transport == way.transport.to_string()
-                    && row.scheme == scheme
-            };
             // CPU times are those of processes: the node's own thread has a part in the work.
-            let row = report.rows.iter().find(is_of)?;
+            let row = row_of(report, way, bytes, scheme)?;
             let (root_us, members) = (row.root_cpu_us_per_broadcast, f64::from(row.hosts - 1));
             let member_us = (row.cpu_us_per_broadcast - root_us) / members;
             Some(Times { last_delivery_us: row.last_delivery_us_p50, root_us, member_us })
@@ -245,4 +253,30 @@ impl Tune {
         };
         self.sizes.iter().filter_map(measurement).collect()
     }
+
+    /// The last deliveries of all benchmarks of a way.
+    fn observations(&self, way: &Way, reports: &[Report]) -> Vec<Observation> {
+        let shapes = [TreeScheme::Separate, TreeScheme::Serial];
+        let cases = self.sizes.iter().flat_map(|&bytes| shapes.map(|scheme| (bytes as u64, scheme)));
+        let of_case = |(bytes, scheme)| {
+            let rows = reports.iter().filter_map(move |report| row_of(report, way, bytes, scheme));
+            rows.map(move |row| {
+                let last_delivery_us = row.last_delivery_us_p50;
+                Observation { hosts: row.hosts, scheme, bytes, last_delivery_us }
+            })
+        };
+        cases.flat_map(of_case).collect()
+    }
+}
+
+/// The row of a way, a size and a shape.
+fn row_of<'a>(report: &'a Report, way: &Way, bytes: u64, scheme: TreeScheme) -> Option<&'a Row> {
+    let scheme = Scheme::tree(scheme).to_string();
+    report.rows.iter().find(|row| {
+        row.bytes == bytes
+            && row.engine == way.engine
+            && row.offload == way.offload.to_string()
+            && row.transport == way.transport.to_string()
+            && row.scheme == scheme
+    })
 }

@@ -18,12 +18,13 @@ use crate::output::{NotWritten, OutArguments, OutFile, emit, progress_bar};
 
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("where").required(true), after_help = "Examples:
-  treecast tune --lab 4 --out network.toml
+  treecast tune --lab 16 --out network.toml
   treecast tune --hosts n[1-4] --engine user,ebpf --out network.toml
   treecast predict --network network.toml --members 64 --sizes 64,16K,1M
 
-Four hosts are measured, the first ones: a root with one child, with three children, and with a chain
-of three. docs/predictions.md says how costs are computed from that, and what they predict.")]
+The first four hosts are measured: a root with one child, with three children, and with a chain of
+three. Of a lab, or on the loopback, all hosts are measured too, for what more hosts cost on the
+processors that they share. docs/predictions.md says how costs are computed from that, and what they predict.")]
 pub struct Arguments {
     /// Hosts of a lab: namespaces on this machine, joined by a switch
     #[arg(long, value_name = "HOSTS", group = "where")]

@@ -131,7 +131,9 @@ fn time_max_ps(costs: &Parameters, task: &Task, pieces: Pieces) -> u128 {
     // The acknowledgment goes over the network as a unit does, and is handled after a wake-up.
     let units = u128::from(pieces.units()) + 2;
     let bytes = task.message + simulation::ACKNOWLEDGMENT;
+    let (cold, cold_per_kb) = costs.cold_of(task.group.size());
     let per_kb = [
+        cold_per_kb,
         costs.call_per_kb,
         costs.send_per_kb,
         costs.switch_copy_per_kb,
@@ -142,7 +144,7 @@ fn time_max_ps(costs: &Parameters, task: &Task, pieces: Pieces) -> u128 {
     let by_length = u128::from(bytes.0) * sum(&per_kb) / 1_000 + units * per_kb.len() as u128;
     let for_each_member = sum(&[costs.call, costs.ask, costs.deliver, costs.ack])
         + u128::from(pieces.count()) * sum(&[costs.send, costs.switch_copy, costs.receive])
-        + units * (sum(&[costs.wake, costs.wake_cpu]) + links * u128::from(costs.hop.0))
+        + units * (sum(&[costs.wake, costs.wake_cpu, cold]) + links * u128::from(costs.hop.0))
         + by_length
         + u128::from(bytes.time_at(costs.link_mb_per_s).0)
         + units;

@@ -52,6 +52,11 @@ pub struct Parameters {
     pub wake: Picoseconds,
     /// CPU time of that wake-up.
     pub wake_cpu: Picoseconds,
+    /// CPU time that a wake-up takes longer for each doubling of the hosts that share a processor:
+    /// what their threads have in its caches displaces what the woken one needs.
+    pub cold: Picoseconds,
+    /// The same for each KB that is taken in.
+    pub cold_per_kb: Picoseconds,
     /// CPU time to take in and store a piece.
     pub receive: Picoseconds,
     /// The part of taking in a piece per KB.
@@ -84,12 +89,27 @@ impl Default for Parameters {
             wake_for: Wake::Arrival,
             wake: us(10),
             wake_cpu: us(2),
+            cold: us(0),
+            cold_per_kb: ns(0),
             receive: us(5),
             receive_per_kb: ns(100),
             deliver: us(2),
             deliver_per_kb: ns(100),
             ack: us(2),
         }
+    }
+}
+
+impl Parameters {
+    /// What a wake-up takes longer, and each KB that is taken in, where a number of hosts share the
+    /// processors: nothing if each host has its own, or if there are no more hosts than processors.
+    pub(super) fn cold_of(&self, hosts: u32) -> (Picoseconds, Picoseconds) {
+        let doublings = match self.shared_processors {
+            0 => 0.0,
+            shared => (f64::from(hosts) / f64::from(shared)).log2().max(0.0),
+        };
+        let of = |span: Picoseconds| Picoseconds((span.0 as f64 * doublings).round() as u64);
+        (of(self.cold), of(self.cold_per_kb))
     }
 }
 
@@ -111,7 +131,7 @@ macro_rules! per_kb_key {
     };
 }
 
-const KEYS: [Key<Parameters>; 20] = [
+const KEYS: [Key<Parameters>; 22] = [
     count_key!("processors", processors, 1, 1024, "of each host, which uses two at most"),
     count_key!(
         "shared_processors",
@@ -135,6 +155,8 @@ const KEYS: [Key<Parameters>; 20] = [
     ]),
     span_key!("wake_us", wake, "from an arrival until a sleeping thread runs, without CPU time"),
     span_key!("wake_cpu_us", wake_cpu, "CPU time of that wake-up"),
+    span_key!("cold_us", cold, "CPU time added to a wake-up for each doubling of hosts per shared processor"),
+    per_kb_key!("cold_ns_per_kb", cold_per_kb, "the same, for each 1,000 bytes that are taken in"),
     span_key!("receive_us", receive, "CPU time to take in and store a piece"),
     per_kb_key!("receive_ns_per_kb", receive_per_kb, "the same, for each 1,000 bytes"),
     span_key!("deliver_us", deliver, "CPU time from stored until the application has the message"),

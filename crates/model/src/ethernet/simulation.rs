@@ -45,6 +45,8 @@ pub(super) struct Simulation<'a> {
     multicast: Vec<Channel>,
     network: Network<'a>,
     processors: Processors,
+    /// What a wake-up takes longer on shared processors, and each KB that is taken in.
+    cold: (Picoseconds, Picoseconds),
     events: EventQueue<'a, Event>,
     /// The member on each host, if there is one.
     members: Vec<Option<MemberId>>,
@@ -88,6 +90,7 @@ impl<'a> Simulation<'a> {
             multicast,
             network: Network::new(task.fabric, parameters.link_mb_per_s, parameters.hop),
             processors: Processors::new(members, parameters),
+            cold: parameters.cold_of(task.group.size()),
             events: EventQueue::stopped_by(task.stop),
             members: on_hosts,
             stored: vec![0; members as usize],
@@ -141,7 +144,7 @@ impl<'a> Simulation<'a> {
     fn work(&self, job: Job) -> Picoseconds {
         let costs = self.parameters;
         match job {
-            Job::Wake => costs.wake_cpu,
+            Job::Wake => costs.wake_cpu + self.cold.0,
             Job::Call => costs.call + by_length(self.message, costs.call_per_kb),
             Job::Ask { .. } => costs.ask,
             Job::Copy { unit, .. } | Job::Multicast { unit } => {
@@ -151,7 +154,9 @@ impl<'a> Simulation<'a> {
                 let copy = self.switch_copy(unit);
                 Picoseconds(copy.0 * self.plan.destination_count() as u64)
             }
-            Job::Receive { unit } => self.pieces.work(unit, costs.receive, costs.receive_per_kb),
+            Job::Receive { unit } => {
+                self.pieces.work(unit, costs.receive, costs.receive_per_kb + self.cold.1)
+            }
             Job::Deliver => costs.deliver + by_length(self.message, costs.deliver_per_kb),
             Job::Acknowledgment => costs.ack,
         }

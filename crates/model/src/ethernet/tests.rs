@@ -181,6 +181,21 @@ fn on_one_shared_processor_the_time_is_the_sum_of_work() {
 }
 
 #[test]
+fn wake_ups_are_cold_where_hosts_share_processors() {
+    let cold = "cold_us=3 cold_ns_per_kb=1000";
+    let cpu = |hosts, settings: &str| setup(hosts, "serial", 1_000, settings).measured_us("cpu_us");
+    for (hosts, processors, doublings) in [(2, 2, 0.0), (3, 16, 0.0), (4, 2, 1.0), (16, 2, 3.0), (8, 1, 3.0)]
+    {
+        let shared = format!("shared_processors={processors} ack_us=0");
+        let extra = cpu(hosts, &format!("{shared} {cold}")) - cpu(hosts, &shared);
+        // Each member is woken once, and takes 1 KB in.
+        let expected = f64::from(hosts - 1) * doublings * (3.0 + 1.0);
+        assert!((extra - expected).abs() < 1e-6, "{hosts} hosts: {extra}, not {expected}");
+    }
+    assert!((cpu(16, cold) - cpu(16, "")).abs() < 1e-6, "hosts of their own have caches of their own");
+}
+
+#[test]
 fn on_a_chain_pieces_follow_one_another_through_the_slowest_part() {
     // Nothing takes time but sending: each host of the chain works on another piece.
     let settings = "call_us=0 call_ns_per_kb=0 send_ns_per_kb=0 receive_us=0 receive_ns_per_kb=0 wake_us=0 \
