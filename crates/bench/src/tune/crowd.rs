@@ -1,8 +1,8 @@
-//! What more hosts on shared processors cost, from last deliveries.
+//! What more hosts on shared processors cost, from last deliveries and CPU times.
 //!
 //! The caches of a processor hold less of what a woken thread needs, the more hosts share it. That
-//! is not in the CPU times of four hosts. The costs of being woken are therefore those by which the
-//! model itself predicts the last deliveries of few and of many hosts best.
+//! is not in the CPU times of four hosts. The costs are therefore those by which the model itself
+//! predicts the measurements of few and of many hosts best, starting from the costs of four.
 
 use treecast_fabric::{Fabric, FabricSpec};
 use treecast_model::Task;
@@ -11,63 +11,106 @@ use treecast_node::{Offload, Scheme, TreeScheme};
 use treecast_plan::{Group, MemberId, Placement};
 use treecast_terms::{Bytes, Picoseconds};
 
-/// A last delivery that was measured.
+/// What was measured of broadcasts of one size.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Observation {
     pub hosts: u32,
     pub scheme: TreeScheme,
     pub bytes: u64,
     pub last_delivery_us: f64,
+    /// CPU time of all hosts.
+    pub cpu_us: f64,
 }
 
 /// One of the costs.
 type Cost = fn(&mut Parameters) -> &mut Picoseconds;
 
-/// The costs that are fitted, each with its first step: 8 us, or 80 ns for each KB. They describe
-/// how a thread is woken.
-const FITTED: [(Cost, Picoseconds); 3] = [
-    (|costs| &mut costs.wake, Picoseconds(8_000_000)),
-    (|costs| &mut costs.cold, Picoseconds(8_000_000)),
-    (|costs| &mut costs.cold_per_kb, Picoseconds(80_000)),
+/// A first step of 8 us, and one of 80 ns for each KB.
+const STEP: Picoseconds = Picoseconds(8_000_000);
+const STEP_PER_KB: Picoseconds = Picoseconds(80_000);
+
+/// The costs that are fitted for every way, each with its first step.
+const FITTED: [(Cost, Picoseconds); 8] = [
+    (|costs| &mut costs.wake, STEP),
+    (|costs| &mut costs.wake_cpu, STEP),
+    (|costs| &mut costs.cold, STEP),
+    (|costs| &mut costs.cold_per_kb, STEP_PER_KB),
+    (|costs| &mut costs.send, STEP),
+    (|costs| &mut costs.send_per_kb, STEP_PER_KB),
+    (|costs| &mut costs.receive, STEP),
+    (|costs| &mut costs.receive_per_kb, STEP_PER_KB),
 ];
+
+/// The cost that is fitted where applications ask their nodes to forward.
+const ASK: (Cost, Picoseconds) = (|costs| &mut costs.ask, STEP);
+
+/// The costs that are fitted where switches copy.
+const SWITCHES: [(Cost, Picoseconds); 2] =
+    [(|costs| &mut costs.switch_copy, STEP), (|costs| &mut costs.switch_copy_per_kb, STEP_PER_KB)];
 
 /// How often the steps are halved: the last ones are 0.5 us, and 5 ns for each KB.
 const HALVINGS: u32 = 4;
 
-/// The costs with those of a wake-up that predict the observations best: the search goes along one
+/// How much the error of a CPU time counts, beside that of a last delivery.
+const CPU_WEIGHT: f64 = 0.25;
+
+/// The search ends after a pass that leaves at least this part of the error.
+const PROGRESS: f64 = 0.99;
+
+/// The costs that predict the observations best: the search goes from the given costs along one
 /// cost after the other, while the sum of the squared logarithms of the errors falls.
-pub fn with_cold(mut costs: Parameters, offload: Offload, observations: &[Observation]) -> Parameters {
+pub fn fitted(mut costs: Parameters, offload: Offload, observations: &[Observation]) -> Parameters {
     let Some(mut least) = error(&costs, offload, observations) else { return costs };
-    for halving in 0..=HALVINGS {
-        for (cost, step) in FITTED {
-            let step = step.0 >> halving;
-            for up in [true, false] {
-                loop {
-                    let mut changed = costs.clone();
-                    let span = cost(&mut changed);
-                    let moved = if up { span.0.saturating_add(step) } else { span.0.saturating_sub(step) };
-                    *span = Picoseconds(moved);
-                    let Some(error) = error(&changed, offload, observations).filter(|&it| it < least) else {
-                        break;
-                    };
-                    (costs, least) = (changed, error);
+    let mut searched = FITTED.to_vec();
+    match offload {
+        Offload::Host | Offload::Assisted => searched.push(ASK),
+        Offload::Switch => searched.extend(SWITCHES),
+        Offload::Nic => {}
+    }
+    loop {
+        let before = least;
+        for halving in 0..=HALVINGS {
+            for &(cost, step) in &searched {
+                let step = Picoseconds(step.0 >> halving);
+                let better = |costs: &Parameters, least: f64| {
+                    let changed = neighbours(costs, cost, step).map(|changed| {
+                        let error = error(&changed, offload, observations)?;
+                        (error < least).then_some((changed, error))
+                    });
+                    changed.into_iter().flatten().next()
+                };
+                while let Some(found) = better(&costs, least) {
+                    (costs, least) = found;
                 }
             }
         }
+        // Where two costs have to change together, a pass makes little headway.
+        if least >= PROGRESS * before {
+            return costs;
+        }
     }
-    costs
+}
+
+/// The costs with one of them a step higher, and a step lower.
+fn neighbours(costs: &Parameters, cost: Cost, step: Picoseconds) -> [Parameters; 2] {
+    let [mut higher, mut lower] = [costs.clone(), costs.clone()];
+    cost(&mut higher).0 = cost(&mut higher).0.saturating_add(step.0);
+    cost(&mut lower).0 = cost(&mut lower).0.saturating_sub(step.0);
+    [higher, lower]
 }
 
 /// The sum of the squared logarithms of the errors; none if the model does not carry them out.
 fn error(costs: &Parameters, offload: Offload, observations: &[Observation]) -> Option<f64> {
     let of = |it: &Observation| {
-        let predicted_us = predicted_us(costs, offload, it)?;
-        Some((predicted_us / it.last_delivery_us).ln().powi(2))
+        let (last_delivery_us, cpu_us) = predicted_us(costs, offload, it)?;
+        let squared = |ratio: f64| ratio.ln().powi(2);
+        Some(squared(last_delivery_us / it.last_delivery_us) + CPU_WEIGHT * squared(cpu_us / it.cpu_us))
     };
-    observations.iter().filter(|it| it.last_delivery_us > 0.0).map(of).sum()
+    observations.iter().filter(|it| it.last_delivery_us > 0.0 && it.cpu_us > 0.0).map(of).sum()
 }
 
-fn predicted_us(costs: &Parameters, offload: Offload, of: &Observation) -> Option<f64> {
+/// The last delivery, and the CPU time of all hosts.
+fn predicted_us(costs: &Parameters, offload: Offload, of: &Observation) -> Option<(f64, f64)> {
     let fabric = Fabric::from_spec(&FabricSpec::Star(of.hosts)).ok()?;
     let others = (1..of.hosts).map(MemberId).collect();
     let group = Group::new(Placement::one_per_host(of.hosts), MemberId(0), others).ok()?;
@@ -82,7 +125,9 @@ fn predicted_us(costs: &Parameters, offload: Offload, of: &Observation) -> Optio
         seed: 0,
         stop: None,
     };
-    Some(ethernet::run(costs, &task).ok()?.latency?.us())
+    let outcome = ethernet::run(costs, &task).ok()?;
+    let (_, cpu_us) = outcome.measured.iter().find(|(name, _)| *name == "cpu_us")?;
+    Some((outcome.latency?.us(), *cpu_us))
 }
 
 #[cfg(test)]
@@ -104,9 +149,9 @@ mod tests {
         let cases = cases.flat_map(|case| [64, 16_000, 200_000].map(|bytes| (case, bytes)));
         cases
             .map(|((hosts, scheme), bytes)| {
-                let case = Observation { hosts, scheme, bytes, last_delivery_us: 0.0 };
-                let last_delivery_us = predicted_us(costs, Offload::Nic, &case).unwrap();
-                Observation { last_delivery_us, ..case }
+                let case = Observation { hosts, scheme, bytes, last_delivery_us: 0.0, cpu_us: 0.0 };
+                let (last_delivery_us, cpu_us) = predicted_us(costs, Offload::Nic, &case).unwrap();
+                Observation { last_delivery_us, cpu_us, ..case }
             })
             .collect()
     }
@@ -116,7 +161,7 @@ mod tests {
         for (cold, cold_per_kb) in [(0, 0), (6, 0), (4, 90), (20, 40)] {
             let truth = costs(&format!("cold_us={cold} cold_ns_per_kb={cold_per_kb}"));
             let observed = observations(&truth);
-            let found = with_cold(costs(""), Offload::Nic, &observed);
+            let found = fitted(costs(""), Offload::Nic, &observed);
             let rest = error(&found, Offload::Nic, &observed).unwrap() / observed.len() as f64;
             assert!(rest.sqrt() < 0.05, "{rest} {found:?}");
             assert!((found.cold.us() - f64::from(cold)).abs() < 2.0, "{found:?}");
@@ -125,6 +170,6 @@ mod tests {
 
     #[test]
     fn without_observations_nothing_changes() {
-        assert_eq!(with_cold(costs("cold_us=3"), Offload::Nic, &[]), costs("cold_us=3"));
+        assert_eq!(fitted(costs("cold_us=3"), Offload::Nic, &[]), costs("cold_us=3"));
     }
 }

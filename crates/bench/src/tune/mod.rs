@@ -134,7 +134,7 @@ impl Tune {
                 of_nic = Some(costs.clone());
             }
             let costs = match reports.get(3) {
-                Some(_) => crowd::with_cold(costs, way.offload, &self.observations(&way, &reports)),
+                Some(_) => crowd::fitted(costs, way.offload, &self.observations(&way, &reports)),
                 None => costs,
             };
             network.ways.insert(way, costs);
@@ -254,15 +254,15 @@ impl Tune {
         self.sizes.iter().filter_map(measurement).collect()
     }
 
-    /// The last deliveries of all benchmarks of a way.
+    /// The last deliveries and CPU times of all benchmarks of a way.
     fn observations(&self, way: &Way, reports: &[Report]) -> Vec<Observation> {
         let shapes = [TreeScheme::Separate, TreeScheme::Serial];
         let cases = self.sizes.iter().flat_map(|&bytes| shapes.map(|scheme| (bytes as u64, scheme)));
         let of_case = |(bytes, scheme)| {
             let rows = reports.iter().filter_map(move |report| row_of(report, way, bytes, scheme));
             rows.map(move |row| {
-                let last_delivery_us = row.last_delivery_us_p50;
-                Observation { hosts: row.hosts, scheme, bytes, last_delivery_us }
+                let (last_delivery_us, cpu_us) = (row.last_delivery_us_p50, row.cpu_us_per_broadcast);
+                Observation { hosts: row.hosts, scheme, bytes, last_delivery_us, cpu_us }
             })
         };
         cases.flat_map(of_case).collect()
