@@ -11,7 +11,7 @@ use zerocopy::FromZeros;
 
 use crate::{
     Checked, CreateGroup, Event, GroupKey, HandOff, HandOffPacket, Nanoseconds, OwnerId, Process, Stray,
-    StreamChange,
+    StreamChange, Way,
 };
 
 /// Something that happens to a node, or that its user requests.
@@ -83,6 +83,14 @@ pub enum Input<'a> {
         group: GroupId,
         /// The packet in the slot.
         piece: Piece,
+    },
+    /// At the root of a group with transport [`crate::Transport::Both`]: packets that are queued
+    /// from now on go this way.
+    SetWay {
+        /// The group.
+        group: GroupId,
+        /// The way.
+        way: Way,
     },
     /// The readers of this node need no packet before this one.
     Consumed {
@@ -227,6 +235,7 @@ impl Input<'_> {
             Self::SetOwner { group, .. }
             | Self::Hold { group }
             | Self::Release { group }
+            | Self::SetWay { group, .. }
             | Self::Queue { group, .. }
             | Self::Consumed { group, .. }
             | Self::Readers { group, .. }

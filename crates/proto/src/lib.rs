@@ -35,7 +35,7 @@ pub use congestion_window::CongestionWindow;
 pub use counters::{GroupCounters, StrayCounters};
 pub use error::Refused;
 pub use event::{Ending, Event, MemberLoss};
-pub use flow::StreamChange;
+pub use flow::{StreamChange, Way};
 pub use group::Process;
 pub use hand_off::{HandOff, HandOffChild, HandOffMulticast, HandOffPacket, MulticastSource};
 pub use io::{Carrier, Input, Output, Piece, Store, Transmit, TransmitPayload};

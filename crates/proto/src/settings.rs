@@ -140,7 +140,7 @@ impl CreateGroup {
         if !is_right {
             return Err(Refused::Multicast);
         }
-        if self.multicast.is_some() && self.transport == Transport::Streams {
+        if self.multicast.is_some() && self.transport.has_streams() {
             return Err(Refused::MulticastStreams);
         }
         if self.multicast.is_some() && self.authentication == Authentication::Header {

@@ -328,6 +328,8 @@ mod guard {
     const STREAMS: u8 = 8;
     /// Payloads are encrypted.
     const ENCRYPTED: u8 = 16;
+    /// Data goes over streams and in datagrams: only with `STREAMS`.
+    const DATAGRAMS: u8 = 32;
 
     pub const fn of(
         authentication: Authentication,
@@ -346,6 +348,7 @@ mod guard {
         let streams = match transport {
             Transport::Packets => 0,
             Transport::Streams => STREAMS,
+            Transport::Both => STREAMS | DATAGRAMS,
         };
         let encrypted = if is_encrypted { ENCRYPTED } else { 0 };
         codes | network | streams | encrypted
@@ -353,7 +356,8 @@ mod guard {
 
     /// None if other bits are set.
     pub const fn authentication(guards: u8) -> Option<Authentication> {
-        match guards & !(NETWORK | STREAMS | ENCRYPTED) {
+        let transport = if guards & STREAMS == 0 { STREAMS } else { STREAMS | DATAGRAMS };
+        match guards & !(NETWORK | transport | ENCRYPTED) {
             0 => Some(Authentication::Header),
             CODES => Some(Authentication::Payload),
             _ => None,
@@ -365,7 +369,11 @@ mod guard {
     }
 
     pub const fn transport(guards: u8) -> Transport {
-        if guards & STREAMS == 0 { Transport::Packets } else { Transport::Streams }
+        match (guards & STREAMS != 0, guards & DATAGRAMS != 0) {
+            (false, _) => Transport::Packets,
+            (true, false) => Transport::Streams,
+            (true, true) => Transport::Both,
+        }
     }
 
     pub const fn is_encrypted(guards: u8) -> bool {

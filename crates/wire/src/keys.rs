@@ -113,11 +113,20 @@ pub enum Transport {
     Packets,
     /// A TCP connection from each child to its parent. Everything else goes in datagrams.
     Streams,
+    /// Datagrams and such connections: the root chooses for each packet, and members forward it as
+    /// it came.
+    Both,
 }
 
 impl Transport {
     /// All values with their names, in the order of their numbers in tables.
-    pub const NAMES: [(&'static str, Self); 2] = [("packets", Self::Packets), ("stream", Self::Streams)];
+    pub const NAMES: [(&'static str, Self); 3] =
+        [("packets", Self::Packets), ("stream", Self::Streams), ("both", Self::Both)];
+
+    /// Whether children have connections to their parents.
+    pub const fn has_streams(self) -> bool {
+        !matches!(self, Self::Packets)
+    }
 
     /// Whether payloads without codes have CRCs. TCP has its own checksum, and a member that trusts
     /// the checksums of the network needs no other.
@@ -134,7 +143,7 @@ impl fmt::Display for Transport {
 
 /// A text that names no [`Transport`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("unknown transport: known are packets, stream")]
+#[error("unknown transport: known are packets, stream, both")]
 pub struct UnknownTransport;
 
 impl FromStr for Transport {

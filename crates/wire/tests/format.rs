@@ -138,7 +138,7 @@ fn tables() -> impl Strategy<Value = Table> {
         Neighbour { member: MemberId(member), role, address }
     });
     let neighbours = prop::collection::vec(neighbour, 0..=Table::PART_NEIGHBOURS_MAX);
-    (neighbours, any::<(u32, u32, u64)>(), 0..=16_u32, 512..=60_000_u16, 0..6_usize, 1..=Table::PARTS_MAX)
+    (neighbours, any::<(u32, u32, u64)>(), 0..=16_u32, 512..=60_000_u16, 0..12_usize, 1..=Table::PARTS_MAX)
         .prop_map(|(neighbours, (member, start, bytes), slots, payload_bytes_max, choice, parts)| Table {
             member: MemberId(member),
             start: Sequence(start),
@@ -149,7 +149,7 @@ fn tables() -> impl Strategy<Value = Table> {
             offload: Offload::NAMES[choice % 4].1,
             authentication: Authentication::NAMES[choice % 2].1,
             integrity: Integrity::NAMES[choice / 2 % 2].1,
-            transport: Transport::NAMES[choice / 3 % 2].1,
+            transport: Transport::NAMES[choice / 3 % 3].1,
             is_encrypted: choice % 2 == 1,
             part: parts / 2,
             parts,

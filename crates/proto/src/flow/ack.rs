@@ -5,7 +5,7 @@ use treecast_wire::{MemberId, Missing, Timestamp};
 use super::child::Child;
 use super::multicast::Multicast;
 use super::stall::Stall;
-use super::{Ack, Flow};
+use super::{Ack, Flow, Way};
 use crate::Nanoseconds;
 use crate::state::ChildState;
 
@@ -108,7 +108,7 @@ impl Flow {
 
     /// Marks packets as missing that a NAK of a child names.
     fn handle_nak(&mut self, now: Nanoseconds, index: usize, ack: &Ack, missing: Missing) {
-        if self.is_by_streams() {
+        if self.children[index].way == Way::Stream {
             // It is on its way.
             return;
         }

@@ -4,11 +4,11 @@ use std::net::SocketAddr;
 
 use super::child_stream::ChildStream;
 use super::stall::Stall;
-use super::{ChildAddress, FlowConfig, PeerFailure, Timeouts, zeroed};
+use super::{ChildAddress, FlowConfig, PeerFailure, Timeouts, Way, zeroed};
 use crate::Nanoseconds;
 use crate::bitmap::Bitmap;
 use crate::state::ChildState;
-use treecast_wire::{MemberId, Sequence, Transport};
+use treecast_wire::{MemberId, Sequence};
 
 /// A child: the state that a fast path carries on, and what only the slow path needs.
 #[derive(Debug, Clone)]
@@ -33,9 +33,12 @@ pub(super) struct Child {
     pub corrupt: Option<Sequence>,
     pub multicast: ChildMulticast,
     pub stall: Stall,
-    /// With transport `streams`.
+    /// In a group with streams.
     pub stream: ChildStream,
-    is_by_stream: bool,
+    /// How what is in flight to it goes, or how the last packet went.
+    pub way: Way,
+    /// Before which packet it was asked for what it has, since that packet goes another way.
+    pub asked_before: Option<Sequence>,
     /// When each packet in flight was sent last, by slot; empty before the first packet.
     sent_at: Box<[Nanoseconds]>,
     /// Whether a probe is to be sent to it.
@@ -85,7 +88,8 @@ impl Child {
             multicast: ChildMulticast::default(),
             stall: Stall::default(),
             stream: ChildStream::default(),
-            is_by_stream: config.transport == Transport::Streams,
+            way: Way::of(config.transport),
+            asked_before: None,
             sent_at: Box::default(),
             // In the first epoch it does not know its place yet, and acknowledges when it does.
             is_probe_due: epoch > 1,
@@ -146,10 +150,10 @@ impl Child {
         let is_silent = unanswered >= UNANSWERED_MIN && now.since(unanswered_since) > timeouts.peer_timeout;
         if is_silent {
             Some(PeerFailure::Silent)
-        } else if self.is_by_stream {
-            self.stream.failure(now, heard_at, self.state.acked, timeouts)
         } else {
-            self.stall.failure(now, heard_at, timeouts)
+            let stalled =
+                || self.stall.failure(now, heard_at, timeouts).filter(|_| self.way == Way::Datagram);
+            self.stream.failure(now, heard_at, self.state.acked, timeouts).or_else(stalled)
         }
     }
 
@@ -172,12 +176,12 @@ impl Child {
     fn ack_timer(&self, timeouts: Timeouts) -> Nanoseconds {
         let state = &self.state;
         let rto = state.rtt.rto(timeouts.min_rto);
-        let doublings = if self.owes_ack() && self.is_by_stream {
+        let doublings = if self.owes_ack() && self.way == Way::Stream {
             // What is on its way comes without being asked for: only an acknowledgment may be lost.
             state.backoff.max(state.persist_probes).min(BACKOFF_MAX)
         } else if self.owes_ack() {
             state.backoff.max(self.stall.backoff()).min(BACKOFF_MAX)
-        } else if !self.is_by_stream
+        } else if self.way == Way::Datagram
             && (state.stable.is_before(state.sent) || !state.sent.is_before(state.window_end))
         {
             // Acknowledgments of the last packets were not requested, its subtree lacks packets, or
@@ -199,7 +203,7 @@ impl Child {
             return false;
         }
         self.state.timer_started_at = now;
-        if self.is_by_stream || !self.owes_ack() {
+        if self.way == Way::Stream || !self.owes_ack() {
             self.state.persist_probes = self.state.persist_probes.saturating_add(1);
         }
         if !self.owes_ack() {
@@ -212,7 +216,7 @@ impl Child {
         // The first request or its acknowledgment may only be late: where many packets are in
         // flight, a probe finds out which are lost. A single packet is as good a probe (tail loss
         // probe, RFC 8985, section 7).
-        if self.is_by_stream {
+        if self.way == Way::Stream {
             return true;
         }
         let has_slot = self.state.acked.is_before(self.state.window_end);

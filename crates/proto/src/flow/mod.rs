@@ -14,6 +14,7 @@ mod repair;
 mod send;
 mod stall;
 mod stream;
+mod way;
 
 use std::net::SocketAddr;
 
@@ -28,6 +29,7 @@ pub(crate) use data_source::DataSource;
 pub(crate) use receive::{ParentSeries, PendingAck, Received};
 pub(crate) use send::{Probe, Segment};
 pub use stream::StreamChange;
+pub use way::Way;
 
 use child::Child;
 use child_stream::StreamState;
@@ -106,6 +108,11 @@ pub(crate) struct Flow {
     parent_stream: ParentStream,
     /// Payloads of packets before this one may be in slots no more.
     forgotten: Sequence,
+    /// At the root, the way of the packets that are queued.
+    queue_way: Way,
+    /// The parent waits until this node has accepted the packets before this one, before it sends
+    /// those that go another way.
+    parent_awaits: Sequence,
 }
 
 /// The packet in a slot.
@@ -115,13 +122,14 @@ struct Slot {
     /// Whether the root requested an acknowledgment.
     ack_requested: bool,
     close: bool,
+    way: Way,
     multicast: SlotMulticast,
 }
 
 impl Slot {
     /// A piece that goes along the tree.
-    const fn new(piece: Piece, ack_requested: bool, close: bool) -> Self {
-        Self { piece, ack_requested, close, multicast: SlotMulticast::Not }
+    const fn new(piece: Piece, ack_requested: bool, close: bool, way: Way) -> Self {
+        Self { piece, ack_requested, close, way, multicast: SlotMulticast::Not }
     }
 }
 
@@ -166,6 +174,8 @@ impl Flow {
             message_start: start,
             parent_stream: ParentStream::default(),
             forgotten: start,
+            queue_way: Way::of(config.transport),
+            parent_awaits: start,
         }
     }
 
@@ -202,7 +212,7 @@ impl Flow {
         if piece.offset == 0 {
             self.message_start = self.state.next;
         }
-        self.keep(self.state.next, Slot::new(piece, false, false));
+        self.keep(self.state.next, Slot::new(piece, false, false, self.queue_way));
         self.advance();
         Ok(())
     }
@@ -230,7 +240,7 @@ impl Flow {
         let FlowState { expected: Expected { message, .. }, bytes, .. } = self.state;
         let checksum = keys.data_checksum(self.state.next, &[]);
         let piece = Piece { message, offset: 0, length: 0, message_length: bytes, checksum };
-        self.keep(self.state.next, Slot::new(piece, true, true));
+        self.keep(self.state.next, Slot::new(piece, true, true, self.queue_way));
         self.advance();
         true
     }
@@ -323,10 +333,9 @@ impl Flow {
     /// packets that it lacks.
     pub fn slow_children(&self) -> impl Iterator<Item = MemberId> {
         let (next, quarter) = (self.state.next, self.config.slots as i32 / 4);
-        let is_by_streams = self.is_by_streams();
         let is_slow = move |child: &&Child| {
             let crate::state::ChildState { acked, window_end, .. } = child.state;
-            let is_in_time = is_by_streams && child.stream.state != StreamState::Full;
+            let is_in_time = child.way == Way::Stream && child.stream.state != StreamState::Full;
             let lacks_min = if is_in_time { 3 * quarter } else { quarter };
             next.distance_from(acked) >= lacks_min && window_end.distance_from(acked) >= 2 * quarter
         };
@@ -387,6 +396,12 @@ impl Flow {
         }
         self.on_accepted(next);
         self.update_watermarks();
+        if self.config.transport == Transport::Both {
+            self.ack_request.is_due |= self.parent_awaits == self.state.next;
+            if self.slot(next).way != self.slot(next - 1).way {
+                (0..self.children.len()).for_each(|index| self.ask_before_other_way(index));
+            }
+        }
     }
 
     /// Computes `stable` and `freed` anew, and whether an acknowledgment is due, after another

@@ -3,7 +3,7 @@
 use treecast_wire::{Acknowledgment, Body, Data, Distribution, Missing, Sequence, Timestamp};
 
 use super::multicast::ack_interval;
-use super::{DataSource, Flow, Multicast, ParentStream, Slot, SlotMulticast};
+use super::{DataSource, Flow, Multicast, ParentStream, Slot, SlotMulticast, Way};
 use crate::state::FlowState;
 use crate::{Nanoseconds, Piece};
 
@@ -72,7 +72,8 @@ impl Flow {
             // A retransmission requests an acknowledgment of its receiver only.
             _ => SlotMulticast::of(data.ack_requested && !data.retransmitted),
         };
-        let slot = Slot { multicast, ..Slot::new(Piece::of(data), data.ack_requested, data.close) };
+        let way = source.way();
+        let slot = Slot { multicast, ..Slot::new(Piece::of(data), data.ack_requested, data.close, way) };
         let stored = if self.repairs(packet, &slot) {
             Some(self.index(packet) as u32)
         } else if packet.is_before(self.state.next) {
@@ -92,7 +93,7 @@ impl Flow {
         let is_fresh = has_advanced || is_later;
         if data.ack_requested && is_fresh {
             self.request_ack(packet + 1, sent_at);
-            if self.is_by_streams() {
+            if way == Way::Stream {
                 // The parent asks for the sake of its slots, which it frees when the subtree has
                 // the packets.
                 self.ack_request.is_due = was_due || self.has_news();
@@ -134,7 +135,8 @@ impl Flow {
         }
         let upto = parent_sent.min(self.window_end());
         self.request_ack(upto, sent_at);
-        if self.is_by_streams() {
+        self.parent_awaits = upto;
+        if self.has_streams() {
             self.check_parent_stream(now, upto);
             self.request_stability(now, upto.min(self.state.next));
         }

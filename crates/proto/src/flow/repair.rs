@@ -4,7 +4,7 @@
 
 use treecast_wire::{Data, Distribution, Missing, Sequence};
 
-use super::{Flow, Segment, Slot, SlotMulticast};
+use super::{Flow, Segment, Slot, SlotMulticast, Way};
 use crate::{Carrier, Nanoseconds, Refused};
 
 /// A packet that the parent is asked for again.
@@ -81,8 +81,8 @@ impl Flow {
     /// slot; otherwise the child asks in vain. Data by multicast has a code, which is verified
     /// before a packet is accepted.
     pub(super) fn on_repair_request(&mut self, index: usize, packet: Sequence) {
-        let is_there = !packet.is_before(self.state.freed) && packet.is_before(self.state.next);
-        if is_there && self.multicast.is_none() && !self.is_by_streams() {
+        let is_there = !packet.is_before(self.forgotten) && packet.is_before(self.state.next);
+        if is_there && self.multicast.is_none() && self.has_way(Way::Datagram) {
             self.children[index].corrupt = Some(packet);
         }
     }

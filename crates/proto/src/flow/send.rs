@@ -7,7 +7,7 @@ use treecast_wire::{Data, Distribution, MemberId, Sequence, Timestamp};
 use super::child::Child;
 use super::child_stream::StreamState;
 use super::multicast::{Multicast, SlotMulticast, requests_regularly};
-use super::{ChildAddress, Flow, ParentStream, PeerFailure, Slot};
+use super::{ChildAddress, Flow, ParentStream, PeerFailure, Slot, Way};
 use crate::pause::Pause;
 use crate::state::Start;
 use crate::{Carrier, Nanoseconds, Refused};
@@ -40,8 +40,10 @@ const FRAME_BYTES: u64 = 66;
 /// datagrams of an Ethernet in one GSO batch.
 const BURST_PACKETS_MAX: u32 = 44;
 
-/// The same on streams, whose packets are longer: the next child begins to forward meanwhile.
-const STREAM_BURST_PACKETS_MAX: u32 = 4;
+/// The same on streams, in bytes, and the fewest packets: the next child begins to forward
+/// meanwhile.
+const STREAM_BURST_BYTES: u32 = 64 << 10;
+const STREAM_BURST_PACKETS_MIN: u32 = 4;
 
 /// The time's worth of packets that pacing lets go at once.
 const PACING_BURST: Nanoseconds = Nanoseconds::from_us(500);
@@ -202,8 +204,9 @@ impl Flow {
         let is_next = |child: &Child| child.is_probe_due && !child.is_retransmitting;
         let index = self.children.iter().position(is_next)?;
         let child = &self.children[index];
-        let offered = (self.is_by_streams() && child.is_established)
-            .then(|| self.limit_of(child).min(child.state.window_end).max(child.state.sent));
+        let offered =
+            (child.is_established && self.next_way(child) == Way::Stream && !self.awaits_other_way(child))
+                .then(|| self.limit_of(child).min(child.state.window_end).max(child.state.sent));
         let unaccepted = self.slot(self.children[index].state.acked).piece.length;
         let child = &mut self.children[index];
         child.is_probe_due = false;
@@ -239,12 +242,13 @@ impl Flow {
         }
         let retransmitted = retransmission.is_some();
         let (place, packet) = retransmission.or_else(|| self.next_new())?;
-        let Slot { piece, ack_requested, close, multicast } = *self.slot(packet);
+        let slot = *self.slot(packet);
+        let Slot { piece, ack_requested, close, way, multicast } = slot;
         let is_last_queued = packet + 1 == self.state.next;
         let index = self.index(packet);
-        let (is_by_stream, is_flushed) = (self.is_by_streams(), self.is_flushed_by_message());
+        let (is_by_stream, is_flushed) = (way == Way::Stream, self.is_flushed_by_message());
         let requests_regularly =
-            requests_regularly(packet, self.config.slots) && !self.is_acked_by_window(&piece);
+            requests_regularly(packet, self.config.slots) && !self.is_acked_by_window(&slot);
         let child = &mut self.children[place];
         if child.in_flight() == 0 {
             child.state.timer_started_at = now;
@@ -253,6 +257,7 @@ impl Flow {
             child.stall.on_retransmission(now, child.sent_at(index));
         } else {
             child.state.sent = packet + 1;
+            child.way = way;
         }
         child.set_sent_at(index, self.config.slots, now);
         child.state.addressed_at = now;
@@ -270,7 +275,10 @@ impl Flow {
             self.state.timer_at = self.state.timer_at.min(child.timer(self.config.timeouts));
         }
         let to = child.address;
-        let carrier = if is_by_stream { Carrier::Stream(child.member()) } else { Carrier::Datagram };
+        let carrier = match way {
+            Way::Stream => Carrier::Stream(child.member()),
+            Way::Datagram => Carrier::Datagram,
+        };
         if retransmitted {
             self.state.counters.retransmitted += 1;
         } else {
@@ -279,6 +287,7 @@ impl Flow {
         self.spend(now, piece.length);
         // It may have been sent all packets by now that go to it along the tree.
         self.mark_sent_to(now, place);
+        self.ask_before_other_way(place);
         let distribution = match multicast {
             SlotMulticast::Not => Distribution::Tree,
             _ => Distribution::MulticastAndTree,
@@ -354,10 +363,14 @@ impl Flow {
 
     /// Each child that may be sent packets is sent a burst before the next child is.
     fn next_new(&mut self) -> Option<(usize, Sequence)> {
-        let burst_packets_max =
-            if self.is_by_streams() { STREAM_BURST_PACKETS_MAX } else { BURST_PACKETS_MAX };
+        let stream_burst_max =
+            (STREAM_BURST_BYTES / u32::from(self.config.payload_bytes_max)).max(STREAM_BURST_PACKETS_MIN);
         loop {
             while let Some(child) = self.children.get(self.turn) {
+                let burst_packets_max = match child.way {
+                    Way::Stream => stream_burst_max,
+                    Way::Datagram => BURST_PACKETS_MAX,
+                };
                 if self.may_send(child) && child.state.sent.is_before(self.round + burst_packets_max) {
                     return Some((self.turn, child.state.sent));
                 }
@@ -379,13 +392,13 @@ impl Flow {
     /// Whether the child may be sent its next packet.
     fn may_send(&self, child: &Child) -> bool {
         let sent = child.state.sent;
-        let has_way = if self.is_by_streams() {
-            child.stream.state == StreamState::Open
-        } else {
-            child.in_flight() < child.state.congestion_window.packets
+        let has_way = match self.next_way(child) {
+            Way::Stream => child.stream.state == StreamState::Open,
+            Way::Datagram => child.in_flight() < child.state.congestion_window.packets,
         };
         child.is_established
             && has_way
+            && !self.awaits_other_way(child)
             && self.serves(child)
             && sent.is_before(self.limit_of(child))
             && sent.is_before(child.state.window_end)

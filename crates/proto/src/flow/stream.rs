@@ -7,12 +7,12 @@
 //! than half of them, for the packet that closes the group, and when the root wants to know. So
 //! most messages wake no process on their way back.
 
-use treecast_wire::{MemberId, Sequence, Transport};
+use treecast_wire::{MemberId, Sequence};
 
-use super::Flow;
 use super::child::Child;
 use super::child_stream::StreamState;
-use crate::{Nanoseconds, Piece, Refused};
+use super::{Flow, Slot, Way};
+use crate::{Nanoseconds, Refused};
 
 /// The stream to the parent, at the child.
 #[derive(Debug, Default, Clone, Copy)]
@@ -35,27 +35,25 @@ pub enum StreamChange {
 }
 
 impl Flow {
-    /// Whether data goes on streams.
-    pub const fn is_by_streams(&self) -> bool {
-        matches!(self.config.transport, Transport::Streams)
-    }
-
     /// A child has opened its stream, which is to begin with this packet. Returns whether the
     /// stream is taken.
     pub fn attach(&mut self, now: Nanoseconds, member: MemberId, next: Sequence) -> bool {
         let end = self.state.next;
-        let Some(index) = self.child_index(member).filter(|_| self.is_by_streams()) else { return false };
+        let Some(index) = self.child_index(member).filter(|_| self.has_streams()) else { return false };
         let child = &mut self.children[index];
         if child.is_established {
             if next.is_before(child.state.acked) || end.is_before(next) {
                 return false;
             }
             // What was sent on an earlier stream and has not arrived is sent again.
-            child.state.sent = next;
-            child.state.timer_started_at = now;
+            if child.way == Way::Stream {
+                child.state.sent = next;
+                child.state.timer_started_at = now;
+            }
         }
         child.stream.open();
         self.find_unserved(index);
+        self.ask_before_other_way(index);
         true
     }
 
@@ -63,8 +61,8 @@ impl Flow {
     /// ended. All before it are needed by readers only, unless a stream breaks.
     pub fn unsent(&self) -> Sequence {
         let has_been_sent = |child: &Child| {
-            let is_closed = child.stream.state == StreamState::Closed;
-            if is_closed { child.state.acked } else { child.state.sent }
+            let is_certain = child.way == Way::Stream && child.stream.state != StreamState::Closed;
+            if is_certain { child.state.sent } else { child.state.acked }
         };
         self.children.iter().map(has_been_sent).fold(self.state.next, Sequence::min)
     }
@@ -123,9 +121,9 @@ impl Flow {
     /// less than half of the slots as free ([`Flow::has_news`]); each acknowledgment wakes a
     /// process. The parent of a longer message is to know of free slots before it has to wait for
     /// them.
-    pub(super) const fn is_acked_by_window(&self, piece: &Piece) -> bool {
+    pub(super) const fn is_acked_by_window(&self, &Slot { ref piece, way, .. }: &Slot) -> bool {
         let half_bytes = (self.config.slots as u64 / 2) * self.config.payload_bytes_max as u64;
-        self.is_by_streams() && piece.message_length <= half_bytes
+        matches!(way, Way::Stream) && piece.message_length <= half_bytes
     }
 
     /// At the root: the application waits until all members have what is queued.
@@ -157,13 +155,15 @@ impl Flow {
 
     /// A child's timer has expired: finds out whether it accepts nothing.
     pub(super) fn check_stream(&mut self, now: Nanoseconds, index: usize) {
-        if !self.is_by_streams() {
+        if !self.has_streams() {
             return;
         }
-        let limit = self.limit_of(&self.children[index]);
-        let child = &mut self.children[index];
+        let child = &self.children[index];
         let acked = child.state.acked;
-        let awaits_stream = child.is_established && acked.is_before(limit.min(child.state.window_end));
+        let limit = self.limit_of(child).min(child.state.window_end);
+        let awaits_stream =
+            child.is_established && acked.is_before(limit) && self.slot(acked).way == Way::Stream;
+        let child = &mut self.children[index];
         child.stream.check(now, acked, awaits_stream);
     }
 

@@ -18,7 +18,7 @@ use treecast_wire::{
     RootLoss, Sequence,
 };
 
-use crate::flow::{Flow, FlowConfig, StreamChange, Timeouts};
+use crate::flow::{Flow, FlowConfig, StreamChange, Timeouts, Way};
 use crate::pause::Pause;
 use crate::{
     CreateGroup, Ending, Event, GroupCounters, GroupKey, Nanoseconds, Piece, Refused, Settings, Start,
@@ -53,14 +53,6 @@ pub(crate) struct Group {
 /// acknowledged, and may be lost.
 const END_NOTICES: usize = 3;
 const END_INTERVAL: Nanoseconds = Nanoseconds::from_ms(5);
-
-/// How a packet arrived.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Way {
-    Datagram,
-    /// On the stream to the parent.
-    Stream,
-}
 
 /// The part of this node in the tree.
 #[derive(Debug, Clone)]
@@ -129,6 +121,17 @@ impl Group {
         }
     }
 
+    /// At the root: packets that are queued from now on go this way.
+    pub fn set_way(&mut self, way: Way) -> Result<(), Refused> {
+        match (&self.role, &mut self.flow) {
+            (Role::Root(_), Some(flow)) => {
+                flow.set_way(way);
+                Ok(())
+            }
+            _ => Err(Refused::NotTheRoot(self.header.group)),
+        }
+    }
+
     /// Which processes of this node have come, and which are lost.
     pub fn set_readers(&mut self, readers: Readers) {
         match &mut self.role {
@@ -163,7 +166,7 @@ impl Group {
     pub fn flush(&mut self, now: Nanoseconds) -> Result<(), Refused> {
         match (&self.role, &mut self.flow) {
             (Role::Root(_), Some(flow)) => {
-                if flow.is_by_streams() {
+                if flow.has_streams() {
                     flow.flush(now);
                 }
                 Ok(())

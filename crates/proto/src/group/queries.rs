@@ -115,10 +115,9 @@ impl Group {
         Some((parent, self.flow.as_ref()?.addresses().collect()))
     }
 
-    /// With transport `streams`, the address of the parent to which this node is to open its
-    /// stream.
+    /// In a group with streams, the address of the parent to which this node is to open its stream.
     pub fn stream_parent(&self) -> Option<SocketAddr> {
-        let is_wanted = !self.has_ended && self.flow.as_ref().is_some_and(Flow::is_by_streams);
+        let is_wanted = !self.has_ended && self.flow.as_ref().is_some_and(Flow::has_streams);
         self.neighbours().and_then(|(parent, _)| parent).filter(|_| is_wanted)
     }
 

@@ -11,8 +11,8 @@ use super::handshake::HandshakeStep;
 use super::member_table::{ControlSender, MemberTable};
 use super::membership::{NewPlace, TableStep};
 use super::reduction::FromChild;
-use super::{Group, Role, Way};
-use crate::flow::{Ack, DataSource, Flow, FlowConfig, ParentSeries, Received, Timeouts};
+use super::{Group, Role};
+use crate::flow::{Ack, DataSource, Flow, FlowConfig, ParentSeries, Received, Timeouts, Way};
 use crate::{Ending, Event, GroupCounters, Nanoseconds, Settings, Start};
 
 impl Group {
@@ -27,10 +27,10 @@ impl Group {
         way: Way,
     ) -> Option<u32> {
         let Header { sender, sequence, timestamp, epoch, body, .. } = packet.header;
-        // Payloads on streams may have no checksum: nobody is to bring another one in a datagram.
-        let is_by_streams = self.flow.as_ref().is_some_and(Flow::is_by_streams);
+        // Payloads may have no checksum where all go on streams: nobody is to bring another one in a
+        // datagram.
         let is_on_its_way = match body {
-            Body::Data(_) => is_by_streams == (way == Way::Stream),
+            Body::Data(_) => self.flow.as_ref().map_or(way == Way::Datagram, |flow| flow.has_way(way)),
             _ => way == Way::Datagram,
         };
         if !is_on_its_way {
@@ -38,7 +38,9 @@ impl Group {
             return None;
         }
         match body {
-            Body::Data(data) => return self.handle_data(now, sender, from, sequence, &data, timestamp),
+            Body::Data(data) => {
+                return self.handle_data(now, (sender, from), sequence, &data, timestamp, way);
+            }
             Body::Acknowledgment(acknowledgment) | Body::Nak(acknowledgment, _) => {
                 let missing = if let Body::Nak(_, missing) = body { Some(missing) } else { None };
                 let Acknowledgment { stable, receive_window, echo, is_reached, is_congested } =
@@ -74,11 +76,11 @@ impl Group {
     fn handle_data(
         &mut self,
         now: Nanoseconds,
-        sender: MemberId,
-        from: SocketAddr,
+        (sender, from): (MemberId, SocketAddr),
         packet: Sequence,
         data: &Data,
         sent_at: Timestamp,
+        way: Way,
     ) -> Option<u32> {
         let (Role::Member(membership), Some(flow)) = (&mut self.role, &mut self.flow) else {
             self.count_unknown_sender();
@@ -86,7 +88,7 @@ impl Group {
         };
         let is_multicast = data.distribution == Distribution::Multicast;
         let source = match (membership.is_parent(sender, from), is_multicast) {
-            (true, false) => DataSource::Parent,
+            (true, false) => DataSource::Parent(way),
             (true, true) if membership.is_multicast(sender, from) => DataSource::ParentByMulticast,
             (false, true) if membership.is_multicast(sender, from) => DataSource::RootByMulticast,
             _ => {

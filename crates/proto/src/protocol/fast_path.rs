@@ -1,6 +1,6 @@
 //! Groups are handed off to a fast path and reclaimed from it.
 
-use treecast_wire::{GroupId, Sequence};
+use treecast_wire::{GroupId, Sequence, View};
 
 use super::{Checked, Entry, Protocol, Turn};
 use crate::Refused;
@@ -59,6 +59,13 @@ impl Protocol {
     /// group that is handed off. Any other datagram changes nothing in a group.
     pub fn group_to_reclaim(&self, datagram: &Checked<'_>) -> Option<GroupId> {
         let entry = self.groups.get(datagram.index()?).filter(|entry| entry.is_handed_off)?;
+        Some(entry.group.id())
+    }
+
+    /// The same before the first packet of a stream is handled ([`crate::Input::Attach`]).
+    pub fn group_to_reclaim_for_stream(&self, first_packet: &[u8]) -> Option<GroupId> {
+        let (index, _) = self.authenticate(View::new(first_packet)).ok()?;
+        let entry = self.groups.get(index).filter(|entry| entry.is_handed_off)?;
         Some(entry.group.id())
     }
 }

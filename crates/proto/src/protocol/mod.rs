@@ -11,7 +11,8 @@ use slab::Slab;
 use treecast_wire::{Body, Challenge, GroupId, HEADER_BYTES, View};
 
 pub use self::check::Checked;
-use crate::group::{Group, Way};
+use crate::flow::Way;
+use crate::group::Group;
 use crate::pause::Pause;
 use crate::timeouts::Timeouts;
 use crate::turns::{OwnerId, Turns};
@@ -163,6 +164,7 @@ impl Protocol {
             Input::JoinGroup { group, key, root, seed } => {
                 self.insert(group, |_| Ok(Group::join(now, group, key, root, seed)))
             }
+            Input::SetWay { group, way } => self.command(group, |group| group.set_way(way)),
             Input::Queue { group, piece } => self.command(group, |group| group.queue(piece)),
             Input::Consumed { group, upto } => self.command(group, |group| group.consume(upto)),
             Input::Readers { group, readers } => self.command(group, |group| {

@@ -3,7 +3,7 @@
 use rand::RngExt;
 use treecast_proto::{
     Ending, GroupId, Input, Integrity, MemberId, Nanoseconds, Offload, Piece, Process, ReaderSet, Sequence,
-    Transport, is_forward_due, is_wake_due,
+    Transport, Way, is_forward_due, is_wake_due,
 };
 use treecast_wire::Keys;
 
@@ -306,6 +306,9 @@ impl Host {
             let piece = Piece { message, offset, length: length as u32, message_length, checksum };
             let queued = application.queued;
             self.node.write(id, queued, &bytes).map_err(|fault| fault.to_string())?;
+            if setting.transport == Transport::Both {
+                self.choose_way(time, id, offset == 0)?;
+            }
             if !self.send_by_kernel(time, id, piece)? {
                 self.queue(time, id, piece, &bytes)?;
             }
@@ -318,11 +321,25 @@ impl Host {
             }
             let queued = application.queued;
             self.forward(time, id, queued, piece.is_last())?;
-            if setting.transport == Transport::Streams && piece.is_last() && self.random.random_bool(0.3) {
+            if setting.transport.has_streams() && piece.is_last() && self.random.random_bool(0.3) {
                 self.ask(time, Input::Flush { group: id })?;
             }
         }
         Ok(())
+    }
+
+    /// The root of a group with both ways chooses one, mostly for a message, sometimes for a packet.
+    fn choose_way(
+        &mut self,
+        now: Nanoseconds,
+        group: GroupId,
+        is_first_of_message: bool,
+    ) -> Result<(), String> {
+        if !self.random.random_bool(if is_first_of_message { 0.5 } else { 0.1 }) {
+            return Ok(());
+        }
+        let way = if self.random.random_bool(0.5) { Way::Stream } else { Way::Datagram };
+        self.ask(now, Input::SetWay { group, way })
     }
 
     /// A reader reads some packets.

@@ -2,7 +2,7 @@
 //! are to be open.
 
 use rand::RngExt;
-use treecast_proto::{Challenge, GroupId, Input, MemberId, Nanoseconds, StreamChange, Transport};
+use treecast_proto::{Challenge, GroupId, Input, MemberId, Nanoseconds, StreamChange};
 
 use super::{Host, address, host_at};
 use crate::scenario::Scenario;
@@ -12,6 +12,10 @@ impl Host {
     /// A packet comes on the stream to the parent.
     pub fn record(&mut self, now: Nanoseconds, parent: usize, bytes: &[u8]) -> Result<(), String> {
         let now = self.time(now);
+        // The kernel's packet path does not look at streams.
+        if let Some(group) = self.node.group_to_reclaim(bytes) {
+            self.reclaim(now, group)?;
+        }
         self.node.packet_on_stream(now, address(parent), bytes).map_err(|fault| fault.to_string())
     }
 
@@ -24,6 +28,9 @@ impl Host {
         bytes: &[u8],
     ) -> Result<bool, String> {
         let (now, from) = (self.time(now), address(child).ip());
+        if let Some(group) = self.node.protocol().group_to_reclaim_for_stream(bytes) {
+            self.reclaim(now, group)?;
+        }
         self.node.attach(now, from, challenge, bytes).map_err(|fault| fault.to_string())
     }
 
@@ -58,9 +65,9 @@ impl Host {
             return Ok(());
         }
         for (&group, application) in &self.groups {
-            let is_by_streams = scenario.groups[group as usize].transport == Transport::Streams;
+            let has_streams = scenario.groups[group as usize].transport.has_streams();
             let group = GroupId(group);
-            if !is_by_streams || application.is_root || application.ended.is_some() {
+            if !has_streams || application.is_root || application.ended.is_some() || self.kernel.runs(group) {
                 continue;
             }
             let Some(unsent) = self.node.protocol().unsent(group) else { continue };

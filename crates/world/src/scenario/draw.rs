@@ -133,8 +133,8 @@ impl Scenario {
         }
     }
 
-    /// In some worlds groups without multicast send on streams. A stream of its own decides that,
-    /// so that it changes nothing else.
+    /// In some worlds groups without multicast send on streams, or both on streams and in datagrams.
+    /// A stream of its own decides that, so that it changes nothing else.
     fn take_streams(&mut self) {
         let mut random = Pcg64::seed_from_u64(self.seed ^ 0x7374_7265_616d_0000);
         if random.random_bool(0.5) {
@@ -142,7 +142,8 @@ impl Scenario {
         }
         for group in self.groups.iter_mut().filter(|group| group.offload != Offload::Switch) {
             if random.random_bool(0.8) {
-                group.transport = Transport::Streams;
+                let has_both = random.random_bool(0.4);
+                group.transport = if has_both { Transport::Both } else { Transport::Streams };
             }
         }
     }
