@@ -1,13 +1,13 @@
 //! The wire format with arbitrary bytes.
 
-use treecast_wire::{Authentication, Body, Control, Handshake, Keys, MacKey, Malformed, PayloadKey, View};
+use treecast_wire::{Authentication, Body, Control, Crcs, Handshake, Keys, MacKey, Malformed, PayloadKey, View};
 
 const KEYS: Keys = Keys {
     header: MacKey([1, 2]),
     control: MacKey([3, 4]),
     data: PayloadKey { code: MacKey([5, 6]), hash: [7; PayloadKey::HASH_WORDS] },
     authentication: Authentication::Header,
-    has_crcs: true,
+    crcs: Crcs::All,
 };
 
 /// Parses a datagram. A valid packet must be written as the same bytes, and verified.

@@ -2,7 +2,7 @@
 
 use treecast_fabric::{Fabric, FabricSpec};
 use treecast_model::{ModelError, Network, Way};
-use treecast_node::Offload;
+use treecast_node::{Offload, Transport};
 use treecast_plan::{Group, MemberId, Placement, Scheme, TreeScheme};
 use treecast_terms::{Bytes, Operation, Picoseconds};
 
@@ -76,6 +76,8 @@ fn predicted(network: &Network, row: &Row) -> Result<Option<Predicted>, ModelErr
     // Where applications ask for it, user space forwards.
     let is_asked = matches!(offload, Offload::Host | Offload::Assisted);
     let engine = if is_asked && row.engine == "ebpf" { "user" } else { &row.engine };
+    // While streams lose no packets, they carry everything.
+    let transport = if transport == Transport::Both { Transport::Streams } else { transport };
     let way = Way { engine: engine.into(), offload, transport };
     let is_broadcast = row.operation == Operation::Broadcast.to_string();
     if !is_broadcast || row.processes > 1 || row.on_fabric.is_some() || !network.ways.contains_key(&way) {

@@ -76,6 +76,7 @@ impl From<NodeError> for Failure {
             | NodeError::Members(_)
             | NodeError::NoToken
             | NodeError::NoEncryptionKey
+            | NodeError::NotBoth
             | NodeError::UnencryptedValues
             | NodeError::CongestionControl { .. }
             | NodeError::Forked { .. }

@@ -413,7 +413,7 @@ fn delegated_packets_are_sent_without_further_events() {
 /// A data packet of a host that does not know the keys of the session.
 fn forged(from: u32, sequence: u32) -> Vec<u8> {
     use treecast_wire::{
-        Authentication, Body, Data, Distribution, Header, Keys, MacKey, MemberId, PayloadKey, Sequence,
+        Authentication, Body, Crcs, Data, Distribution, Header, Keys, MacKey, MemberId, PayloadKey, Sequence,
         Timestamp,
     };
     let keys = Keys {
@@ -421,7 +421,7 @@ fn forged(from: u32, sequence: u32) -> Vec<u8> {
         control: MacKey([3, 4]),
         data: PayloadKey { code: MacKey([5, 6]), hash: [7; PayloadKey::HASH_WORDS] },
         authentication: Authentication::Header,
-        has_crcs: true,
+        crcs: Crcs::All,
     };
     let data = Data {
         message: 0,

@@ -10,7 +10,7 @@
 
 use std::net::SocketAddr;
 
-use treecast_wire::{Authentication, GroupId, Integrity, Keys, MacKey, MemberId, PayloadKey};
+use treecast_wire::{Authentication, Crcs, GroupId, Integrity, Keys, MacKey, MemberId, PayloadKey};
 
 use crate::state::{ChildState, FlowState, MulticastState, Start};
 use crate::{Nanoseconds, Piece};
@@ -103,7 +103,7 @@ impl HandOff {
                 control: MacKey([0; 2]),
                 data: PayloadKey { code: MacKey([0; 2]), hash: [0; PayloadKey::HASH_WORDS] },
                 authentication: Authentication::Header,
-                has_crcs: true,
+                crcs: Crcs::All,
             },
             epoch: 0,
             member: MemberId(0),

@@ -10,8 +10,8 @@ use treecast_wire::{
 use zerocopy::FromZeros;
 
 use crate::{
-    Checked, CreateGroup, Event, GroupKey, HandOff, HandOffPacket, Nanoseconds, OwnerId, Process, Stray,
-    StreamChange, Way,
+    Carrier, Checked, CreateGroup, Event, GroupKey, HandOff, HandOffPacket, Nanoseconds, OwnerId, Process,
+    Stray, StreamChange,
 };
 
 /// Something that happens to a node, or that its user requests.
@@ -85,12 +85,12 @@ pub enum Input<'a> {
         piece: Piece,
     },
     /// At the root of a group with transport [`crate::Transport::Both`]: packets that are queued
-    /// from now on go this way.
-    SetWay {
+    /// from now on have this carrier.
+    SetCarrier {
         /// The group.
         group: GroupId,
-        /// The way.
-        way: Way,
+        /// The carrier.
+        carrier: Carrier,
     },
     /// The readers of this node need no packet before this one.
     Consumed {
@@ -139,6 +139,15 @@ pub enum Input<'a> {
     Flush {
         /// The group.
         group: GroupId,
+    },
+    /// In a group with transport [`crate::Transport::Both`]: the stream of a child loses so many
+    /// packets that datagrams are faster. [`crate::Protocol::datagrams_until`] follows from it at
+    /// the root.
+    StreamLosses {
+        /// The group.
+        group: GroupId,
+        /// The child.
+        child: MemberId,
     },
     /// At another member, with streams: payloads are in slots no more. All children have been sent
     /// them ([`crate::Protocol::unsent`]). A child that lacks one of them after all, since its
@@ -235,7 +244,7 @@ impl Input<'_> {
             Self::SetOwner { group, .. }
             | Self::Hold { group }
             | Self::Release { group }
-            | Self::SetWay { group, .. }
+            | Self::SetCarrier { group, .. }
             | Self::Queue { group, .. }
             | Self::Consumed { group, .. }
             | Self::Readers { group, .. }
@@ -243,6 +252,7 @@ impl Input<'_> {
             | Self::Repair { group, .. }
             | Self::Contribute { group, .. }
             | Self::Flush { group }
+            | Self::StreamLosses { group, .. }
             | Self::Forget { group, .. }
             | Self::Stream { group, .. }
             | Self::HandedOff { group }
@@ -298,17 +308,8 @@ pub struct Transmit {
     pub header: [u8; HEADER_BYTES],
     /// The payload.
     pub payload: TransmitPayload,
-    /// How it is sent.
-    pub carrier: Carrier,
-}
-
-/// How a packet is sent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Carrier {
-    /// In a datagram.
-    Datagram,
-    /// On the stream of this child of its group.
-    Stream(MemberId),
+    /// The child of the group on whose stream it is sent; none: it is a datagram.
+    pub stream_of: Option<MemberId>,
 }
 
 impl Transmit {

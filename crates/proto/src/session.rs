@@ -1,6 +1,6 @@
 //! The keys of groups and of their sessions.
 
-use treecast_wire::{Authentication, GroupId, Keys, MacKey, PayloadKey, SessionId};
+use treecast_wire::{Authentication, Crcs, GroupId, Keys, MacKey, PayloadKey, SessionId};
 
 /// The key of a group, which its members derive from its token. It does not reveal the token.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -53,7 +53,7 @@ impl GroupKey {
             control: MacKey([c0, c1]),
             data: PayloadKey { code: MacKey([d0, d1]), hash },
             authentication,
-            has_crcs: true,
+            crcs: Crcs::All,
         }
     }
 }

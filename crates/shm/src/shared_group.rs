@@ -1,13 +1,15 @@
 //! The state of a group that an application and its node share, besides the slots.
 
-use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use treecast_proto::{
-    Contribution, Ending, GroupId, MemberId, MemberLoss, Offload, OwnerId, Refused, Sequence, SessionId,
+    Contribution, Ending, GroupId, MemberId, MemberLoss, Nanoseconds, Offload, OwnerId, Refused, Sequence,
+    SessionId,
 };
 
 use crate::clients::{Clients, Loan};
+use crate::clock;
 use crate::event_count::EventCount;
 use crate::places::ProcessPlace;
 use crate::progress::ProgressList;
@@ -35,6 +37,8 @@ pub struct SharedGroup {
     /// At a client: the memory that the daemon shares with it.
     pub mapped: OnceLock<Box<dyn Loan>>,
     placement: OnceLock<Placement>,
+    /// At a root whose group has both carriers: until when it prefers datagrams.
+    datagrams_until: AtomicU64,
     is_closed: AtomicBool,
     state: Mutex<GroupState>,
 }
@@ -139,6 +143,7 @@ impl SharedGroup {
             place: None,
             mapped: OnceLock::new(),
             placement: OnceLock::new(),
+            datagrams_until: AtomicU64::new(0),
             is_closed: AtomicBool::new(false),
             state: Mutex::new(GroupState::default()),
         }
@@ -170,6 +175,18 @@ impl SharedGroup {
             Some(clients) => clients.wake(self.group),
             None => self.events.notify(),
         }
+    }
+
+    /// At a root whose group has both carriers: from now until then datagrams are preferred, since
+    /// streams lose packets.
+    pub fn prefer_datagrams_until(&self, time: Nanoseconds) {
+        self.datagrams_until.store(time.0, Ordering::Relaxed);
+    }
+
+    /// Whether datagrams are preferred.
+    pub fn prefers_datagrams(&self) -> bool {
+        let until = Nanoseconds(self.datagrams_until.load(Ordering::Relaxed));
+        until > Nanoseconds::ZERO && clock::now() < until
     }
 
     /// Wakes the application even if it does not say that it sleeps: the kernel's packet path may

@@ -72,13 +72,31 @@ impl<'a> View<'a> {
     /// All except those of [`View::new`].
     #[inline]
     pub fn check(self, keys: &Keys) -> Result<Packet<'a>, Malformed> {
+        self.check_by(keys, Keys::data_checksum)
+    }
+
+    /// The same for a packet that came on a stream.
+    ///
+    /// # Errors
+    /// Those of [`View::check`].
+    #[inline]
+    pub fn check_on_stream(self, keys: &Keys) -> Result<Packet<'a>, Malformed> {
+        self.check_by(keys, Keys::stream_checksum)
+    }
+
+    #[inline]
+    fn check_by(
+        self,
+        keys: &Keys,
+        data_checksum: impl Fn(&Keys, Sequence, &[u8]) -> PayloadChecksum,
+    ) -> Result<Packet<'a>, Malformed> {
         if self.layout.mac.get() != mac(self.layout, &keys.header) {
             return Err(Malformed::Mac);
         }
         let packet = self.read()?;
         let payload = packet.payload;
         let checksums = match &packet.header.body {
-            Body::Data(data) => Some((data.checksum, keys.data_checksum(packet.header.sequence, payload))),
+            Body::Data(data) => Some((data.checksum, data_checksum(keys, packet.header.sequence, payload))),
             Body::Control(header) | Body::Handshake(header) => {
                 Some((header.checksum, keys.control_checksum(payload)))
             }

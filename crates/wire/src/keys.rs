@@ -128,10 +128,14 @@ impl Transport {
         !matches!(self, Self::Packets)
     }
 
-    /// Whether payloads without codes have CRCs. TCP has its own checksum, and a member that trusts
-    /// the checksums of the network needs no other.
-    pub const fn has_crcs(self, integrity: Integrity) -> bool {
-        !matches!((self, integrity), (Self::Streams, Integrity::Network))
+    /// Which payloads have CRCs, of those without codes. TCP has its own checksum, and a member
+    /// that trusts the checksums of the network needs no other.
+    pub const fn crcs(self, integrity: Integrity) -> Crcs {
+        match (self, integrity) {
+            (Self::Packets, _) | (_, Integrity::Crc32c) => Crcs::All,
+            (Self::Streams, Integrity::Network) => Crcs::None,
+            (Self::Both, Integrity::Network) => Crcs::Datagrams,
+        }
     }
 }
 
@@ -155,6 +159,18 @@ impl FromStr for Transport {
     }
 }
 
+/// Which payloads of data have CRCs, of those without codes.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Crcs {
+    /// All.
+    #[default]
+    All,
+    /// Those in datagrams, and none on streams.
+    Datagrams,
+    /// None.
+    None,
+}
+
 /// The keys of a session, or of the handshakes that lead to one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Keys {
@@ -166,16 +182,25 @@ pub struct Keys {
     pub data: PayloadKey,
     /// The bytes of data packets that their codes cover.
     pub authentication: Authentication,
-    /// Whether payloads without codes have CRCs ([`Transport::has_crcs`]).
-    pub has_crcs: bool,
+    /// Which payloads without codes have CRCs ([`Transport::crcs`]).
+    pub crcs: Crcs,
 }
 
 impl Keys {
-    /// The checksum of the payload of the data packet with this number: its CRC-32C, or its code; 0
-    /// if it has neither.
+    /// The checksum of the payload of the data packet with this number in a datagram: its CRC-32C,
+    /// or its code; 0 if it has neither.
     pub fn data_checksum(&self, packet: Sequence, payload: &[u8]) -> PayloadChecksum {
+        self.checksum(packet, payload, self.crcs != Crcs::None)
+    }
+
+    /// The same on a stream.
+    pub fn stream_checksum(&self, packet: Sequence, payload: &[u8]) -> PayloadChecksum {
+        self.checksum(packet, payload, self.crcs == Crcs::All)
+    }
+
+    fn checksum(&self, packet: Sequence, payload: &[u8], has_crc: bool) -> PayloadChecksum {
         match self.authentication {
-            Authentication::Header if self.has_crcs => PayloadChecksum::crc(payload),
+            Authentication::Header if has_crc => PayloadChecksum::crc(payload),
             Authentication::Header => PayloadChecksum(0),
             Authentication::Payload => PayloadChecksum(self.data.code(packet, payload)),
         }

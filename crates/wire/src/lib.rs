@@ -6,14 +6,14 @@
 //! [`Packet`]. [`Header::write`] is the inverse. docs/wire.md has the layout and test vectors.
 //!
 //! ```
-//! use treecast_wire::{Authentication, Body, Data, Distribution, GroupId, Header, Keys, MacKey, MemberId, PayloadKey, Sequence, Timestamp, View};
+//! use treecast_wire::{Authentication, Body, Crcs, Data, Distribution, GroupId, Header, Keys, MacKey, MemberId, PayloadKey, Sequence, Timestamp, View};
 //!
 //! let keys = Keys {
 //!     header: MacKey([1, 2]),
 //!     control: MacKey([3, 4]),
 //!     data: PayloadKey { code: MacKey([5, 6]), hash: [7; PayloadKey::HASH_WORDS] },
 //!     authentication: Authentication::Payload,
-//!     has_crcs: true,
+//!     crcs: Crcs::All,
 //! };
 //! let payload = b"hello";
 //! let checksum = keys.data_checksum(Sequence(41), payload);
@@ -62,7 +62,7 @@ pub use header::{
     Acknowledgment, Body, Challenge, ControlHeader, Data, Distribution, Header, Missing, Packet, View,
 };
 pub use keys::{
-    Authentication, Integrity, Keys, MacKey, Nonce, SessionId, Transport, UnknownAuthentication,
+    Authentication, Crcs, Integrity, Keys, MacKey, Nonce, SessionId, Transport, UnknownAuthentication,
     UnknownIntegrity, UnknownTransport,
 };
 pub use malformed::Malformed;

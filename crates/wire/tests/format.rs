@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use proptest::prelude::*;
 use treecast_wire::{
-    Acknowledgment, Authentication, Body, Challenge, Contribution, Control, ControlHeader, Data,
+    Acknowledgment, Authentication, Body, Challenge, Contribution, Control, ControlHeader, Crcs, Data,
     Distribution, Element, Eviction, GroupId, HEADER_BYTES, Handshake, Header, Integrity, Keys,
     MESSAGE_BYTES_MAX, MacKey, Malformed, MemberId, Missing, Neighbour, Nonce, Offload, Operation,
     PAYLOAD_BYTES_MAX, PayloadKey, ReaderSet, Readers, Role, RootLoss, Sequence, SessionId, Table, Timestamp,
@@ -17,7 +17,7 @@ const KEYS: Keys = Keys {
     control: MacKey([0x1716_1514_1312_1110, 0x1f1e_1d1c_1b1a_1918]),
     data: PayloadKey { code: MacKey([0x2726_2524_2322_2120, 0x2f2e_2d2c_2b2a_2928]), hash: hash_key() },
     authentication: Authentication::Header,
-    has_crcs: true,
+    crcs: Crcs::All,
 };
 
 /// A key of NH whose bytes count up from 30.

@@ -12,8 +12,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use treecast_proto::{
-    Carrier, CreateGroup, Event, GroupId, Input, Integrity, MemberId, Nanoseconds, Offload, SessionId,
-    Settings, Trace,
+    CreateGroup, Event, GroupId, Input, Integrity, MemberId, Nanoseconds, Offload, SessionId, Settings, Trace,
 };
 
 use self::application::Application;
@@ -86,15 +85,15 @@ fn multicast_address(group: u32) -> SocketAddr {
     SocketAddr::new(IpAddr::V4(Ipv4Addr::new(239, 0, 0, group as u8)), 7_000)
 }
 
-fn action_of(Packet { group, to, carrier, bytes }: Packet) -> Action {
+fn action_of(Packet { group, to, stream_of, bytes }: Packet) -> Action {
     if to.ip().is_multicast() {
         return Action::Multicast { bytes };
     }
     // Forgers with the token may name addresses that no host has.
     let to = host_at(to).unwrap_or(usize::MAX);
-    match carrier {
-        Carrier::Datagram => Action::Send { to, bytes },
-        Carrier::Stream(_) => Action::Record { group: group.0, to, bytes },
+    match stream_of {
+        None => Action::Send { to, bytes },
+        Some(_) => Action::Record { group: group.0, to, bytes },
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 
 use treecast_proto::{
-    Carrier, Challenge, Event, GroupId, HandOff, HandOffPacket, Input, Nanoseconds, Output, Piece, Protocol,
+    Challenge, Event, GroupId, HandOff, HandOffPacket, Input, MemberId, Nanoseconds, Output, Piece, Protocol,
     Refused, Sequence, Settings, Step, Store, Stray, Trace, Transmit, TransmitPayload,
 };
 use treecast_wire::HEADER_BYTES;
@@ -58,7 +58,7 @@ pub struct Packet {
     /// Where it goes.
     pub to: SocketAddr,
     /// As a datagram, or on the stream of a child.
-    pub carrier: Carrier,
+    pub stream_of: Option<MemberId>,
     /// Header and payload.
     pub bytes: Vec<u8>,
 }
@@ -179,7 +179,7 @@ impl Node {
     /// # Errors
     /// [`Fault::NoSlot`] and [`Fault::TooLong`].
     pub fn packet(&self, transmit: Transmit) -> Result<Packet, Fault> {
-        let Transmit { group, to, header, payload, carrier } = transmit;
+        let Transmit { group, to, header, payload, stream_of } = transmit;
         let mut bytes = header.to_vec();
         match payload {
             TransmitPayload::Bytes(payload) => bytes.extend(payload),
@@ -190,7 +190,7 @@ impl Node {
                 bytes.extend_from_slice(stored.get(..length as usize).ok_or(too_long)?);
             }
         }
-        Ok(Packet { group, to, carrier, bytes })
+        Ok(Packet { group, to, stream_of, bytes })
     }
 }
 

@@ -92,9 +92,13 @@ const fn seed(node: u8, life: u8) -> [u64; 2] {
     [node as u64, life as u64]
 }
 
-/// Whether data goes on streams: not where it is sent by multicast.
+/// What carries data: no streams where it is sent by multicast.
 const fn transport(offload: u8) -> Transport {
-    if offload % 4 != 3 && (offload / 4) % 2 == 1 { Transport::Streams } else { Transport::Packets }
+    match (offload % 4, (offload / 4) % 4) {
+        (3, _) | (_, 0 | 2) => Transport::Packets,
+        (_, 1) => Transport::Streams,
+        _ => Transport::Both,
+    }
 }
 
 /// Payloads have codes where data is sent by multicast.
@@ -332,6 +336,14 @@ impl Trial {
             }
             Step::Flush { node } => {
                 _ = self.request(usize::from(node) % NODES, Input::Flush { group: GROUP })
+            }
+            Step::Carrier { node, is_stream } => {
+                let carrier = if is_stream { Carrier::Stream } else { Carrier::Datagram };
+                self.request(usize::from(node) % NODES, Input::SetCarrier { group: GROUP, carrier });
+            }
+            Step::StreamLosses { node, child } => {
+                let child = MemberId(u32::from(child) % 5);
+                self.request(usize::from(node) % NODES, Input::StreamLosses { group: GROUP, child });
             }
         }
     }

@@ -58,7 +58,7 @@ impl Trial {
     }
 
     /// Puts a packet on its way.
-    fn send(&mut self, from: usize, Packet { group, to, carrier, bytes }: Packet) {
+    fn send(&mut self, from: usize, Packet { group, to, stream_of, bytes }: Packet) {
         assert_eq!(group, GROUP);
         let sent = View::new(&bytes).and_then(View::read).expect("a node sends valid packets");
         if let Body::Data(data) = sent.header.body {
@@ -70,7 +70,7 @@ impl Trial {
             let to = number_of(to).unwrap_or(NODES);
             to..to + 1
         };
-        if let Carrier::Stream(_) = carrier {
+        if stream_of.is_some() {
             // It is lost where the child has opened a stream to another node meanwhile.
             let stream = self.streams.get_mut(receivers.start).and_then(Option::as_mut);
             if let Some(stream) = stream.filter(|stream| stream.parent == from) {

@@ -14,6 +14,9 @@ impl Trial {
         if parent >= NODES {
             return;
         }
+        if self.protocol(parent).group_to_reclaim_for_stream(&bytes).is_some() {
+            self.reclaim(parent, 0);
+        }
         let taken = self.nodes[parent].attach(self.now, address(from).ip(), challenge, &bytes);
         if taken.expect("no first packet is refused") {
             assert_eq!((from, change), (node, 0), "a stream is taken that its child has not opened");
@@ -27,6 +30,9 @@ impl Trial {
         let Some(stream) = &mut self.streams[node] else { return };
         let parent = stream.parent;
         let Some(bytes) = stream.packets.pop_front() else { return };
+        if self.protocol(node).group_to_reclaim_for_stream(&bytes).is_some() {
+            self.reclaim(node, 0);
+        }
         let received = self.nodes[node].packet_on_stream(self.now, address(parent), &bytes);
         received.expect("no packet is refused");
         if self.drain(node) {

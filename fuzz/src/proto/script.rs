@@ -114,6 +114,16 @@ pub(super) enum Step {
     Flush {
         node: u8,
     },
+    /// A node is asked to queue packets for datagrams or streams from now on.
+    Carrier {
+        node: u8,
+        is_stream: bool,
+    },
+    /// The stream of a child loses packets.
+    StreamLosses {
+        node: u8,
+        child: u8,
+    },
 }
 
 /// A sequence number: near the next one of B, or arbitrary.

@@ -273,6 +273,18 @@ fn data_by_multicast_comes_to_all_hosts_of_a_lab() {
 }
 
 #[test]
+fn a_group_leaves_streams_that_lose_packets() {
+    let arguments = "--lab 3 --offload nic --sizes 256K --messages 80 --rounds 1 --loss 5%";
+    let Some(report) = lab_report(arguments) else { return };
+    let row = &report["rows"][0];
+    assert_eq!(row["transport"], "both");
+    assert_no_loss(row);
+    // What a stream has lost TCP retransmits, and only datagrams are short.
+    assert!(row["retransmitted_per_broadcast"].as_f64() > Some(1.0), "{row}");
+    assert!(row["packets_per_broadcast"].as_f64() > Some(256.0), "{row}");
+}
+
+#[test]
 fn where_switches_drop_multicast_parents_send() {
     let arguments =
         "--lab 5 --offload switch --scheme separate --sizes 64,20K --messages 50 --rounds 1 --multicast drop";

@@ -446,7 +446,7 @@ fn the_mtu_of_the_network_is_found_out() {
     // Streams, the default, do not depend on it.
     let (status, stdout, stderr) = run("1280", "");
     assert_eq!(status, Some(0), "{stderr}");
-    assert!(stdout.contains("n1: 100000") && stderr.contains("; transport stream"), "{stderr}");
+    assert!(stdout.contains("n1: 100000") && stderr.contains("; transport both"), "{stderr}");
     // The root does not wait for another member, and both name the one whose path does not carry
     // such datagrams.
     let (status, _, stderr) = run("1280", "--set mtu_bytes=1500 --wait 1000000");

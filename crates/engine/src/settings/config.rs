@@ -3,7 +3,9 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use treecast_plan::Scheme;
-use treecast_proto::{Authentication, CreateGroup, GroupKey, Offload, Refused, SessionId, Transport};
+use treecast_proto::{
+    Authentication, CreateGroup, GroupKey, Integrity, Offload, Refused, SessionId, Transport,
+};
 use treecast_wire::{HEADER_BYTES, Keys, Table};
 
 use super::GroupSettings;
@@ -64,7 +66,7 @@ impl GroupConfig {
             None
         };
         let members_max = CreateGroup::MEMBERS_MAX;
-        Ok(Self {
+        let config = Self {
             settings,
             root,
             hosts,
@@ -75,7 +77,13 @@ impl GroupConfig {
             authentication,
             multicast,
             members_max,
-        })
+        };
+        if config.settings.transport == Some(Transport::Both)
+            && config.settings.with_streams() != Transport::Both
+        {
+            return Err(NodeError::NotBoth);
+        }
+        Ok(config)
     }
 
     /// The same with the session that a client of the daemon has drawn.
@@ -83,13 +91,17 @@ impl GroupConfig {
         Self { session, ..self }
     }
 
-    /// The same with the transport that fits the engine, if the settings leave it open: streams if
-    /// the engine has them, unless switches forward, the program says when each packet is
-    /// forwarded, or the settings have a number of slots, which counts datagrams.
-    pub fn for_engine(self, has_streams: bool) -> Self {
-        let GroupSettings { slots, offload, .. } = &self.settings;
-        let fits = has_streams && slots.is_none() && *offload == Some(Offload::Nic);
-        let fitting = if fits { Transport::Streams } else { Transport::Packets };
+    /// The same with the transport that fits the engine, if the settings leave it open.
+    ///
+    /// Datagrams are for the kernel's packet path unless messages are long, for engines without
+    /// streams, for switches that forward, for programs that say when each packet is forwarded, and
+    /// for a given number of slots, which counts datagrams. Else there are streams, and datagrams
+    /// while these lose packets, where the application can choose by checksums.
+    pub fn for_engine(self, has_streams: bool, has_kernel: bool) -> Self {
+        let GroupSettings { slots, offload, message_bytes, .. } = &self.settings;
+        let is_for_kernel = has_kernel && *message_bytes <= KERNEL_MESSAGE_BYTES_MAX;
+        let fits = has_streams && !is_for_kernel && slots.is_none() && *offload == Some(Offload::Nic);
+        let fitting = if fits { self.settings.with_streams() } else { Transport::Packets };
         let transport = Some(self.settings.transport.unwrap_or(fitting));
         Self { settings: GroupSettings { transport, ..self.settings }, ..self }
     }
@@ -133,15 +145,23 @@ impl GroupConfig {
     pub fn payload_bytes_max(&self) -> u16 {
         match self.transport() {
             Transport::Packets => self.datagram_payload_bytes_max,
-            Transport::Streams => self.settings.stream_slots().0,
+            Transport::Streams | Transport::Both => self.settings.stream_slots().0,
         }
+    }
+
+    /// The longest payload of a packet in a datagram, in bytes, if packets go on streams too.
+    pub fn datagram_bytes(&self) -> Option<u16> {
+        let has_both = self.transport() == Transport::Both;
+        has_both.then_some(self.datagram_payload_bytes_max.min(self.payload_bytes_max()))
     }
 
     /// The number of packets that each member holds.
     pub fn slots(&self) -> u32 {
         match self.transport() {
             Transport::Packets => self.settings.slots(),
-            Transport::Streams => self.settings.slots.unwrap_or(self.settings.stream_slots().1),
+            Transport::Streams | Transport::Both => {
+                self.settings.slots.unwrap_or(self.settings.stream_slots().1)
+            }
         }
     }
 
@@ -188,8 +208,8 @@ impl GroupConfig {
 
     /// At the root, the keys of the session.
     pub fn session_keys(&self) -> Keys {
-        let has_crcs = self.transport().has_crcs(self.settings.integrity);
-        Keys { has_crcs, ..self.key.session_keys(self.session, self.authentication) }
+        let crcs = self.transport().crcs(self.settings.integrity);
+        Keys { crcs, ..self.key.session_keys(self.session, self.authentication) }
     }
 }
 
@@ -358,6 +378,18 @@ impl GroupSettings {
         self.slots.unwrap_or(of_messages)
     }
 
+    /// The transport with streams that fits these settings: with datagrams too, unless payloads
+    /// have checksums on streams. The application chooses the carrier of a packet: it gives CRCs to
+    /// those in datagrams, and none to those on streams.
+    pub fn with_streams(&self) -> Transport {
+        let Self { authentication, integrity, is_encrypted, offload, .. } = self;
+        let has_checksums = *authentication == Some(Authentication::Payload)
+            || *integrity == Integrity::Crc32c
+            || *is_encrypted;
+        let has_both = !has_checksums && offload.is_none_or(|offload| offload == Offload::Nic);
+        if has_both { Transport::Both } else { Transport::Streams }
+    }
+
     /// The longest payload of a packet on a stream, and the number of slots unless it is given.
     const fn stream_slots(&self) -> (u16, u32) {
         if self.message_bytes > LONG_STREAM_BYTES { LONG_STREAM_SLOTS } else { SHORT_STREAM_SLOTS }
@@ -382,7 +414,11 @@ const SHORT_SLOTS: u32 = 512;
 /// The longest payload of a packet on a stream, in bytes, and the number of slots: for short
 /// messages as many as with datagrams, for long ones fewer and longer. Both take one mebibyte.
 const SHORT_STREAM_SLOTS: (u16, u32) = (2 << 10, 512);
-const LONG_STREAM_SLOTS: (u16, u32) = (16 << 10, 64);
+const LONG_STREAM_SLOTS: (u16, u32) = (8 << 10, 128);
+
+/// Groups whose messages are expected to be longer than this, in bytes, are faster on streams than
+/// by the kernel's packet path (docs/bench.md, "Beside what a user would write").
+const KERNEL_MESSAGE_BYTES_MAX: u64 = 16 << 10;
 
 /// Messages that are expected to be longer than this, in bytes, are long to a stream.
 const LONG_STREAM_BYTES: u64 = 4 << 10;
@@ -457,11 +493,24 @@ mod tests {
     }
 
     #[test]
-    fn streams_are_chosen_where_nodes_forward_in_user_space() {
-        let transport = |settings, has_streams| {
-            GroupConfig::new(settings).unwrap().for_engine(has_streams).settings().transport.unwrap()
+    fn streams_are_chosen_where_nodes_forward() {
+        let chosen = |settings, has_streams, has_kernel| {
+            let config = GroupConfig::new(settings).unwrap().for_engine(has_streams, has_kernel);
+            config.settings().transport.unwrap()
         };
-        assert_eq!(transport(settings(4), true), Transport::Streams);
+        let transport = |settings, has_streams| chosen(settings, has_streams, false);
+        assert_eq!(chosen(settings(4), true, true), Transport::Packets);
+        let with_long = GroupSettings { message_bytes: 64 << 10, ..settings(4) };
+        assert_eq!(chosen(with_long.clone(), true, true), Transport::Both);
+        assert_eq!(chosen(with_long, false, true), Transport::Packets);
+        assert_eq!(transport(settings(4), true), Transport::Both);
+        for with_checksums in [
+            GroupSettings { authentication: Some(Authentication::Payload), ..settings(4) },
+            GroupSettings { integrity: Integrity::Crc32c, ..settings(4) },
+            GroupSettings { is_encrypted: true, ..settings(4) },
+        ] {
+            assert_eq!(transport(with_checksums, true), Transport::Streams);
+        }
         assert_eq!(transport(settings(4), false), Transport::Packets);
         for offload in [Offload::Switch, Offload::Host, Offload::Assisted] {
             let settings = GroupSettings { offload: Some(offload), ..settings(4) };
@@ -471,8 +520,8 @@ mod tests {
         assert_eq!(transport(with_slots, true), Transport::Packets);
         // Where hosts join, the root has found out the MTU before.
         let with_mtu = GroupSettings { mtu_bytes: Some(1_500), ..settings(4) };
-        assert_eq!(transport(with_mtu, true), Transport::Streams);
-        for given in [Transport::Packets, Transport::Streams] {
+        assert_eq!(transport(with_mtu, true), Transport::Both);
+        for given in [Transport::Packets, Transport::Streams, Transport::Both] {
             let settings = GroupSettings { transport: Some(given), ..settings(4) };
             assert_eq!(transport(settings.clone(), false), given);
             assert_eq!(transport(settings, true), given);

@@ -157,6 +157,11 @@ pub enum NodeError {
     /// A group that is to be encrypted has no token.
     #[error("encrypt=on needs a token, from which the key comes: set the same one at every member")]
     NoEncryptionKey,
+    /// A group is to have both carriers, and its packets do not show which one is theirs.
+    #[error(
+        "transport=both needs offload=nic, auth=header, integrity=network and encrypt=off: set transport=stream or transport=packets"
+    )]
+    NotBoth,
     /// An all-reduce of values in an encrypted group.
     #[error(
         "encrypt=on does not cover the values of an all-reduce, which would go to the root as they are: use a group with encrypt=off for them"

@@ -219,8 +219,8 @@ const GROUP_KEYS: &[Key<GroupSettings>] = &[
     },
     Key {
         name: "transport",
-        expected: "auto, packets or stream",
-        about: "what carries data along the tree: datagrams, or a TCP connection from each member to its parent",
+        expected: "auto, packets, stream or both",
+        about: "what carries data along the tree: datagrams, a TCP connection from each member to its parent, or connections, and datagrams while these lose packets (both)",
         get: |settings| settings.transport.map_or("auto".into(), |transport| transport.to_string().into()),
         set: |settings, text| {
             settings.transport = if text == "auto" { None } else { Some(text.parse().ok()?) };

@@ -197,8 +197,8 @@ pub struct GroupSettings {
     pub is_encrypted: bool,
     /// When members verify the CRCs of payloads.
     pub integrity: Integrity,
-    /// What carries data along the tree; none: streams where nodes forward in user space, and else
-    /// packets.
+    /// What carries data along the tree; none: streams where nodes forward in user space, and
+    /// datagrams while streams lose packets; and else packets.
     pub transport: Option<Transport>,
     /// The congestion control of streams; none: that of the system, but another one than BBR to
     /// hosts that are near.

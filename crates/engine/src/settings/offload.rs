@@ -46,7 +46,7 @@ pub fn choose(settings: &GroupSettings, hosts: &Hosts, root: SocketAddr) -> Chos
     let others = hosts.count().saturating_sub(1);
     let (offload, reason) = if settings.plan.is_some() {
         (Offload::Nic, "a plan is given, and nodes carry it out".into())
-    } else if settings.transport == Some(Transport::Streams) {
+    } else if settings.transport.is_some_and(Transport::has_streams) {
         (Offload::Nic, "streams go along the tree".into())
     } else if root.ip().is_loopback() {
         (Offload::Nic, "no switch is on the way over loopback".into())

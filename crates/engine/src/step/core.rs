@@ -7,7 +7,9 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use treecast_proto::{Event, GroupId, Input, MemberId, Protocol, Refused, Settings, Store, Transport};
+use treecast_proto::{
+    Carrier, Event, GroupId, Input, MemberId, Piece, Protocol, Refused, Settings, Store, Transport,
+};
 use treecast_shm::clock;
 use treecast_shm::message_buffer::{LentBuffer, LentPayloads};
 use treecast_shm::progress::ProgressList;
@@ -54,6 +56,10 @@ pub(super) struct Core {
     pub audit: Audit,
     /// The groups whose data goes on streams.
     pub by_streams: GroupSet,
+    /// Those among them that may have data in datagrams too, and those whose last packet came in
+    /// one.
+    pub by_both: GroupSet,
+    pub in_datagrams: GroupSet,
     /// Those of them that have changed, so that their streams may have to be opened or closed.
     pub untended: GroupSet,
     /// Streams that are to be closed.
@@ -110,6 +116,8 @@ impl Core {
             over_budget: 0,
             audit: Audit::default(),
             by_streams: GroupSet::default(),
+            by_both: GroupSet::default(),
+            in_datagrams: GroupSet::default(),
             untended: GroupSet::default(),
             ended_streams: Vec::new(),
             lent: None,
@@ -188,15 +196,15 @@ impl Core {
                     Input::CreateGroup(create) => create.multicast,
                     _ => None,
                 };
-                let is_by_streams =
-                    matches!(&input, Input::CreateGroup(create) if create.transport == Transport::Streams);
+                let transport = match &input {
+                    Input::CreateGroup(create) => create.transport,
+                    _ => Transport::Packets,
+                };
                 let group = shared_group.group;
                 let handled = self.protocol.handle(now, input);
                 if handled.is_ok() {
                     self.end_streams(group);
-                    if is_by_streams {
-                        self.by_streams.insert(group);
-                    }
+                    self.begin_streams(group, transport);
                 }
                 self.enter(shared_group, root_ring, stream_settings, multicast, handled);
             }
@@ -270,7 +278,7 @@ impl Core {
         self.written_or_read.extend(self.of_clients.iter().copied());
         for group in self.written_or_read.take() {
             let Some(entry) = self.groups.get_mut(&group) else { continue };
-            let GroupEntry { shared_group, side: Some(side), consumed, .. } = entry else {
+            let GroupEntry { shared_group, side: Some(side), consumed, carrier, .. } = entry else {
                 self.written_or_read.insert(group);
                 continue;
             };
@@ -294,8 +302,15 @@ impl Core {
                         shared_group.mark_progress();
                         progress = Progress::More;
                     }
+                    let has_both = self.by_both.contains(group);
                     for packet in next.until(end) {
                         let piece = reader.piece(packet);
+                        if has_both && *carrier != Some(carrier_of(&piece)) {
+                            *carrier = Some(carrier_of(&piece));
+                            let _ = self
+                                .protocol
+                                .handle(now, Input::SetCarrier { group, carrier: carrier_of(&piece) });
+                        }
                         if let Err(refused) = self.protocol.handle(now, Input::Queue { group, piece }) {
                             // A group is closed after all that was written. But one thread may
                             // abort it while another writes.
@@ -348,6 +363,9 @@ impl Core {
             }
             match side {
                 Some(RingSide::Reader(reader)) => {
+                    if self.by_both.contains(group) {
+                        shared_group.prefer_datagrams_until(self.protocol.datagrams_until(group));
+                    }
                     let freed = self.protocol.freed(group);
                     if let Some(freed) = freed.filter(|&freed| reader.read().is_before(freed)) {
                         reader.release(freed.min(reader.written()));
@@ -391,13 +409,32 @@ impl Core {
         }
     }
 
-    /// Whether all groups send on streams.
+    /// Whether all groups send on streams, for the moment at least.
     pub fn has_only_streams(&self) -> bool {
-        !self.groups.is_empty() && self.groups.len() == self.by_streams.len()
+        !self.groups.is_empty() && self.groups.len() == self.by_streams.len() && self.in_datagrams.is_empty()
+    }
+
+    /// A group may have streams from now on, if its data goes on some.
+    fn begin_streams(&mut self, group: GroupId, transport: Transport) {
+        if transport.has_streams() {
+            self.by_streams.insert(group);
+        }
+        if transport == Transport::Both {
+            self.by_both.insert(group);
+        }
+    }
+
+    /// A packet of data has come in a datagram.
+    pub fn note_datagram(&mut self, group: GroupId) {
+        if self.by_both.contains(group) {
+            self.in_datagrams.insert(group);
+        }
     }
 
     /// The streams of a group are over.
     fn end_streams(&mut self, group: GroupId) {
+        self.by_both.remove(group);
+        self.in_datagrams.remove(group);
         if self.by_streams.remove(group) {
             self.ended_streams.push(EndedStream::AllOf(group));
         }
@@ -447,15 +484,13 @@ impl Core {
                 let settings =
                     RingSettings { slots, payload_bytes_max, start, offload, transport, encrypted_session };
                 tracing::debug!(%group, %member, slots, ?offload, ?transport, "this host has its place in the tree");
-                if transport == Transport::Streams {
-                    self.by_streams.insert(group);
-                }
+                let owner = entry.shared_group.owner();
+                self.begin_streams(group, transport);
                 match multicast.zip(self.protocol.root(group)) {
                     Some((address, _)) if !is_drawn_multicast_address(address) => {
                         tracing::warn!(%group, %address, "not a multicast address that roots draw: parents send to this node");
                     }
                     Some(addresses) => {
-                        let owner = entry.shared_group.owner();
                         self.multicast.receive(group, owner, addresses, settings);
                     }
                     None => {}
@@ -493,4 +528,10 @@ impl Core {
     pub fn lanes(&self) -> impl Iterator<Item = (GroupId, usize)> {
         self.groups.iter().map(|(&group, entry)| (group, self.owners.lane(entry.shared_group.owner())))
     }
+}
+
+/// The carrier of a piece in a group that has both: a datagram, if the piece has the checksum that
+/// datagrams need. The application chooses by that.
+const fn carrier_of(piece: &Piece) -> Carrier {
+    if piece.checksum.0 == 0 { Carrier::Stream } else { Carrier::Datagram }
 }

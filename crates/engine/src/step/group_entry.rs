@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::ptr;
 use std::sync::Arc;
 
-use treecast_proto::{AbortReason, GroupId, Input, Protocol, Sequence, is_wake_due};
+use treecast_proto::{AbortReason, Carrier, GroupId, Input, Protocol, Sequence, is_wake_due};
 use treecast_shm::clock;
 use treecast_shm::delegation::SendDelegation;
 use treecast_shm::shared_group::{RingSide, SharedGroup};
@@ -26,6 +26,8 @@ pub(super) struct GroupEntry {
     /// At a member that is not the root: whether to wake the application for published packets.
     pub is_wake_due: bool,
     pub stream_settings: StreamSettings,
+    /// At a root whose group has both carriers: that of the last packet that was queued.
+    pub carrier: Option<Carrier>,
     /// What its streams were opened for last.
     pub tended: Option<StreamNeeds>,
     /// The application has written invalid values, and the group is ending because of that.
@@ -56,6 +58,7 @@ impl GroupEntry {
             charged_epoch,
             is_wake_due,
             stream_settings,
+            carrier: None,
             tended: None,
             is_invalid,
         }

@@ -175,7 +175,7 @@ impl EngineHandle {
         let has_kernel = fast_path.is_there();
         let multicast = datagrams.multicast_descriptor().try_clone_to_owned();
         let multicast = multicast.map_err(system("cannot share the multicast sockets"))?;
-        let has_streams = streams.has_port() && !has_kernel;
+        let has_streams = streams.has_port();
         let watched =
             streams.as_fd().try_clone_to_owned().map_err(system("cannot share an epoll instance"))?;
         let sources = vec![

@@ -39,8 +39,7 @@ use std::sync::Arc;
 use rustix::time::{Itimerspec, TimerfdTimerFlags, Timespec};
 use treecast_ebpf::{HookTrouble, KernelGroup};
 use treecast_proto::{
-    AbortReason, Carrier, GroupId, Input, Nanoseconds, Output, StrayCounters, TURN_MAX, Transmit,
-    TransmitPayload,
+    AbortReason, GroupId, Input, Nanoseconds, Output, StrayCounters, TURN_MAX, Transmit, TransmitPayload,
 };
 
 use self::core::Core;
@@ -350,7 +349,10 @@ impl Engine {
                 // before the next datagram.
                 while let Some(output) = core.protocol.poll_local() {
                     match output {
-                        Output::Store(store) => core.store(&store, &bytes[store.payload.clone()]),
+                        Output::Store(store) => {
+                            core.note_datagram(store.group);
+                            core.store(&store, &bytes[store.payload.clone()]);
+                        }
                         Output::Stray(stray) => core.audit.on_stray(now, from, stray),
                         Output::Event(event) => core.handle_event(&event),
                         Output::Transmit(_) | Output::Reclaim(_) | Output::Timeout(_) => {}
@@ -430,7 +432,7 @@ impl Engine {
     }
 
     fn transmit(&mut self, now: Nanoseconds, transmit: Transmit) {
-        if let Carrier::Stream(child) = transmit.carrier {
+        if let Some(child) = transmit.stream_of {
             return self.queue_on_stream(now, child, &transmit);
         }
         let Transmit { group, to, header, payload, .. } = transmit;

@@ -98,7 +98,8 @@ impl Engine {
 
     /// Writes what is queued for a child, and tells the protocol what has changed, and the caller.
     fn write_stream(&mut self, now: Nanoseconds, stream: u64) -> Option<StreamChange> {
-        let Self { core: Core { protocol, groups, lent, lent_payloads, .. }, streams, .. } = self;
+        let Self { core, streams, .. } = self;
+        let Core { protocol, groups, lent, lent_payloads, .. } = &*core;
         // In the buffer of a call, or in its slot.
         let address = |group: GroupId, packet: Sequence, slot: u32| {
             protocol.piece(group, packet)?;
@@ -120,6 +121,9 @@ impl Engine {
         // application lends it writes no sooner than its call returns.
         let written = unsafe { streams.write(stream, address) };
         let (group, child, written, was_blocked) = written?;
+        if core.by_both.contains(group) && streams.loses_packets(now, stream) {
+            let _ = core.protocol.handle(now, Input::StreamLosses { group, child });
+        }
         let change = match written {
             Written::Blocked => StreamChange::Full,
             Written::All if was_blocked => StreamChange::Writable,
@@ -127,7 +131,7 @@ impl Engine {
             Written::Failed => StreamChange::Closed,
         };
         // The group may have ended.
-        let _ = protocol.handle(now, Input::Stream { group, child, change });
+        let _ = core.protocol.handle(now, Input::Stream { group, child, change });
         Some(change)
     }
 
@@ -158,6 +162,9 @@ impl Engine {
             let now = clock::now();
             match ready {
                 Ready::FirstPacket { stream, from, challenge, packet } => {
+                    if let Some(group) = self.core.protocol.group_to_reclaim_for_stream(&packet) {
+                        self.core.reclaim(group);
+                    }
                     let input = Input::Attach { stream, from, challenge, bytes: &packet };
                     let _ = self.core.protocol.handle(now, input);
                     self.take_local_outputs(now, SocketAddr::new(from, 0));
@@ -173,6 +180,7 @@ impl Engine {
                 }
                 Ready::Writable { stream, .. } => _ = self.write_stream(now, stream),
                 Ready::ChildClosed { group, child } => {
+                    self.core.reclaim(group);
                     let input = Input::Stream { group, child, change: StreamChange::Closed };
                     let _ = self.core.protocol.handle(now, input);
                 }
@@ -225,6 +233,7 @@ impl Engine {
     /// Reads once.
     fn read_stream_once(&mut self, stream: u64, group: GroupId) -> Read {
         let Self { core, streams, .. } = self;
+        core.reclaim(group);
         let entry = core.groups.get(&group);
         let Some(RingSide::Writer(writer)) = entry.and_then(|entry| entry.side.as_ref()) else {
             return Read::Ended;
@@ -412,6 +421,7 @@ impl Core {
         if View::new(header).map(|view| view.group()) != Ok(group) {
             return false;
         }
+        self.in_datagrams.remove(group);
         // A packet is never refused.
         let _ = self.protocol.handle(now, Input::Record { from: parent, header, payload });
         let mut is_right = true;

@@ -16,6 +16,7 @@
 
 mod guests;
 mod incoming;
+mod losses;
 mod options;
 mod outgoing;
 mod port;
@@ -444,6 +445,13 @@ impl Streams {
             Written::Failed => self.close(stream),
         }
         Some((group, child, written, was_blocked))
+    }
+
+    /// Whether so many packets are lost on the stream to a child that datagrams are faster.
+    pub fn loses_packets(&mut self, now: Nanoseconds, stream: u64) -> bool {
+        let connection = self.connections.get_mut(&stream);
+        let Some(Connection { socket, role: Role::Child(outgoing), .. }) = connection else { return false };
+        outgoing.loses_packets(now, socket.as_fd())
     }
 
     /// Reads packets of a group's parent into their places, as [`Incoming::read`]. A stream that

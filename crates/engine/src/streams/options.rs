@@ -120,7 +120,7 @@ fn set(socket: &impl AsFd, option: libc::c_int, value: libc::c_int) -> bool {
 }
 
 /// What TCP knows of a connection.
-fn info(socket: &impl AsFd) -> Option<libc::tcp_info> {
+pub fn info(socket: &impl AsFd) -> Option<libc::tcp_info> {
     // SAFETY: all zeroes are a valid value.
     let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
     let mut length = size_of::<libc::tcp_info>() as libc::socklen_t;

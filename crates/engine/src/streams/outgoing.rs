@@ -6,8 +6,11 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use smallvec::SmallVec;
-use treecast_proto::{GroupId, MemberId, Sequence};
+use treecast_proto::{GroupId, MemberId, Nanoseconds, Sequence};
 use treecast_wire::HEADER_BYTES;
+
+use super::losses::LossMeter;
+use super::options;
 
 /// The packets of a child that are not written yet.
 #[derive(Debug)]
@@ -19,6 +22,9 @@ pub struct Outgoing {
     written: usize,
     bytes: usize,
     is_blocked: bool,
+    /// What was written since [`Outgoing::loses_packets`] was asked, in bytes.
+    sent: usize,
+    losses: LossMeter,
 }
 
 /// A packet that is to be written.
@@ -70,8 +76,17 @@ unsafe fn send(socket: BorrowedFd<'_>, parts: &mut Parts) -> Result<usize, Error
 }
 
 impl Outgoing {
-    pub const fn new(group: GroupId, child: MemberId) -> Self {
-        Self { group, child, queue: VecDeque::new(), written: 0, bytes: 0, is_blocked: false }
+    pub fn new(group: GroupId, child: MemberId) -> Self {
+        let (queue, losses) = (VecDeque::new(), LossMeter::default());
+        Self { group, child, queue, written: 0, bytes: 0, is_blocked: false, sent: 0, losses }
+    }
+
+    /// Whether the system has retransmitted so much on this socket that datagrams are faster.
+    pub fn loses_packets(&mut self, now: Nanoseconds, socket: BorrowedFd<'_>) -> bool {
+        let sent = std::mem::take(&mut self.sent);
+        self.losses.count(now, sent)
+            && options::info(&socket)
+                .is_some_and(|info| self.losses.learn(now, info.tcpi_total_retrans, info.tcpi_snd_mss))
     }
 
     /// Whether everything is written.
@@ -156,6 +171,7 @@ impl Outgoing {
     /// So many bytes are written.
     fn advance(&mut self, sent: usize) {
         self.bytes -= sent;
+        self.sent += sent;
         self.written += sent;
         while let Some(first) = self.queue.front().filter(|first| first.bytes() <= self.written) {
             self.written -= first.bytes();

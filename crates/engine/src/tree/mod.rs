@@ -290,10 +290,13 @@ fn best_tree(count: usize, settings: &GroupSettings, is_in_kernel: bool) -> Opti
     // By multicast the tree is for what is lost, and nodes forward that.
     let offload = settings.offload.filter(|offload| *offload != Offload::Switch).unwrap_or(Offload::Nic);
     // Where applications ask for it, user space forwards.
-    let is_in_kernel = is_in_kernel && offload == Offload::Nic;
+    let is_in_kernel = is_in_kernel && offload == Offload::Nic && !has_streams(settings);
     let engine = if is_in_kernel { EngineChoice::Ebpf } else { EngineChoice::User }.to_string();
     let streams = (!is_in_kernel && offload == Offload::Nic).then_some(Transport::Streams);
-    let transport = settings.transport.or(streams).unwrap_or(Transport::Packets);
+    let transport = match settings.transport.or(streams).unwrap_or(Transport::Packets) {
+        Transport::Both => Transport::Streams,
+        transport => transport,
+    };
     let way = Way { engine, offload, transport };
     let message = Bytes(settings.message_bytes.max(1));
     match network.best_tree(&way, count as u32, message) {
@@ -305,11 +308,19 @@ fn best_tree(count: usize, settings: &GroupSettings, is_in_kernel: bool) -> Opti
     }
 }
 
+/// Whether the group has streams, which the kernel's packet path does not forward.
+fn has_streams(settings: &GroupSettings) -> bool {
+    settings.transport.is_some_and(Transport::has_streams)
+}
+
 /// The time until a member has a message, in copies of it: the longer a message, the less the
 /// wake-up counts. The numbers come from a lab (docs/bench.md), for networks that are not measured.
 fn lambda(settings: &GroupSettings, is_in_kernel: bool) -> Lambda {
-    let wake_copies =
-        if is_in_kernel && settings.offload == Some(Offload::Nic) { KERNEL_COPIES } else { WAKE_COPIES };
+    let wake_copies = if is_in_kernel && settings.offload == Some(Offload::Nic) && !has_streams(settings) {
+        KERNEL_COPIES
+    } else {
+        WAKE_COPIES
+    };
     let copy = 1.0 + settings.message_bytes as f64 / COPY_BYTES;
     let lambda = 1.0 + wake_copies / copy;
     Lambda::of((lambda * 10.0).round() / 10.0).unwrap_or(Lambda(1_000))

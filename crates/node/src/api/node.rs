@@ -120,9 +120,9 @@ impl Node {
         self.join_group(settings, None)
     }
 
-    /// Whether its engine has streams.
-    pub(crate) fn has_streams(&self) -> bool {
-        self.backend.has_streams()
+    /// The settings of a group, with the transport that fits this node.s engine.
+    pub(crate) fn for_engine(&self, config: GroupConfig) -> GroupConfig {
+        config.for_engine(self.backend.has_streams(), self.backend.has_kernel())
     }
 
     pub(crate) fn create_group(&self, config: &GroupConfig) -> Result<Group, NodeError> {
@@ -142,6 +142,7 @@ impl Node {
         let sender_config = SenderConfig {
             offload: config.offload().clone(),
             transport: config.transport(),
+            datagram_bytes: config.datagram_bytes(),
             keys: config.session_keys(),
             cipher: config.encrypted_session().map(|session| Cipher::new(&config.key(), session)),
             socket,

@@ -94,7 +94,7 @@ impl Receiver {
         let tag_bytes = Lengths::new(reader.stride(), cipher.is_some()).tag_bytes();
         let first = reader.read();
         let mut next = first;
-        let (mut taken_bytes, mut rest_bytes) = (0, 0);
+        let mut taken_bytes = 0;
         let mut is_last = false;
         while next != end && !is_last {
             let piece = reader.piece(next);
@@ -105,7 +105,6 @@ impl Receiver {
             if !reader.is_intact(next, &piece) {
                 return Err(Damage::Corrupt(next));
             }
-            rest_bytes += u64::from(piece.length);
             is_last = piece.is_last();
             next += 1;
         }
@@ -122,12 +121,22 @@ impl Receiver {
             }
             return Ok((next, is_last));
         }
-        let mut packet = first;
-        while rest_bytes > 0 {
-            let part = reader.bytes(packet, rest_bytes as usize);
-            take(part);
-            rest_bytes -= part.len() as u64;
-            packet += part.len().div_ceil(reader.stride()) as u32;
+        // Full packets and the one behind them are contiguous. Packets in datagrams of a group with
+        // streams fill no slot.
+        let (mut run, mut run_bytes) = (first, 0);
+        for packet in first.until(next) {
+            let length = reader.piece(packet).length as usize;
+            run_bytes += length;
+            if length == reader.stride() && packet + 1 != next {
+                continue;
+            }
+            while run_bytes > 0 {
+                let part = reader.bytes(run, run_bytes);
+                take(part);
+                run_bytes -= part.len();
+                run += part.len().div_ceil(reader.stride()) as u32;
+            }
+            run = packet + 1;
         }
         Ok((next, is_last))
     }

@@ -9,7 +9,7 @@ use treecast_engine::EngineHandle;
 use treecast_engine::root_socket::{RootSocket, Sending};
 use treecast_engine::settings::error::NodeError;
 use treecast_engine::wait::poller::Polling;
-use treecast_proto::{Ending, Input, Transport, is_forward_due};
+use treecast_proto::{Ending, Input, is_forward_due};
 use treecast_wire::MESSAGE_BYTES_MAX;
 
 use super::group::{Group, Role};
@@ -141,7 +141,8 @@ impl Group {
         if self.is_closing.load(Ordering::Acquire) {
             return Err(NodeError::Ended(Ending::Closed));
         }
-        sender.begin(message_bytes, bytes.len() as u64)?;
+        let prefers_datagrams = || self.shared_group.prefers_datagrams();
+        sender.begin(message_bytes, bytes.len() as u64, prefers_datagrams)?;
         if sender.next_length(bytes.len()).is_none() {
             return Ok(Sent { bytes: 0, is_last: false });
         }
@@ -155,8 +156,7 @@ impl Group {
         {
             return self.send_lent(engine, sender, bytes, call, polling);
         }
-        let packets_per_send =
-            PACKETS_PER_SEND.min((BYTES_PER_SEND / sender.lengths().packet_bytes()).max(1) as u32);
+        let packets_per_send = PACKETS_PER_SEND.min((BYTES_PER_SEND / sender.packet_bytes()).max(1) as u32);
         let mut rest = bytes;
         for _ in 0..sender.writer.free_slots() {
             let Some(length) = sender.next_length(rest.len()) else { break };
@@ -290,7 +290,7 @@ impl Group {
         }
         let is_done = || (sender.writer.freed() == sender.writer.written()).then_some(());
         // On streams members acknowledge when they are asked.
-        if sender.transport == Transport::Streams && is_done().is_none() {
+        if sender.transport.has_streams() && is_done().is_none() {
             self.backend.request(Input::Flush { group: self.shared_group.group });
         }
         self.wait(timeout, is_done)
@@ -300,10 +300,66 @@ impl Group {
 #[cfg(test)]
 mod tests {
     use treecast_engine::settings::{GroupSettings, NodeSettings};
-    use treecast_proto::{Authentication, Integrity};
+    use treecast_proto::{Authentication, Integrity, MemberId, Nanoseconds, Transport};
 
     use super::super::node::Node;
     use super::*;
+
+    /// Lengths around that of a packet of either carrier, several packets, and more than all slots
+    /// hold.
+    const LENGTHS: [usize; 12] =
+        [0, 1, 1_407, 1_408, 1_409, 2_048, 2_049, 8_192, 8_193, 30_000, 300_000, 3_000_000];
+
+    #[test]
+    fn messages_come_in_their_order_whatever_carries_them() {
+        let settings = NodeSettings { bind: "127.0.0.1:0".parse().unwrap(), ..NodeSettings::default() };
+        let nodes = [(); 4].map(|()| Node::open(&settings).unwrap());
+        let members = nodes.iter().map(Node::address).collect();
+        let settings = GroupSettings {
+            token: "a token".into(),
+            transport: Some(Transport::Both),
+            message_bytes: 64 << 10,
+            scheme: Some("serial".parse().unwrap()),
+            ..GroupSettings::new(members)
+        };
+        let message = |number: usize| -> Vec<u8> {
+            (0..LENGTHS[number % LENGTHS.len()]).map(|place| (place * 7 + number) as u8).collect()
+        };
+        let count = 4 * LENGTHS.len();
+        std::thread::scope(|scope| {
+            for node in &nodes[1..] {
+                scope.spawn(|| {
+                    let group = node.group(&settings).unwrap();
+                    for number in 0..count {
+                        let received = group.receive(Some(Duration::from_secs(20))).unwrap();
+                        let received = received.expect("the group is open");
+                        let expected = message(number);
+                        let differs = received.iter().zip(&expected).position(|(one, other)| one != other);
+                        assert_eq!((received.len(), differs), (expected.len(), None), "message {number}");
+                    }
+                });
+            }
+            let group = nodes[0].group(&settings).unwrap();
+            let mut counts = [0; 2];
+            for number in 0..count {
+                if number == count / 4 {
+                    // Until then everything has gone on streams, and from here on in datagrams.
+                    let (group_id, child) = (group.shared_group.group, MemberId(1));
+                    group.backend.request(Input::StreamLosses { group: group_id, child });
+                    group.flush(Some(Duration::from_secs(20))).unwrap();
+                } else if number >= count / 2 {
+                    // Each message has its carrier.
+                    let far = Nanoseconds(if number % 3 == 0 { u64::MAX } else { 0 });
+                    group.shared_group.prefer_datagrams_until(far);
+                }
+                counts[usize::from(group.shared_group.prefers_datagrams())] += 1;
+                group.send(&message(number)).unwrap();
+            }
+            assert!(counts.iter().all(|&messages| messages >= count / 4), "{counts:?}");
+            group.flush(Some(Duration::from_secs(20))).unwrap();
+            group.close(Some(Duration::from_secs(20))).unwrap();
+        });
+    }
 
     /// Whether the root of a group with these settings sends 8 KiB and one byte less from the
     /// buffers of its calls.

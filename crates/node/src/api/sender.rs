@@ -8,7 +8,7 @@ use treecast_proto::{
 };
 use treecast_shm::clock;
 use treecast_shm::ring::RingWriter;
-use treecast_wire::Keys;
+use treecast_wire::{Crcs, Keys};
 
 use super::cipher::{Cipher, Lengths, Place};
 
@@ -36,6 +36,8 @@ pub(crate) struct SenderConfig {
     pub offload: ChosenOffload,
     /// What carries data along the tree.
     pub transport: Transport,
+    /// The longest payload of a packet in a datagram, in bytes, if packets go on streams too.
+    pub datagram_bytes: Option<u16>,
     /// The keys of the session, for the checksums of payloads.
     pub keys: Keys,
     /// Where what is sent is encrypted.
@@ -78,6 +80,10 @@ pub(super) struct Sender {
     length: u64,
     pub(super) offload: Offload,
     pub(super) transport: Transport,
+    /// The longest payload of a packet in a datagram, if packets go on streams too.
+    datagram_bytes: Option<usize>,
+    /// Whether the message goes in datagrams.
+    is_in_datagrams: bool,
     /// The first packet that the application has not forwarded, with offload `host` or `assisted`.
     pub(super) forwarded: Sequence,
     /// The first packet that the engine may not know of.
@@ -99,7 +105,14 @@ pub(super) struct Sender {
 
 impl Sender {
     pub fn new(writer: RingWriter, config: SenderConfig) -> Self {
-        let SenderConfig { offload: ChosenOffload { offload, .. }, transport, keys, cipher, socket } = config;
+        let SenderConfig {
+            offload: ChosenOffload { offload, .. },
+            transport,
+            datagram_bytes,
+            keys,
+            cipher,
+            socket,
+        } = config;
         let lengths = Lengths::new(writer.stride(), cipher.is_some());
         let forwarded = writer.written();
         let passed = forwarded;
@@ -111,6 +124,8 @@ impl Sender {
             length: 0,
             offload,
             transport,
+            datagram_bytes: datagram_bytes.map(usize::from),
+            is_in_datagrams: transport == Transport::Packets,
             forwarded,
             passed,
             sent_at,
@@ -127,12 +142,12 @@ impl Sender {
     /// Whether a message of one packet follows another on streams. Datagrams are batched by the
     /// engine.
     pub fn follows_short_message(&self) -> bool {
-        self.transport == Transport::Streams && clock::now().since(self.sent_at) < BACK_TO_BACK
+        self.transport.has_streams() && clock::now().since(self.sent_at) < BACK_TO_BACK
     }
 
     /// A message of one packet has been passed to the engine.
     pub fn end_short_message(&mut self) {
-        if self.transport == Transport::Streams {
+        if self.transport.has_streams() {
             self.sent_at = clock::now();
         }
     }
@@ -162,7 +177,12 @@ impl Sender {
     /// [`NodeError::Refused`], if another message is partly sent, or lacks fewer bytes; or for the
     /// message after 2^32 that were encrypted, since it would be the second one with its number,
     /// and so its nonces.
-    pub fn begin(&mut self, message_bytes: u64, bytes: u64) -> Result<(), NodeError> {
+    pub fn begin(
+        &mut self,
+        message_bytes: u64,
+        bytes: u64,
+        prefers_datagrams: impl FnOnce() -> bool,
+    ) -> Result<(), NodeError> {
         if self.has_wrapped && self.cipher.is_some() {
             let (what, max) = ("messages of a session with encrypt=on", 1 << 32);
             return Err(Refused::Bounds { what, value: max + 1, min: 0, max }.into());
@@ -170,6 +190,9 @@ impl Sender {
         if self.length != message_bytes {
             self.check_no_partial_message()?;
             self.length = message_bytes;
+        }
+        if self.offset == 0 && self.datagram_bytes.is_some() {
+            self.is_in_datagrams = prefers_datagrams();
         }
         if bytes > message_bytes - self.offset {
             let (message, offset) = (self.message, self.offset);
@@ -180,10 +203,16 @@ impl Sender {
         Ok(())
     }
 
+    /// The number of bytes of the message in each packet but the last.
+    pub fn packet_bytes(&self) -> usize {
+        let in_datagrams = self.datagram_bytes.filter(|_| self.is_in_datagrams);
+        in_datagrams.map_or(self.lengths.packet_bytes(), |bytes| bytes.min(self.lengths.packet_bytes()))
+    }
+
     /// The number of bytes in the next packet, where `available` follow; none, if they neither fill
     /// it nor complete the message.
     pub fn next_length(&self, available: usize) -> Option<usize> {
-        let packet_bytes = self.lengths.packet_bytes();
+        let packet_bytes = self.packet_bytes();
         (available >= packet_bytes || available as u64 == self.length - self.offset)
             .then_some(available.min(packet_bytes))
     }
@@ -213,7 +242,7 @@ impl Sender {
             length: length as u32,
             message_length,
             // Of the copy: another thread of the application may write the message meanwhile.
-            checksum: self.keys.data_checksum(packet, self.writer.bytes(packet, length)),
+            checksum: self.checksum(packet, self.writer.bytes(packet, length)),
         };
         self.writer.describe(packet, piece);
         self.writer.publish(packet + 1);
@@ -224,14 +253,23 @@ impl Sender {
     /// copies into the slots what members lack. It may on streams, if payloads have no checksums
     /// and no other process reads the slots.
     pub fn may_lend(&self, bytes: usize) -> bool {
-        let has_checksums = self.keys.authentication != Authentication::Header || self.keys.has_crcs;
-        self.transport == Transport::Streams
+        let has_checksums = self.keys.authentication != Authentication::Header || self.keys.crcs == Crcs::All;
+        !self.is_in_datagrams
             && bytes >= LENT_BYTES_MIN
             && self.offload.is_by_node()
             && !has_checksums
             && self.cipher.is_none()
             && self.writer.readers().is_none()
             && self.writer.shared_memory().is_none()
+    }
+
+    /// The checksum of a packet, by which the node knows whether it goes in a datagram.
+    fn checksum(&self, packet: Sequence, payload: &[u8]) -> PayloadChecksum {
+        if self.is_in_datagrams {
+            self.keys.data_checksum(packet, payload)
+        } else {
+            self.keys.stream_checksum(packet, payload)
+        }
     }
 
     /// Describes the next packets of the message, at most so many, whose payloads are these bytes,
@@ -299,15 +337,16 @@ mod tests {
             let config = SenderConfig {
                 offload: ChosenOffload { offload: Offload::Nic, reason: None },
                 transport: Transport::Packets,
+                datagram_bytes: None,
                 keys: key.session_keys(session, Authentication::Header),
                 cipher: is_encrypted.then(|| Cipher::new(&key, session)),
                 socket: None,
             };
             let mut sender = Sender::new(writer, config);
             sender.message = u32::MAX;
-            sender.begin(1, 1).unwrap();
+            sender.begin(1, 1, || false).unwrap();
             assert!(sender.write_packet(b"x"), "the last number is used");
-            match sender.begin(1, 1) {
+            match sender.begin(1, 1, || false) {
                 Err(NodeError::Refused(Refused::Bounds { value, .. })) => {
                     assert_eq!((is_encrypted, value), (true, (1 << 32) + 1));
                 }

@@ -62,7 +62,7 @@ fn every_member_receives_every_message_with_each_offload() {
 
 #[test]
 fn streams_are_the_default() {
-    for (message_bytes, packet_bytes) in [(1_024, 2_048), (100_000, 16_384)] {
+    for (message_bytes, packet_bytes) in [(1_024, 2_048), (100_000, 8_192)] {
         let nodes = nodes(3);
         let groups = groups(&nodes, &GroupSettings { message_bytes, ..settings(&nodes) });
         assert_eq!(groups[0].packet_bytes(), Some(packet_bytes));

@@ -5,7 +5,7 @@ use treecast_wire::{MemberId, Missing, Timestamp};
 use super::child::Child;
 use super::multicast::Multicast;
 use super::stall::Stall;
-use super::{Ack, Flow, Way};
+use super::{Ack, Carrier, Flow};
 use crate::Nanoseconds;
 use crate::state::ChildState;
 
@@ -99,7 +99,9 @@ impl Flow {
         if let Some(before) = min_stable.filter(|_| has_left_min) {
             self.on_stable(before);
         }
-        if self.config.is_root && ack.is_congested {
+        if ack.is_congested && self.has_streams() {
+            self.note_losses(now);
+        } else if self.config.is_root && ack.is_congested {
             self.on_congestion(ack.stable, false);
         }
         self.update_watermarks();
@@ -108,7 +110,7 @@ impl Flow {
 
     /// Marks packets as missing that a NAK of a child names.
     fn handle_nak(&mut self, now: Nanoseconds, index: usize, ack: &Ack, missing: Missing) {
-        if self.children[index].way == Way::Stream {
+        if self.children[index].carrier == Carrier::Stream {
             // It is on its way.
             return;
         }

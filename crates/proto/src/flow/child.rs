@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use super::child_stream::ChildStream;
 use super::stall::Stall;
-use super::{ChildAddress, FlowConfig, PeerFailure, Timeouts, Way, zeroed};
+use super::{Carrier, ChildAddress, FlowConfig, PeerFailure, Timeouts, zeroed};
 use crate::Nanoseconds;
 use crate::bitmap::Bitmap;
 use crate::state::ChildState;
@@ -36,8 +36,8 @@ pub(super) struct Child {
     /// In a group with streams.
     pub stream: ChildStream,
     /// How what is in flight to it goes, or how the last packet went.
-    pub way: Way,
-    /// Before which packet it was asked for what it has, since that packet goes another way.
+    pub carrier: Carrier,
+    /// Before which packet it was asked for what it has, since that packet has another carrier.
     pub asked_before: Option<Sequence>,
     /// When each packet in flight was sent last, by slot; empty before the first packet.
     sent_at: Box<[Nanoseconds]>,
@@ -88,7 +88,7 @@ impl Child {
             multicast: ChildMulticast::default(),
             stall: Stall::default(),
             stream: ChildStream::default(),
-            way: Way::of(config.transport),
+            carrier: Carrier::of(config.transport),
             asked_before: None,
             sent_at: Box::default(),
             // In the first epoch it does not know its place yet, and acknowledges when it does.
@@ -152,7 +152,7 @@ impl Child {
             Some(PeerFailure::Silent)
         } else {
             let stalled =
-                || self.stall.failure(now, heard_at, timeouts).filter(|_| self.way == Way::Datagram);
+                || self.stall.failure(now, heard_at, timeouts).filter(|_| self.carrier == Carrier::Datagram);
             self.stream.failure(now, heard_at, self.state.acked, timeouts).or_else(stalled)
         }
     }
@@ -176,12 +176,12 @@ impl Child {
     fn ack_timer(&self, timeouts: Timeouts) -> Nanoseconds {
         let state = &self.state;
         let rto = state.rtt.rto(timeouts.min_rto);
-        let doublings = if self.owes_ack() && self.way == Way::Stream {
+        let doublings = if self.owes_ack() && self.carrier == Carrier::Stream {
             // What is on its way comes without being asked for: only an acknowledgment may be lost.
             state.backoff.max(state.persist_probes).min(BACKOFF_MAX)
         } else if self.owes_ack() {
             state.backoff.max(self.stall.backoff()).min(BACKOFF_MAX)
-        } else if self.way == Way::Datagram
+        } else if self.carrier == Carrier::Datagram
             && (state.stable.is_before(state.sent) || !state.sent.is_before(state.window_end))
         {
             // Acknowledgments of the last packets were not requested, its subtree lacks packets, or
@@ -203,7 +203,7 @@ impl Child {
             return false;
         }
         self.state.timer_started_at = now;
-        if self.way == Way::Stream || !self.owes_ack() {
+        if self.carrier == Carrier::Stream || !self.owes_ack() {
             self.state.persist_probes = self.state.persist_probes.saturating_add(1);
         }
         if !self.owes_ack() {
@@ -216,7 +216,7 @@ impl Child {
         // The first request or its acknowledgment may only be late: where many packets are in
         // flight, a probe finds out which are lost. A single packet is as good a probe (tail loss
         // probe, RFC 8985, section 7).
-        if self.way == Way::Stream {
+        if self.carrier == Carrier::Stream {
             return true;
         }
         let has_slot = self.state.acked.is_before(self.state.window_end);

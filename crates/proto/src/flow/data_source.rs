@@ -1,12 +1,12 @@
 //! Where data comes from.
 
-use super::Way;
+use super::Carrier;
 
 /// The source of a data packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DataSource {
     /// From the parent, along the tree.
-    Parent(Way),
+    Parent(Carrier),
     /// By multicast, from the root, which is the parent.
     ParentByMulticast,
     /// By multicast, from the root, which is not the parent.
@@ -18,10 +18,10 @@ impl DataSource {
         !matches!(self, Self::Parent(_))
     }
 
-    pub const fn way(self) -> Way {
+    pub const fn carrier(self) -> Carrier {
         match self {
-            Self::Parent(way) => way,
-            Self::ParentByMulticast | Self::RootByMulticast => Way::Datagram,
+            Self::Parent(carrier) => carrier,
+            Self::ParentByMulticast | Self::RootByMulticast => Carrier::Datagram,
         }
     }
 }

@@ -7,7 +7,7 @@ use treecast_wire::{MemberId, Offload, Sequence, Timestamp};
 use super::child::Child;
 use super::multicast::SlotMulticast;
 use super::stall::Stall;
-use super::{Flow, Slot, Way};
+use super::{Carrier, Flow, Slot};
 use crate::hand_off::{HandOff, HandOffChild, HandOffMulticast, HandOffPacket, MulticastSource};
 use crate::{Nanoseconds, Piece};
 
@@ -40,7 +40,7 @@ impl Flow {
         };
         let is_in_step = |child: &Child| {
             child.is_established
-                && (child.way == Way::Datagram || child.in_flight() == 0)
+                && (child.carrier == Carrier::Datagram || child.in_flight() == 0)
                 && has_all(child)
                 && !child.has_lost_state
                 && child.corrupt.is_none()
@@ -48,7 +48,7 @@ impl Flow {
                 && !child.stall.is_backed_off()
         };
         has_neighbours
-            && self.queue_way == Way::Datagram
+            && self.queue_carrier == Carrier::Datagram
             && self.repair.is_none()
             && is_open
             && is_by_node
@@ -102,7 +102,7 @@ impl Flow {
             let &HandOffPacket { piece, ack_requested, sent_at } = packet;
             let piece = Some(piece).filter(|piece| self.is_valid(piece));
             is_valid &= piece.is_some();
-            let slot = Slot::new(piece.unwrap_or(Piece::EMPTY), ack_requested, false, Way::Datagram);
+            let slot = Slot::new(piece.unwrap_or(Piece::EMPTY), ack_requested, false, Carrier::Datagram);
             if is_by_multicast {
                 self.keep(number, Slot { multicast: SlotMulticast::of(ack_requested), ..slot });
                 continue;
@@ -111,7 +111,7 @@ impl Flow {
             let index = self.index(number);
             for child in &mut self.children {
                 child.set_sent_at(index, self.config.slots, sent_at);
-                child.way = Way::Datagram;
+                child.carrier = Carrier::Datagram;
             }
         }
         if let (Some(multicast), Some(from_multicast)) = (&mut self.multicast, &from.multicast) {

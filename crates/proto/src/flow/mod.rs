@@ -4,17 +4,18 @@
 //! over. What is rare (the members of the tree, their failures) is in `group/`.
 
 mod ack;
+mod carrier;
 mod child;
 mod child_stream;
 mod data_source;
 mod hand_off;
+mod losses;
 mod multicast;
 mod receive;
 mod repair;
 mod send;
 mod stall;
 mod stream;
-mod way;
 
 use std::net::SocketAddr;
 
@@ -25,14 +26,15 @@ use crate::bitmap::Bitmap;
 use crate::state::{Expected, FlowState, Start};
 use crate::{GroupCounters, HandOffChild, Nanoseconds, Piece, PlaceStatus, Refused, Settings};
 
+pub use carrier::Carrier;
 pub(crate) use data_source::DataSource;
 pub(crate) use receive::{ParentSeries, PendingAck, Received};
 pub(crate) use send::{Probe, Segment};
 pub use stream::StreamChange;
-pub use way::Way;
 
 use child::Child;
 use child_stream::StreamState;
+use losses::StreamLosses;
 use multicast::{Multicast, SlotMulticast};
 use receive::AckRequest;
 use repair::Repair;
@@ -108,11 +110,12 @@ pub(crate) struct Flow {
     parent_stream: ParentStream,
     /// Payloads of packets before this one may be in slots no more.
     forgotten: Sequence,
-    /// At the root, the way of the packets that are queued.
-    queue_way: Way,
+    /// At the root, the carrier of the packets that are queued.
+    queue_carrier: Carrier,
     /// The parent waits until this node has accepted the packets before this one, before it sends
-    /// those that go another way.
+    /// those with another carrier.
     parent_awaits: Sequence,
+    losses: StreamLosses,
 }
 
 /// The packet in a slot.
@@ -122,14 +125,14 @@ struct Slot {
     /// Whether the root requested an acknowledgment.
     ack_requested: bool,
     close: bool,
-    way: Way,
+    carrier: Carrier,
     multicast: SlotMulticast,
 }
 
 impl Slot {
     /// A piece that goes along the tree.
-    const fn new(piece: Piece, ack_requested: bool, close: bool, way: Way) -> Self {
-        Self { piece, ack_requested, close, way, multicast: SlotMulticast::Not }
+    const fn new(piece: Piece, ack_requested: bool, close: bool, carrier: Carrier) -> Self {
+        Self { piece, ack_requested, close, carrier, multicast: SlotMulticast::Not }
     }
 }
 
@@ -174,8 +177,9 @@ impl Flow {
             message_start: start,
             parent_stream: ParentStream::default(),
             forgotten: start,
-            queue_way: Way::of(config.transport),
+            queue_carrier: Carrier::of(config.transport),
             parent_awaits: start,
+            losses: StreamLosses::default(),
         }
     }
 
@@ -212,7 +216,7 @@ impl Flow {
         if piece.offset == 0 {
             self.message_start = self.state.next;
         }
-        self.keep(self.state.next, Slot::new(piece, false, false, self.queue_way));
+        self.keep(self.state.next, Slot::new(piece, false, false, self.queue_carrier));
         self.advance();
         Ok(())
     }
@@ -240,7 +244,7 @@ impl Flow {
         let FlowState { expected: Expected { message, .. }, bytes, .. } = self.state;
         let checksum = keys.data_checksum(self.state.next, &[]);
         let piece = Piece { message, offset: 0, length: 0, message_length: bytes, checksum };
-        self.keep(self.state.next, Slot::new(piece, true, true, self.queue_way));
+        self.keep(self.state.next, Slot::new(piece, true, true, self.queue_carrier));
         self.advance();
         true
     }
@@ -335,7 +339,7 @@ impl Flow {
         let (next, quarter) = (self.state.next, self.config.slots as i32 / 4);
         let is_slow = move |child: &&Child| {
             let crate::state::ChildState { acked, window_end, .. } = child.state;
-            let is_in_time = child.way == Way::Stream && child.stream.state != StreamState::Full;
+            let is_in_time = child.carrier == Carrier::Stream && child.stream.state != StreamState::Full;
             let lacks_min = if is_in_time { 3 * quarter } else { quarter };
             next.distance_from(acked) >= lacks_min && window_end.distance_from(acked) >= 2 * quarter
         };
@@ -398,8 +402,8 @@ impl Flow {
         self.update_watermarks();
         if self.config.transport == Transport::Both {
             self.ack_request.is_due |= self.parent_awaits == self.state.next;
-            if self.slot(next).way != self.slot(next - 1).way {
-                (0..self.children.len()).for_each(|index| self.ask_before_other_way(index));
+            if self.slot(next).carrier != self.slot(next - 1).carrier {
+                (0..self.children.len()).for_each(|index| self.ask_before_other_carrier(index));
             }
         }
     }

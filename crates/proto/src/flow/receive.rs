@@ -3,7 +3,7 @@
 use treecast_wire::{Acknowledgment, Body, Data, Distribution, Missing, Sequence, Timestamp};
 
 use super::multicast::ack_interval;
-use super::{DataSource, Flow, Multicast, ParentStream, Slot, SlotMulticast, Way};
+use super::{Carrier, DataSource, Flow, Multicast, ParentStream, Slot, SlotMulticast};
 use crate::state::FlowState;
 use crate::{Nanoseconds, Piece};
 
@@ -72,8 +72,8 @@ impl Flow {
             // A retransmission requests an acknowledgment of its receiver only.
             _ => SlotMulticast::of(data.ack_requested && !data.retransmitted),
         };
-        let way = source.way();
-        let slot = Slot { multicast, ..Slot::new(Piece::of(data), data.ack_requested, data.close, way) };
+        let carrier = source.carrier();
+        let slot = Slot { multicast, ..Slot::new(Piece::of(data), data.ack_requested, data.close, carrier) };
         let stored = if self.repairs(packet, &slot) {
             Some(self.index(packet) as u32)
         } else if packet.is_before(self.state.next) {
@@ -93,7 +93,7 @@ impl Flow {
         let is_fresh = has_advanced || is_later;
         if data.ack_requested && is_fresh {
             self.request_ack(packet + 1, sent_at);
-            if way == Way::Stream {
+            if carrier == Carrier::Stream {
                 // The parent asks for the sake of its slots, which it frees when the subtree has
                 // the packets.
                 self.ack_request.is_due = was_due || self.has_news();
@@ -259,7 +259,7 @@ impl Flow {
             receive_window: window_end.distance_from(self.state.next).max(0) as u32,
             echo,
             is_reached: self.multicast.as_ref().is_some_and(Multicast::is_reached),
-            is_congested: self.is_subtree_congested(),
+            is_congested: self.is_subtree_congested() || self.has_stream_losses(now),
         };
         self.state.counters.acks_sent += 1;
         self.state.counters.naks_sent += u64::from(missing.is_some());

@@ -4,8 +4,8 @@
 
 use treecast_wire::{Data, Distribution, Missing, Sequence};
 
-use super::{Flow, Segment, Slot, SlotMulticast, Way};
-use crate::{Carrier, Nanoseconds, Refused};
+use super::{Carrier, Flow, Segment, Slot, SlotMulticast};
+use crate::{Nanoseconds, Refused};
 
 /// A packet that the parent is asked for again.
 #[derive(Debug, Clone, Copy)]
@@ -82,7 +82,7 @@ impl Flow {
     /// before a packet is accepted.
     pub(super) fn on_repair_request(&mut self, index: usize, packet: Sequence) {
         let is_there = !packet.is_before(self.forgotten) && packet.is_before(self.state.next);
-        if is_there && self.multicast.is_none() && self.has_way(Way::Datagram) {
+        if is_there && self.multicast.is_none() && self.has_carrier(Carrier::Datagram) {
             self.children[index].corrupt = Some(packet);
         }
     }
@@ -101,7 +101,6 @@ impl Flow {
             .iter_mut()
             .filter_map(|child| Some((child.address, child.corrupt.take()?)))
             .find(|(_, packet)| !packet.is_before(freed))?;
-        let carrier = Carrier::Datagram;
         let Slot { piece, close, multicast, .. } = *self.slot(packet);
         debug_assert!(multicast == SlotMulticast::Not, "such data has a code");
         let data = Data {
@@ -112,6 +111,6 @@ impl Flow {
             ..piece.data()
         };
         self.state.counters.retransmitted += 1;
-        Some(Segment { to, packet, data, slot: self.index(packet) as u32, carrier })
+        Some(Segment { to, packet, data, slot: self.index(packet) as u32, stream_of: None })
     }
 }

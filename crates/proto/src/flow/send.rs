@@ -7,10 +7,10 @@ use treecast_wire::{Data, Distribution, MemberId, Sequence, Timestamp};
 use super::child::Child;
 use super::child_stream::StreamState;
 use super::multicast::{Multicast, SlotMulticast, requests_regularly};
-use super::{ChildAddress, Flow, ParentStream, PeerFailure, Slot, Way};
+use super::{Carrier, ChildAddress, Flow, ParentStream, PeerFailure, Slot};
 use crate::pause::Pause;
 use crate::state::Start;
-use crate::{Carrier, Nanoseconds, Refused};
+use crate::{Nanoseconds, Refused};
 
 /// A packet that is to be sent to one child now.
 #[derive(Debug, Clone, Copy)]
@@ -19,7 +19,8 @@ pub(crate) struct Segment {
     pub packet: Sequence,
     pub data: Data,
     pub slot: u32,
-    pub carrier: Carrier,
+    /// The child on whose stream it goes.
+    pub stream_of: Option<MemberId>,
 }
 
 /// A probe that is to be sent to one child now.
@@ -204,9 +205,10 @@ impl Flow {
         let is_next = |child: &Child| child.is_probe_due && !child.is_retransmitting;
         let index = self.children.iter().position(is_next)?;
         let child = &self.children[index];
-        let offered =
-            (child.is_established && self.next_way(child) == Way::Stream && !self.awaits_other_way(child))
-                .then(|| self.limit_of(child).min(child.state.window_end).max(child.state.sent));
+        let offered = (child.is_established
+            && self.next_carrier(child) == Carrier::Stream
+            && !self.awaits_other_carrier(child))
+        .then(|| self.limit_of(child).min(child.state.window_end).max(child.state.sent));
         let unaccepted = self.slot(self.children[index].state.acked).piece.length;
         let child = &mut self.children[index];
         child.is_probe_due = false;
@@ -243,10 +245,10 @@ impl Flow {
         let retransmitted = retransmission.is_some();
         let (place, packet) = retransmission.or_else(|| self.next_new())?;
         let slot = *self.slot(packet);
-        let Slot { piece, ack_requested, close, way, multicast } = slot;
+        let Slot { piece, ack_requested, close, carrier, multicast } = slot;
         let is_last_queued = packet + 1 == self.state.next;
         let index = self.index(packet);
-        let (is_by_stream, is_flushed) = (way == Way::Stream, self.is_flushed_by_message());
+        let (is_by_stream, is_flushed) = (carrier == Carrier::Stream, self.is_flushed_by_message());
         let requests_regularly =
             requests_regularly(packet, self.config.slots) && !self.is_acked_by_window(&slot);
         let child = &mut self.children[place];
@@ -257,7 +259,7 @@ impl Flow {
             child.stall.on_retransmission(now, child.sent_at(index));
         } else {
             child.state.sent = packet + 1;
-            child.way = way;
+            child.carrier = carrier;
         }
         child.set_sent_at(index, self.config.slots, now);
         child.state.addressed_at = now;
@@ -275,10 +277,7 @@ impl Flow {
             self.state.timer_at = self.state.timer_at.min(child.timer(self.config.timeouts));
         }
         let to = child.address;
-        let carrier = match way {
-            Way::Stream => Carrier::Stream(child.member()),
-            Way::Datagram => Carrier::Datagram,
-        };
+        let stream_of = is_by_stream.then(|| child.member());
         if retransmitted {
             self.state.counters.retransmitted += 1;
         } else {
@@ -287,13 +286,13 @@ impl Flow {
         self.spend(now, piece.length);
         // It may have been sent all packets by now that go to it along the tree.
         self.mark_sent_to(now, place);
-        self.ask_before_other_way(place);
+        self.ask_before_other_carrier(place);
         let distribution = match multicast {
             SlotMulticast::Not => Distribution::Tree,
             _ => Distribution::MulticastAndTree,
         };
         let data = Data { ack_requested, retransmitted, close, distribution, ..piece.data() };
-        Some(Segment { to, packet, data, slot: index as u32, carrier })
+        Some(Segment { to, packet, data, slot: index as u32, stream_of })
     }
 
     /// Pacing counts a packet of this length that is sent.
@@ -367,9 +366,9 @@ impl Flow {
             (STREAM_BURST_BYTES / u32::from(self.config.payload_bytes_max)).max(STREAM_BURST_PACKETS_MIN);
         loop {
             while let Some(child) = self.children.get(self.turn) {
-                let burst_packets_max = match child.way {
-                    Way::Stream => stream_burst_max,
-                    Way::Datagram => BURST_PACKETS_MAX,
+                let burst_packets_max = match child.carrier {
+                    Carrier::Stream => stream_burst_max,
+                    Carrier::Datagram => BURST_PACKETS_MAX,
                 };
                 if self.may_send(child) && child.state.sent.is_before(self.round + burst_packets_max) {
                     return Some((self.turn, child.state.sent));
@@ -392,13 +391,13 @@ impl Flow {
     /// Whether the child may be sent its next packet.
     fn may_send(&self, child: &Child) -> bool {
         let sent = child.state.sent;
-        let has_way = match self.next_way(child) {
-            Way::Stream => child.stream.state == StreamState::Open,
-            Way::Datagram => child.in_flight() < child.state.congestion_window.packets,
+        let has_carrier = match self.next_carrier(child) {
+            Carrier::Stream => child.stream.state == StreamState::Open,
+            Carrier::Datagram => child.in_flight() < child.state.congestion_window.packets,
         };
         child.is_established
-            && has_way
-            && !self.awaits_other_way(child)
+            && has_carrier
+            && !self.awaits_other_carrier(child)
             && self.serves(child)
             && sent.is_before(self.limit_of(child))
             && sent.is_before(child.state.window_end)

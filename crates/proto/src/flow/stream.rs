@@ -11,7 +11,7 @@ use treecast_wire::{MemberId, Sequence};
 
 use super::child::Child;
 use super::child_stream::StreamState;
-use super::{Flow, Slot, Way};
+use super::{Carrier, Flow, Slot};
 use crate::{Nanoseconds, Refused};
 
 /// The stream to the parent, at the child.
@@ -46,14 +46,14 @@ impl Flow {
                 return false;
             }
             // What was sent on an earlier stream and has not arrived is sent again.
-            if child.way == Way::Stream {
+            if child.carrier == Carrier::Stream {
                 child.state.sent = next;
                 child.state.timer_started_at = now;
             }
         }
         child.stream.open();
         self.find_unserved(index);
-        self.ask_before_other_way(index);
+        self.ask_before_other_carrier(index);
         true
     }
 
@@ -61,7 +61,7 @@ impl Flow {
     /// ended. All before it are needed by readers only, unless a stream breaks.
     pub fn unsent(&self) -> Sequence {
         let has_been_sent = |child: &Child| {
-            let is_certain = child.way == Way::Stream && child.stream.state != StreamState::Closed;
+            let is_certain = child.carrier == Carrier::Stream && child.stream.state != StreamState::Closed;
             if is_certain { child.state.sent } else { child.state.acked }
         };
         self.children.iter().map(has_been_sent).fold(self.state.next, Sequence::min)
@@ -121,9 +121,9 @@ impl Flow {
     /// less than half of the slots as free ([`Flow::has_news`]); each acknowledgment wakes a
     /// process. The parent of a longer message is to know of free slots before it has to wait for
     /// them.
-    pub(super) const fn is_acked_by_window(&self, &Slot { ref piece, way, .. }: &Slot) -> bool {
+    pub(super) const fn is_acked_by_window(&self, &Slot { ref piece, carrier, .. }: &Slot) -> bool {
         let half_bytes = (self.config.slots as u64 / 2) * self.config.payload_bytes_max as u64;
-        matches!(way, Way::Stream) && piece.message_length <= half_bytes
+        matches!(carrier, Carrier::Stream) && piece.message_length <= half_bytes
     }
 
     /// At the root: the application waits until all members have what is queued.
@@ -162,7 +162,7 @@ impl Flow {
         let acked = child.state.acked;
         let limit = self.limit_of(child).min(child.state.window_end);
         let awaits_stream =
-            child.is_established && acked.is_before(limit) && self.slot(acked).way == Way::Stream;
+            child.is_established && acked.is_before(limit) && self.slot(acked).carrier == Carrier::Stream;
         let child = &mut self.children[index];
         child.stream.check(now, acked, awaits_stream);
     }

@@ -3,12 +3,12 @@
 use std::net::SocketAddr;
 
 use treecast_wire::{
-    Acknowledgment, Authentication, Body, Challenge, Control, ControlHeader, GroupId, HEADER_BYTES,
+    Acknowledgment, Authentication, Body, Challenge, Control, ControlHeader, Crcs, GroupId, HEADER_BYTES,
     Handshake, Header, Keys, MemberId, Nonce, Sequence, SessionId, Timestamp,
 };
 
 use crate::flow::{Flow, PendingAck, Probe, Segment};
-use crate::{Carrier, GroupKey, Nanoseconds, Transmit, TransmitPayload};
+use crate::{GroupKey, Nanoseconds, Transmit, TransmitPayload};
 
 /// The fields that all headers of a group at one node have in common, and the keys of their codes.
 #[derive(Debug, Clone)]
@@ -47,10 +47,10 @@ impl HeaderTemplate {
     }
 
     /// What the codes of data cover becomes known, and whether payloads without codes have CRCs.
-    pub const fn set_payload_checks(&mut self, authentication: Authentication, has_crcs: bool) {
+    pub const fn set_payload_checks(&mut self, authentication: Authentication, crcs: Crcs) {
         if let Some(session) = &mut self.session {
             session.keys.authentication = authentication;
-            session.keys.has_crcs = has_crcs;
+            session.keys.crcs = crcs;
         }
     }
 
@@ -121,11 +121,11 @@ impl HeaderTemplate {
             let timestamp = self.next_timestamp(now);
             return Some(self.transmit(self.own_keys(), to, timestamp, Sequence(0), Body::Heartbeat));
         }
-        let Segment { to, packet, data, slot, carrier } = flow.poll_segment(now)?;
+        let Segment { to, packet, data, slot, stream_of } = flow.poll_segment(now)?;
         let sent_at = Timestamp(now.0.max(1));
         let transmit = self.transmit(self.own_keys(), to, sent_at, packet, Body::Data(data));
         let payload = TransmitPayload::Slot { packet, slot, length: data.length };
-        Some(Transmit { payload, carrier, ..transmit })
+        Some(Transmit { payload, stream_of, ..transmit })
     }
 
     /// The packet that opens the stream to the parent, which is to begin with packet `next`.
@@ -170,7 +170,7 @@ impl HeaderTemplate {
         let Self { group, member, epoch, .. } = *self;
         let header = Header { group, epoch, sender: member, sequence, timestamp, body };
         let (header, payload) = (header.write(&keys.header), TransmitPayload::Bytes(Vec::new()));
-        Transmit { group, to, header, payload, carrier: Carrier::Datagram }
+        Transmit { group, to, header, payload, stream_of: None }
     }
 }
 

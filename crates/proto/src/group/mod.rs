@@ -18,7 +18,7 @@ use treecast_wire::{
     RootLoss, Sequence,
 };
 
-use crate::flow::{Flow, FlowConfig, StreamChange, Timeouts, Way};
+use crate::flow::{Carrier, Flow, FlowConfig, StreamChange, Timeouts};
 use crate::pause::Pause;
 use crate::{
     CreateGroup, Ending, Event, GroupCounters, GroupKey, Nanoseconds, Piece, Refused, Settings, Start,
@@ -80,7 +80,7 @@ impl Group {
         };
         let mut header = HeaderTemplate::new(create.group, create.key, create.root, 1);
         header.set_session(create.session, create.authentication);
-        header.set_payload_checks(create.authentication, create.transport.has_crcs(create.integrity));
+        header.set_payload_checks(create.authentication, create.transport.crcs(create.integrity));
         let mut flow = Flow::new(config);
         let table = MemberTable::new(now, settings, create, parents);
         flow.set_children(now, header.epoch, &table.own_children());
@@ -122,10 +122,10 @@ impl Group {
     }
 
     /// At the root: packets that are queued from now on go this way.
-    pub fn set_way(&mut self, way: Way) -> Result<(), Refused> {
+    pub fn set_carrier(&mut self, carrier: Carrier) -> Result<(), Refused> {
         match (&self.role, &mut self.flow) {
             (Role::Root(_), Some(flow)) => {
-                flow.set_way(way);
+                flow.set_carrier(carrier);
                 Ok(())
             }
             _ => Err(Refused::NotTheRoot(self.header.group)),
@@ -172,6 +172,13 @@ impl Group {
                 Ok(())
             }
             _ => Err(Refused::NotTheRoot(self.header.group)),
+        }
+    }
+
+    /// The stream of a child loses many packets.
+    pub fn note_stream_losses(&mut self, now: Nanoseconds, child: MemberId) {
+        if let Some(flow) = &mut self.flow {
+            flow.on_stream_losses(now, child);
         }
     }
 

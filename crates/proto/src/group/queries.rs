@@ -8,7 +8,7 @@ use super::member_table::MemberTable;
 use super::membership::Membership;
 use super::{Group, Role};
 use crate::flow::Flow;
-use crate::{GroupCounters, GroupStatus, Piece, StateSize};
+use crate::{GroupCounters, GroupStatus, Nanoseconds, Piece, StateSize};
 
 /// The node's queries about a group.
 impl Group {
@@ -119,6 +119,10 @@ impl Group {
     pub fn stream_parent(&self) -> Option<SocketAddr> {
         let is_wanted = !self.has_ended && self.flow.as_ref().is_some_and(Flow::has_streams);
         self.neighbours().and_then(|(parent, _)| parent).filter(|_| is_wanted)
+    }
+
+    pub fn datagrams_until(&self) -> Nanoseconds {
+        self.flow.as_ref().map_or(Nanoseconds::ZERO, Flow::datagrams_until)
     }
 
     /// The packet that opens the stream to the parent.

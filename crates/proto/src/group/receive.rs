@@ -12,7 +12,7 @@ use super::member_table::{ControlSender, MemberTable};
 use super::membership::{NewPlace, TableStep};
 use super::reduction::FromChild;
 use super::{Group, Role};
-use crate::flow::{Ack, DataSource, Flow, FlowConfig, ParentSeries, Received, Timeouts, Way};
+use crate::flow::{Ack, Carrier, DataSource, Flow, FlowConfig, ParentSeries, Received, Timeouts};
 use crate::{Ending, Event, GroupCounters, Nanoseconds, Settings, Start};
 
 impl Group {
@@ -24,14 +24,16 @@ impl Group {
         settings: &Settings,
         from: SocketAddr,
         packet: &Packet<'_>,
-        way: Way,
+        carrier: Carrier,
     ) -> Option<u32> {
         let Header { sender, sequence, timestamp, epoch, body, .. } = packet.header;
-        // Payloads may have no checksum where all go on streams: nobody is to bring another one in a
-        // datagram.
+        // Payloads may have no checksum where all go on streams: nobody is to bring another one in
+        // a datagram.
         let is_on_its_way = match body {
-            Body::Data(_) => self.flow.as_ref().map_or(way == Way::Datagram, |flow| flow.has_way(way)),
-            _ => way == Way::Datagram,
+            Body::Data(_) => {
+                self.flow.as_ref().map_or(carrier == Carrier::Datagram, |flow| flow.has_carrier(carrier))
+            }
+            _ => carrier == Carrier::Datagram,
         };
         if !is_on_its_way {
             self.counters_mut().invalid += 1;
@@ -39,7 +41,7 @@ impl Group {
         }
         match body {
             Body::Data(data) => {
-                return self.handle_data(now, (sender, from), sequence, &data, timestamp, way);
+                return self.handle_data(now, (sender, from), sequence, &data, timestamp, carrier);
             }
             Body::Acknowledgment(acknowledgment) | Body::Nak(acknowledgment, _) => {
                 let missing = if let Body::Nak(_, missing) = body { Some(missing) } else { None };
@@ -80,7 +82,7 @@ impl Group {
         packet: Sequence,
         data: &Data,
         sent_at: Timestamp,
-        way: Way,
+        carrier: Carrier,
     ) -> Option<u32> {
         let (Role::Member(membership), Some(flow)) = (&mut self.role, &mut self.flow) else {
             self.count_unknown_sender();
@@ -88,7 +90,7 @@ impl Group {
         };
         let is_multicast = data.distribution == Distribution::Multicast;
         let source = match (membership.is_parent(sender, from), is_multicast) {
-            (true, false) => DataSource::Parent(way),
+            (true, false) => DataSource::Parent(carrier),
             (true, true) if membership.is_multicast(sender, from) => DataSource::ParentByMulticast,
             (false, true) if membership.is_multicast(sender, from) => DataSource::RootByMulticast,
             _ => {
@@ -354,8 +356,7 @@ impl Group {
         }
         self.header.epoch = epoch;
         self.header.member = table.member;
-        let has_crcs = table.transport.has_crcs(table.integrity);
-        self.header.set_payload_checks(table.authentication, has_crcs);
+        self.header.set_payload_checks(table.authentication, table.transport.crcs(table.integrity));
         let flow = self.flow.get_or_insert_with(|| {
             self.events.push(Event::Placed {
                 group,

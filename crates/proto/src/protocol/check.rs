@@ -3,11 +3,13 @@
 use treecast_wire::{Body, MacKey, Malformed, Packet, View};
 
 use super::{Protocol, StrayKind};
+use crate::Carrier;
 
 /// A packet, and the group whose keys have verified it, if any have ([`Protocol::check`]).
 #[derive(Debug, Clone)]
 pub struct Checked<'a> {
     view: Result<View<'a>, Malformed>,
+    carrier: Carrier,
     found: Result<Found<'a>, StrayKind>,
 }
 
@@ -38,19 +40,19 @@ impl Protocol {
     /// which group it has to reclaim ([`Protocol::group_to_reclaim`]) before it passes the datagram
     /// on ([`Input::Checked`](crate::Input::Checked)).
     pub fn check<'a>(&self, bytes: &'a [u8]) -> Checked<'a> {
-        self.check_view(View::new(bytes))
+        self.check_view(View::new(bytes), Carrier::Datagram)
     }
 
-    pub(super) fn check_view<'a>(&self, view: Result<View<'a>, Malformed>) -> Checked<'a> {
-        Checked { view, found: self.find(view).and_then(not_first_of_stream) }
+    pub(super) fn check_view<'a>(&self, view: Result<View<'a>, Malformed>, carrier: Carrier) -> Checked<'a> {
+        Checked { view, carrier, found: self.find(view, carrier).and_then(not_first_of_stream) }
     }
 
     /// The entry of the group that a packet belongs to, and the packet. It is verified again if its
     /// group has changed since it was checked.
     pub(super) fn found<'a>(&self, checked: Checked<'a>) -> Result<(usize, Packet<'a>), StrayKind> {
-        let Checked { view, found } = checked;
+        let Checked { view, carrier, found } = checked;
         let found = match found {
-            Ok(found) if !self.is_current(&found) => self.check_view(view).found,
+            Ok(found) if !self.is_current(&found) => self.check_view(view, carrier).found,
             found => found,
         };
         found.map(|Found { index, packet, .. }| (index, packet))
@@ -63,20 +65,24 @@ impl Protocol {
         keys.is_some_and(|keys| keys.header == found.key)
     }
 
-    /// The entry of the group that the first packet of a stream belongs to, and the packet.
+    /// The entry of the group that a packet on a stream belongs to, and the packet.
     pub(super) fn authenticate<'a>(
         &self,
         view: Result<View<'a>, Malformed>,
     ) -> Result<(usize, Packet<'a>), StrayKind> {
-        self.find(view).map(|Found { index, packet, .. }| (index, packet))
+        self.find(view, Carrier::Stream).map(|Found { index, packet, .. }| (index, packet))
     }
 
-    fn find<'a>(&self, view: Result<View<'a>, Malformed>) -> Result<Found<'a>, StrayKind> {
+    fn find<'a>(&self, view: Result<View<'a>, Malformed>, carrier: Carrier) -> Result<Found<'a>, StrayKind> {
         let view = view.map_err(|_| StrayKind::Malformed)?;
         let index = *self.indices.get(&view.group()).ok_or(StrayKind::UnknownGroup)?;
         let keys = self.groups.get(index).and_then(|entry| entry.group.keys(view.is_handshake()));
         let keys = keys.ok_or(StrayKind::UnknownGroup)?;
-        let packet = view.check(keys).map_err(|malformed| match malformed {
+        let checked = match carrier {
+            Carrier::Datagram => view.check(keys),
+            Carrier::Stream => view.check_on_stream(keys),
+        };
+        let packet = checked.map_err(|malformed| match malformed {
             Malformed::Mac => StrayKind::Unauthentic,
             _ => StrayKind::Malformed,
         })?;

@@ -62,9 +62,10 @@ impl Protocol {
         Some(entry.group.id())
     }
 
-    /// The same before the first packet of a stream is handled ([`crate::Input::Attach`]).
-    pub fn group_to_reclaim_for_stream(&self, first_packet: &[u8]) -> Option<GroupId> {
-        let (index, _) = self.authenticate(View::new(first_packet)).ok()?;
+    /// The same before a packet that came on a stream is handled, the first one
+    /// ([`crate::Input::Attach`]) or a later one.
+    pub fn group_to_reclaim_for_stream(&self, packet: &[u8]) -> Option<GroupId> {
+        let (index, _) = self.authenticate(View::new(packet)).ok()?;
         let entry = self.groups.get(index).filter(|entry| entry.is_handed_off)?;
         Some(entry.group.id())
     }

@@ -11,7 +11,7 @@ use slab::Slab;
 use treecast_wire::{Body, Challenge, GroupId, HEADER_BYTES, View};
 
 pub use self::check::Checked;
-use crate::flow::Way;
+use crate::flow::Carrier;
 use crate::group::Group;
 use crate::pause::Pause;
 use crate::timeouts::Timeouts;
@@ -144,16 +144,16 @@ impl Protocol {
             Input::Release { group } => self.release(group),
             Input::Datagram { from, bytes } => {
                 let datagram = self.check(bytes);
-                self.handle_packet(now, from, datagram, Way::Datagram);
+                self.handle_packet(now, from, datagram, Carrier::Datagram);
                 Ok(())
             }
             Input::Checked { from, datagram } => {
-                self.handle_packet(now, from, datagram, Way::Datagram);
+                self.handle_packet(now, from, datagram, Carrier::Datagram);
                 Ok(())
             }
             Input::Record { from, header, payload } => {
-                let packet = self.check_view(View::of_parts(header, payload));
-                self.handle_packet(now, from, packet, Way::Stream);
+                let packet = self.check_view(View::of_parts(header, payload), Carrier::Stream);
+                self.handle_packet(now, from, packet, Carrier::Stream);
                 Ok(())
             }
             Input::Timeout => Ok(()),
@@ -164,7 +164,7 @@ impl Protocol {
             Input::JoinGroup { group, key, root, seed } => {
                 self.insert(group, |_| Ok(Group::join(now, group, key, root, seed)))
             }
-            Input::SetWay { group, way } => self.command(group, |group| group.set_way(way)),
+            Input::SetCarrier { group, carrier } => self.command(group, |group| group.set_carrier(carrier)),
             Input::Queue { group, piece } => self.command(group, |group| group.queue(piece)),
             Input::Consumed { group, upto } => self.command(group, |group| group.consume(upto)),
             Input::Readers { group, readers } => self.command(group, |group| {
@@ -177,6 +177,10 @@ impl Protocol {
                 self.command(group, |group| group.contribute(process, contribution))
             }
             Input::Flush { group } => self.command(group, |group| group.flush(now)),
+            Input::StreamLosses { group, child } => self.command(group, |group| {
+                group.note_stream_losses(now, child);
+                Ok(())
+            }),
             Input::Forget { group, before } => self.command(group, |group| group.forget(before)),
             Input::Attach { stream, from, challenge, bytes } => {
                 self.attach(now, stream, from, challenge, bytes);
@@ -210,7 +214,7 @@ impl Protocol {
         }
     }
 
-    fn handle_packet(&mut self, now: Nanoseconds, from: SocketAddr, packet: Checked<'_>, way: Way) {
+    fn handle_packet(&mut self, now: Nanoseconds, from: SocketAddr, packet: Checked<'_>, carrier: Carrier) {
         self.store = None;
         self.stray = None;
         let view = packet.view();
@@ -223,7 +227,7 @@ impl Protocol {
             group.handle_handshake(now, from, &packet);
             None
         } else {
-            group.handle_packet(now, &self.settings, from, &packet, way)
+            group.handle_packet(now, &self.settings, from, &packet, carrier)
         };
         self.store = slot.map(|slot| Store {
             group: group.id(),

@@ -6,7 +6,7 @@ use treecast_wire::{Challenge, GroupId, HEADER_BYTES, MemberId, Offload, Sequenc
 
 use super::Protocol;
 use crate::group::Group;
-use crate::{GroupCounters, GroupStatus, Piece, StateSize, StrayCounters};
+use crate::{GroupCounters, GroupStatus, Nanoseconds, Piece, StateSize, StrayCounters};
 
 /// Queries.
 impl Protocol {
@@ -97,7 +97,13 @@ impl Protocol {
         self.group(group)?.neighbours()
     }
 
-    /// With transport `streams`, the address of this node's parent, to which it is to open its
+    /// At the root of a group with both carriers: until when datagrams are preferred, since streams
+    /// in its tree lose packets.
+    pub fn datagrams_until(&self, group: GroupId) -> Nanoseconds {
+        self.group(group).map_or(Nanoseconds::ZERO, Group::datagrams_until)
+    }
+
+    /// With streams, the address of this node's parent, to which it is to open its
     /// stream.
     pub fn stream_parent(&self, group: GroupId) -> Option<SocketAddr> {
         self.group(group)?.stream_parent()

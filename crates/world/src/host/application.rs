@@ -2,8 +2,8 @@
 
 use rand::RngExt;
 use treecast_proto::{
-    Ending, GroupId, Input, Integrity, MemberId, Nanoseconds, Offload, Piece, Process, ReaderSet, Sequence,
-    Transport, Way, is_forward_due, is_wake_due,
+    Carrier, Ending, GroupId, Input, Integrity, MemberId, Nanoseconds, Offload, Piece, Process, ReaderSet,
+    Sequence, Transport, is_forward_due, is_wake_due,
 };
 use treecast_wire::Keys;
 
@@ -40,6 +40,8 @@ pub(super) struct Application {
     pub rest_until: Nanoseconds,
     /// With offload `host` or `assisted`, all packets before this one have been forwarded.
     pub forwarded: Sequence,
+    /// At the root of a group with both carriers, that of the next packet.
+    pub carrier: Carrier,
     pub reduction: Reduction,
 }
 
@@ -77,6 +79,11 @@ impl Application {
             idle: Nanoseconds::ZERO,
             rest_until: Nanoseconds::ZERO,
             forwarded: setting.start,
+            carrier: if setting.transport == Transport::Streams {
+                Carrier::Stream
+            } else {
+                Carrier::Datagram
+            },
             reduction: Reduction::default(),
         }
     }
@@ -282,9 +289,8 @@ impl Host {
         }
         let setting = &scenario.groups[group as usize];
         let life = self.life;
-        let has_crcs = setting.transport.has_crcs(Integrity::default());
         let keys = group_key(scenario, group).session_keys(session(life), setting.authentication);
-        let keys = Keys { has_crcs, ..keys };
+        let keys = Keys { crcs: setting.transport.crcs(Integrity::default()), ..keys };
         while self.free_slots(id) > 0 {
             let application = self.groups.get_mut(&group).ok_or("no such group")?;
             if now < application.rest_until {
@@ -302,13 +308,17 @@ impl Host {
             }
             let length = (message_length - offset).min(u64::from(setting.payload_bytes_max));
             let bytes: Vec<u8> = oracle.content(group, life, message, offset).take(length as usize).collect();
-            let checksum = keys.data_checksum(application.queued, &bytes);
+            if setting.transport == Transport::Both {
+                self.choose_carrier(time, group, offset == 0)?;
+            }
+            let application = self.groups.get(&group).ok_or("no such group")?;
+            let checksum = match application.carrier {
+                Carrier::Datagram => keys.data_checksum(application.queued, &bytes),
+                Carrier::Stream => keys.stream_checksum(application.queued, &bytes),
+            };
             let piece = Piece { message, offset, length: length as u32, message_length, checksum };
             let queued = application.queued;
             self.node.write(id, queued, &bytes).map_err(|fault| fault.to_string())?;
-            if setting.transport == Transport::Both {
-                self.choose_way(time, id, offset == 0)?;
-            }
             if !self.send_by_kernel(time, id, piece)? {
                 self.queue(time, id, piece, &bytes)?;
             }
@@ -328,18 +338,20 @@ impl Host {
         Ok(())
     }
 
-    /// The root of a group with both ways chooses one, mostly for a message, sometimes for a packet.
-    fn choose_way(
+    /// The root of a group with both carriers chooses one, mostly for a message, sometimes for a
+    /// packet.
+    fn choose_carrier(
         &mut self,
         now: Nanoseconds,
-        group: GroupId,
+        group: u32,
         is_first_of_message: bool,
     ) -> Result<(), String> {
         if !self.random.random_bool(if is_first_of_message { 0.5 } else { 0.1 }) {
             return Ok(());
         }
-        let way = if self.random.random_bool(0.5) { Way::Stream } else { Way::Datagram };
-        self.ask(now, Input::SetWay { group, way })
+        let carrier = if self.random.random_bool(0.5) { Carrier::Stream } else { Carrier::Datagram };
+        self.groups.get_mut(&group).ok_or("no such group")?.carrier = carrier;
+        self.ask(now, Input::SetCarrier { group: GroupId(group), carrier })
     }
 
     /// A reader reads some packets.

@@ -13,7 +13,7 @@ impl Host {
     pub fn record(&mut self, now: Nanoseconds, parent: usize, bytes: &[u8]) -> Result<(), String> {
         let now = self.time(now);
         // The kernel's packet path does not look at streams.
-        if let Some(group) = self.node.group_to_reclaim(bytes) {
+        if let Some(group) = self.node.protocol().group_to_reclaim_for_stream(bytes) {
             self.reclaim(now, group)?;
         }
         self.node.packet_on_stream(now, address(parent), bytes).map_err(|fault| fault.to_string())

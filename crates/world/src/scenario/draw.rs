@@ -133,8 +133,8 @@ impl Scenario {
         }
     }
 
-    /// In some worlds groups without multicast send on streams, or both on streams and in datagrams.
-    /// A stream of its own decides that, so that it changes nothing else.
+    /// In some worlds groups without multicast send on streams, or both on streams and in
+    /// datagrams. A stream of its own decides that, so that it changes nothing else.
     fn take_streams(&mut self) {
         let mut random = Pcg64::seed_from_u64(self.seed ^ 0x7374_7265_616d_0000);
         if random.random_bool(0.5) {

@@ -164,9 +164,9 @@ pub struct Arguments {
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "network", value_parser = integrity)]
     integrity: Vec<Integrity>,
 
-    /// What carries data along the tree: datagrams (packets), TCP connections (stream), or
-    /// packets,stream; by default what groups choose: stream with engine user and offload nic, and
-    /// else packets
+    /// What carries data along the tree: datagrams (packets), TCP connections (stream), these and
+    /// datagrams while they lose packets (both), or packets,stream; by default what groups choose:
+    /// both with engine user and offload nic, and else packets
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = transport)]
     transport: Vec<Transport>,
 

@@ -49,16 +49,19 @@ pub fn modes(arguments: &Arguments) -> Vec<Mode> {
                 let guards = guards.filter(is_possible);
                 // Multicast goes in packets, and the kernel's packet path runs no streams.
                 let is_in_packets = offload == Offload::Switch || is_kernel(engine);
-                let transports = match &arguments.transport[..] {
+                let transports = move |has_checksums: bool| match &arguments.transport[..] {
                     [_, _, ..] if is_in_packets => &[Transport::Packets][..],
                     [] if is_in_packets || offload != Offload::Nic => &[Transport::Packets],
-                    [] => &[Transport::Streams],
+                    [] if has_checksums => &[Transport::Streams],
+                    [] => &[Transport::Both],
                     given => given,
                 };
                 let guards =
                     guards.flat_map(|guard| arguments.encrypt.iter().map(move |&encrypt| (guard, encrypt)));
                 for ((authentication, integrity), is_encrypted) in guards {
-                    let transports = transports
+                    let has_checksums = is_encrypted
+                        || (authentication, integrity) != (Authentication::Header, Integrity::Network);
+                    let transports = transports(has_checksums)
                         .iter()
                         .flat_map(|&transport| fabrics.iter().map(move |&on_fabric| (transport, on_fabric)));
                     modes.extend(transports.map(|(transport, on_fabric)| Mode {

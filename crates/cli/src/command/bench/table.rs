@@ -132,7 +132,10 @@ pub fn table(report: &Report) -> String {
 pub fn comparison(report: &Report, peer: Peer, is_stream: bool) -> String {
     let measured = |row: &Row| if is_stream { row.throughput_mb_s } else { row.last_delivery_us_p50 };
     let ratio = |ours: f64, theirs: f64| if is_stream { ours / theirs } else { theirs / ours };
-    let transport = |row: &Row| if row.transport == "stream" { " stream" } else { "" };
+    let transport = |row: &Row| match &row.transport[..] {
+        "packets" => String::new(),
+        streams => format!(" {streams}"),
+    };
     let name = |row: &Row| format!("{} {}{}", row.engine, row.offload, transport(row));
     let is_peer = |row: &&Row| Peer::NAMES.iter().any(|(name, _)| row.engine.split('+').next() == Some(name));
     let theirs = report.rows.iter().filter(|row| row.engine == peer.to_string());

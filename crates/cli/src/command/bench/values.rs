@@ -38,7 +38,7 @@ pub fn integrity(name: &str) -> Result<Integrity, &'static str> {
 }
 
 pub fn transport(name: &str) -> Result<Transport, &'static str> {
-    name.parse().map_err(|_| "packets or stream")
+    name.parse().map_err(|_| "packets, stream or both")
 }
 
 pub fn congestion(name: &str) -> Result<CongestionControl, &'static str> {

@@ -16,7 +16,7 @@ use treecast_copy::{
     CopyError, CopySettings, Destination, Existing, HELLO, Outcome, Progress, Report, SourceSettings,
     Sources, Stopper, Writing, copy,
 };
-use treecast_node::{GroupSettings, Offload, PortRange, Transport};
+use treecast_node::{GroupSettings, Offload, PortRange};
 use treecast_remote::RemoteShell;
 use treecast_terms::{Keyed, parse_rate};
 
@@ -351,7 +351,8 @@ fn settings(arguments: &Arguments, to: Destination) -> anyhow::Result<CopySettin
     }
     if group.offload.is_none_or(|offload| offload == Offload::Nic) {
         // Also with the number of slots that a copy has, with which groups choose datagrams.
-        group.transport.get_or_insert(Transport::Streams);
+        let transport = group.with_streams();
+        group.transport.get_or_insert(transport);
     }
     if let Some(bits) = arguments.rate {
         group.bytes_per_s_max = Some((bits / 8).max(1));

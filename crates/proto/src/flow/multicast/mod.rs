@@ -14,11 +14,11 @@ use zerocopy::FromZeros;
 
 use super::child::Child;
 use super::{Flow, Segment, Slot};
+use crate::Nanoseconds;
 use crate::bitmap::Bitmap;
 use crate::congestion_window::CongestionWindow;
 use crate::rtt::Rtt;
 use crate::state::MulticastState;
-use crate::{Carrier, Nanoseconds};
 
 use reach::{Reach, SAMPLE_PACKETS, is_congestion};
 
@@ -345,7 +345,7 @@ impl Flow {
         self.state.counters.sent += 1;
         self.spend(now, piece.length);
         let data = Data { ack_requested, close, distribution: Distribution::Multicast, ..piece.data() };
-        Some(Segment { to, packet, data, slot: index as u32, carrier: Carrier::Datagram })
+        Some(Segment { to, packet, data, slot: index as u32, stream_of: None })
     }
 
     /// A child has accepted all packets before this one, after this time if it was asked: the

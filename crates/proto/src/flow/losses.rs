@@ -1,0 +1,93 @@
+//! Streams that lose packets, in groups that have both carriers.
+//!
+//! TCP takes losses for congestion and holds back what follows; datagrams are repaired from the
+//! member above within a round trip. So a root whose tree has a stream that loses many packets
+//! prefers datagrams for a while, and then tries streams again. A parent learns from its system
+//! what its own streams lose, and says so upwards in acknowledgments.
+
+use treecast_wire::MemberId;
+
+use super::Flow;
+use crate::Nanoseconds;
+
+/// How long losses are remembered after a stream was seen to lose packets.
+const REMEMBERED: Nanoseconds = Nanoseconds::from_ms(2_000);
+
+/// How long a root prefers datagrams at first. Each time streams lose packets again soon after, the
+/// time is doubled, up to the longest: what is lost by the next try is little.
+const PREFERRED_MIN: Nanoseconds = Nanoseconds::from_ms(5_000);
+const DOUBLINGS_MAX: u32 = 7;
+
+/// What a node knows of losses on the streams of its subtree.
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct StreamLosses {
+    /// Until when a stream of the subtree counts as one that loses packets.
+    until: Nanoseconds,
+    /// At the root: until when datagrams are preferred, and how often that time was doubled.
+    preferred_until: Nanoseconds,
+    doublings: u32,
+}
+
+impl StreamLosses {
+    /// A stream of the subtree loses packets.
+    fn note(&mut self, now: Nanoseconds) {
+        self.until = now + REMEMBERED;
+        if now < self.preferred_until {
+            return;
+        }
+        let was_preferred = self.preferred_until > Nanoseconds::ZERO;
+        let span = Nanoseconds(PREFERRED_MIN.0 << self.doublings);
+        let is_soon = was_preferred && now.since(self.preferred_until) < span;
+        self.doublings = if is_soon { (self.doublings + 1).min(DOUBLINGS_MAX) } else { 0 };
+        self.preferred_until = now + Nanoseconds(PREFERRED_MIN.0 << self.doublings);
+    }
+}
+
+impl Flow {
+    /// The stream of a child loses many packets, as the system says.
+    pub fn on_stream_losses(&mut self, now: Nanoseconds, child: MemberId) {
+        if self.child_index(child).is_some() {
+            self.note_losses(now);
+        }
+    }
+
+    pub(super) fn note_losses(&mut self, now: Nanoseconds) {
+        self.losses.note(now);
+    }
+
+    /// Whether a stream of the subtree loses packets.
+    pub(super) fn has_stream_losses(&self, now: Nanoseconds) -> bool {
+        now < self.losses.until
+    }
+
+    /// At the root: until when datagrams are preferred to streams.
+    pub const fn datagrams_until(&self) -> Nanoseconds {
+        self.losses.preferred_until
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn streams_are_tried_again_and_more_seldom_if_they_lose_packets_again() {
+        let mut losses = StreamLosses::default();
+        let mut now = Nanoseconds::from_ms(1);
+        let mut spans = Vec::new();
+        for _ in 0..10 {
+            losses.note(now);
+            losses.note(now + Nanoseconds::from_ms(10));
+            spans.push(losses.preferred_until.since(now).0 / 1_000_000);
+            now = losses.preferred_until + Nanoseconds::from_ms(20);
+        }
+        assert_eq!(
+            spans,
+            [5_000, 10_000, 20_000, 40_000, 80_000, 160_000, 320_000, 640_000, 640_000, 640_000]
+        );
+        // Streams were good for longer than that.
+        let later = losses.preferred_until + Nanoseconds::from_ms(700_000);
+        losses.note(later);
+        assert_eq!(losses.preferred_until.since(later), PREFERRED_MIN);
+    }
+}
