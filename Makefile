@@ -312,7 +312,7 @@ bench-peers:
 # Our broadcasts beside those that a user would write: a tree and a chain of blocking TCP
 # connections, and Open MPI's where that is installed; with members asleep, on 16 hosts of a lab and
 # on two with a processor each (docs/bench.md). It takes some minutes.
-ANCHORS = target/release/treecast bench --engine $(ENGINES) --offload nic --transport packets,stream --no-flush --spin 0us \
+ANCHORS = target/release/treecast bench --engine $(ENGINES) --offload nic --transport packets,both --no-flush --spin 0us \
 	--peer $(shell command -v mpicc >/dev/null && echo openmpi,)tcp-tree,tcp-chain
 bench-anchors:
 	cargo build --release --package treecast-cli

@@ -178,9 +178,9 @@ impl SharedGroup {
     }
 
     /// At a root whose group has both carriers: from now until then datagrams are preferred, since
-    /// streams lose packets.
-    pub fn prefer_datagrams_until(&self, time: Nanoseconds) {
-        self.datagrams_until.store(time.0, Ordering::Relaxed);
+    /// streams lose packets. Whether it was another time before.
+    pub fn prefer_datagrams_until(&self, time: Nanoseconds) -> bool {
+        self.datagrams_until.swap(time.0, Ordering::Relaxed) != time.0
     }
 
     /// Whether datagrams are preferred.

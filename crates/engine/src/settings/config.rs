@@ -66,7 +66,7 @@ impl GroupConfig {
             None
         };
         let members_max = CreateGroup::MEMBERS_MAX;
-        let config = Self {
+        Ok(Self {
             settings,
             root,
             hosts,
@@ -77,13 +77,7 @@ impl GroupConfig {
             authentication,
             multicast,
             members_max,
-        };
-        if config.settings.transport == Some(Transport::Both)
-            && config.settings.with_streams() != Transport::Both
-        {
-            return Err(NodeError::NotBoth);
-        }
-        Ok(config)
+        })
     }
 
     /// The same with the session that a client of the daemon has drawn.
@@ -310,11 +304,14 @@ pub fn check_count(members: u32) -> Result<(), NodeError> {
     Err(NodeError::Members(format!("a group has from 1 to {most} members, and not {members}")))
 }
 
-/// Checks the numbers that do not depend on the members; returns the longest payload.
+/// Checks what does not depend on the members; returns the longest payload.
 ///
 /// # Errors
-/// [`NodeError::Refused`].
+/// [`NodeError::Refused`], [`NodeError::NotBoth`].
 pub(crate) fn check_bounds(settings: &GroupSettings) -> Result<u16, NodeError> {
+    if settings.transport == Some(Transport::Both) && settings.with_streams() != Transport::Both {
+        return Err(NodeError::NotBoth);
+    }
     let payload_bytes_max = settings.payload_bytes_max();
     if payload_bytes_max < Table::PAYLOAD_BYTES_MIN {
         let min = mtu_bytes_min(settings.is_v6()).into();
@@ -509,7 +506,10 @@ mod tests {
             GroupSettings { integrity: Integrity::Crc32c, ..settings(4) },
             GroupSettings { is_encrypted: true, ..settings(4) },
         ] {
-            assert_eq!(transport(with_checksums, true), Transport::Streams);
+            assert_eq!(transport(with_checksums.clone(), true), Transport::Streams);
+            let both = GroupSettings { transport: Some(Transport::Both), ..with_checksums };
+            assert!(matches!(both.check("127.0.0.1:0".parse().unwrap(), 2), Err(NodeError::NotBoth)));
+            assert!(matches!(GroupConfig::new(both), Err(NodeError::NotBoth)));
         }
         assert_eq!(transport(settings(4), false), Transport::Packets);
         for offload in [Offload::Switch, Offload::Host, Offload::Assisted] {

@@ -364,7 +364,11 @@ impl Core {
             match side {
                 Some(RingSide::Reader(reader)) => {
                     if self.by_both.contains(group) {
-                        shared_group.prefer_datagrams_until(self.protocol.datagrams_until(group));
+                        let until = self.protocol.datagrams_until(group);
+                        if shared_group.prefer_datagrams_until(until) {
+                            let seconds = until.since(clock::now()).0 / 1_000_000_000 + 1;
+                            tracing::info!(%group, seconds, "streams lose packets: messages go in datagrams for a while");
+                        }
                     }
                     let freed = self.protocol.freed(group);
                     if let Some(freed) = freed.filter(|&freed| reader.read().is_before(freed)) {
