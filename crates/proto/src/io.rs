@@ -140,6 +140,12 @@ pub enum Input<'a> {
         /// The group.
         group: GroupId,
     },
+    /// Datagrams as long as those of the group do not leave this node: where it has streams, all
+    /// packets to its children go on those.
+    DatagramsTooLong {
+        /// The group.
+        group: GroupId,
+    },
     /// In a group with transport [`crate::Transport::Both`]: the stream of a child loses so many
     /// packets that datagrams are faster. [`crate::Protocol::datagrams_until`] follows from it at
     /// the root.
@@ -252,6 +258,7 @@ impl Input<'_> {
             | Self::Repair { group, .. }
             | Self::Contribute { group, .. }
             | Self::Flush { group }
+            | Self::DatagramsTooLong { group }
             | Self::StreamLosses { group, .. }
             | Self::Forget { group, .. }
             | Self::Stream { group, .. }

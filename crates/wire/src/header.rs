@@ -7,8 +7,8 @@ use crate::layout::{
     PathProbeLayout, ack_flag, flag, kind,
 };
 use crate::{
-    GroupId, HEADER_BYTES, Keys, MESSAGE_BYTES_MAX, MacKey, Malformed, MemberId, Nonce, PayloadChecksum,
-    Sequence, Timestamp, VERSION,
+    Crcs, GroupId, HEADER_BYTES, Keys, MESSAGE_BYTES_MAX, MacKey, Malformed, MemberId, Nonce,
+    PayloadChecksum, Sequence, Timestamp, VERSION,
 };
 
 /// A datagram of sufficient length and of this version, whose group can be looked up.
@@ -72,23 +72,26 @@ impl<'a> View<'a> {
     /// All except those of [`View::new`].
     #[inline]
     pub fn check(self, keys: &Keys) -> Result<Packet<'a>, Malformed> {
-        self.check_by(keys, Keys::data_checksum)
+        self.check_by(keys, |keys, packet, payload, _| keys.data_checksum(packet, payload))
     }
 
-    /// The same for a packet that came on a stream.
+    /// The same for a packet that came on a stream: one that was made for a datagram has its CRC.
     ///
     /// # Errors
     /// Those of [`View::check`].
     #[inline]
     pub fn check_on_stream(self, keys: &Keys) -> Result<Packet<'a>, Malformed> {
-        self.check_by(keys, Keys::stream_checksum)
+        self.check_by(keys, |keys, packet, payload, given| match (keys.crcs, given) {
+            (Crcs::Datagrams, PayloadChecksum(1..)) => keys.data_checksum(packet, payload),
+            _ => keys.stream_checksum(packet, payload),
+        })
     }
 
     #[inline]
     fn check_by(
         self,
         keys: &Keys,
-        data_checksum: impl Fn(&Keys, Sequence, &[u8]) -> PayloadChecksum,
+        data_checksum: impl Fn(&Keys, Sequence, &[u8], PayloadChecksum) -> PayloadChecksum,
     ) -> Result<Packet<'a>, Malformed> {
         if self.layout.mac.get() != mac(self.layout, &keys.header) {
             return Err(Malformed::Mac);
@@ -96,7 +99,9 @@ impl<'a> View<'a> {
         let packet = self.read()?;
         let payload = packet.payload;
         let checksums = match &packet.header.body {
-            Body::Data(data) => Some((data.checksum, data_checksum(keys, packet.header.sequence, payload))),
+            Body::Data(data) => {
+                Some((data.checksum, data_checksum(keys, packet.header.sequence, payload, data.checksum)))
+            }
             Body::Control(header) | Body::Handshake(header) => {
                 Some((header.checksum, keys.control_checksum(payload)))
             }

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::process::Command;
 
 use super::common::has_kernel_engine;
-use super::utf8;
+use super::{file, text, utf8};
 
 /// Runs a chain of five hosts in a lab with this MTU. While the root sends, the path to the relay
 /// n1 shrinks at the switch, and that to the last host at its own interface. Both are lost for that
@@ -79,4 +79,31 @@ fn a_relay_and_a_leaf_whose_paths_shrink_are_lost_and_the_others_go_on_in_the_ke
         check_path_that_shrinks("ebpf", 1_500, 1_280);
         check_path_that_shrinks("ebpf", 9_000, 1_500);
     }
+}
+
+/// In a lab: links lose packets, so that a group leaves its streams; then datagrams become too long
+/// for the links of two members, while some that follow lost ones have come already.
+#[test]
+fn data_goes_on_streams_again_where_a_path_becomes_too_narrow_for_datagrams() {
+    let treecast = env!("CARGO_BIN_EXE_treecast");
+    let directory = tempfile::tempdir().unwrap();
+    let bytes: Vec<u8> =
+        (0..30_000_000_u32).map(|place| (place.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+    let input = file(&directory, "input", &bytes);
+    let line = format!(
+        "case $TREECAST_LAB_HOST in \
+         0) {treecast} node --listen 0.0.0.0:7000 --count 3 --send {input} --set scheme=serial;; \
+         *) {treecast} node --join n0:7000 --receive - \
+            | {{ head -c 8000000; ip link set dev eth0 mtu 1300; cat; }} | cmp - {input} && echo right;; esac",
+        input = text(&input)
+    );
+    let arguments = ["lab", "3", "--loss", "5%", "--", "sh", "-c", &line];
+    let output = Command::new(treecast).args(arguments).output().unwrap();
+    let (stdout, stderr) = (utf8(&output.stdout), utf8(&output.stderr));
+    if stderr.contains("does not allow a lab") || stderr.contains("a lab needs the tool") {
+        let _ = std::io::stderr().write_all(format!("skipped: {stderr}").as_bytes());
+        return;
+    }
+    assert!(output.status.success(), "{stderr}");
+    assert_eq!(stdout.matches("right").count(), 2, "{stdout}{stderr}");
 }

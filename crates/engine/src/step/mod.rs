@@ -462,14 +462,17 @@ impl Engine {
     /// Sends what is batched and queued. Returns whether a child's stream takes more now than the
     /// protocol knew: it has to be polled again.
     fn flush(&mut self) -> bool {
-        let takes_more = self.write_streams();
+        let mut takes_more = self.write_streams();
         // Acknowledgments are datagrams, and follow.
         self.core.publish();
         self.core.fast_path.post_neighbours(&self.core.protocol);
         self.batch_data.clear();
         if let Err(error) = self.datagrams.send() {
-            for group in self.datagrams.too_long() {
-                if let Some(entry) = self.core.groups.get(group) {
+            for &group in self.datagrams.too_long() {
+                if self.core.by_both.contains(group) {
+                    let _ = self.core.protocol.handle(clock::now(), Input::DatagramsTooLong { group });
+                    takes_more = true;
+                } else if let Some(entry) = self.core.groups.get(&group) {
                     entry.shared_group.set_datagrams_too_long();
                 }
             }

@@ -238,24 +238,24 @@ impl Engine {
         let Some(RingSide::Writer(writer)) = entry.and_then(|entry| entry.side.as_ref()) else {
             return Read::Ended;
         };
-        let (slots, count) = (writer.slot_addresses(), writer.slots());
-        let (Some(parent), Some(next), Some(freed)) =
-            (streams.peer(stream), core.protocol.next(group), core.protocol.freed(group))
+        let slots = writer.slot_addresses();
+        let (Some(parent), Some(next), Some(end)) =
+            (streams.peer(stream), core.protocol.next(group), core.protocol.free_end(group))
         else {
             return Read::Ended;
         };
-        let next = Cell::new(next);
+        let (next, end) = (Cell::new(next), Cell::new(end));
         let retains = entry.is_some_and(|entry| entry.stream_settings.retention == Retention::All)
             && core.protocol.children(group).next().is_some();
         let is_lent = |(of, _): &(GroupId, LentBuffer)| !retains && *of == group;
         let lent = Cell::new(core.lent.filter(is_lent));
-        let end = freed + count;
         let now = clock::now();
-        let mut places = FreePlaces { slots, next: &next, end, lent: &lent };
+        let mut places = FreePlaces { slots, next: &next, end: &end, lent: &lent };
         streams.read(now, stream, &mut places, |received| {
             let is_right = core.take_record(now, group, parent, received);
-            if let Some(expected) = core.protocol.next(group) {
+            if let Some((expected, free_end)) = core.protocol.next(group).zip(core.protocol.free_end(group)) {
                 next.set(expected);
+                end.set(free_end);
             }
             lent.set(core.lent.filter(is_lent));
             is_right
@@ -343,14 +343,14 @@ struct FreePlaces<'a> {
     slots: SlotAddresses,
     /// The packet that is expected next.
     next: &'a Cell<Sequence>,
-    /// The first packet without a free slot.
-    end: Sequence,
+    /// The first packet behind it without a free slot.
+    end: &'a Cell<Sequence>,
     lent: &'a Cell<Option<(GroupId, LentBuffer)>>,
 }
 
 impl FreePlaces<'_> {
     fn free_slot(&self, packet: Sequence) -> Option<Place> {
-        packet.is_before(self.end).then(|| slot_of(&self.slots, packet))
+        packet.is_before(self.end.get()).then(|| slot_of(&self.slots, packet))
     }
 }
 

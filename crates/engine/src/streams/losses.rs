@@ -12,6 +12,9 @@ const WINDOW: Nanoseconds = Nanoseconds::from_ms(1_000);
 /// end of slow start, loses many at once.
 const INTERVALS_MIN: u32 = 4;
 
+/// Fewer segments say little: a delayed acknowledgment may look like a loss.
+const SEGMENTS_MIN: u64 = 250;
+
 /// One in so many segments is lost at least. From there on a tree is faster in datagrams
 /// (docs/bench.md, "Streams and packets").
 const SEGMENTS_PER_LOSS_MAX: u64 = 250;
@@ -50,7 +53,9 @@ impl LossMeter {
         self.retransmitted += u64::from(new);
         self.intervals += u32::from(new > 0);
         let segments = self.bytes / u64::from(segment_bytes.max(1));
-        self.intervals >= INTERVALS_MIN && self.retransmitted * SEGMENTS_PER_LOSS_MAX >= segments
+        self.intervals >= INTERVALS_MIN
+            && segments >= SEGMENTS_MIN
+            && self.retransmitted * SEGMENTS_PER_LOSS_MAX >= segments
     }
 }
 

@@ -2,6 +2,7 @@
 
 #![expect(unsafe_code, reason = "the node stores packets in buffers")]
 
+use smallvec::SmallVec;
 use treecast_proto::{GroupKey, Nanoseconds, Offload, Piece, Sequence};
 use treecast_shm::message_buffer::LentBuffer;
 use treecast_shm::ring::RingReader;
@@ -95,6 +96,10 @@ impl Receiver {
         let first = reader.read();
         let mut next = first;
         let mut taken_bytes = 0;
+        // Full packets and the one behind them are contiguous. Packets in datagrams of a group with
+        // streams fill no slot.
+        let mut runs = SmallVec::<[(Sequence, usize); 4]>::new();
+        let mut has_begun = false;
         let mut is_last = false;
         while next != end && !is_last {
             let piece = reader.piece(next);
@@ -105,6 +110,11 @@ impl Receiver {
             if !reader.is_intact(next, &piece) {
                 return Err(Damage::Corrupt(next));
             }
+            match runs.last_mut().filter(|_| has_begun) {
+                Some((_, bytes)) => *bytes += piece.length as usize,
+                None => runs.push((next, piece.length as usize)),
+            }
+            has_begun = piece.length as usize == reader.stride();
             is_last = piece.is_last();
             next += 1;
         }
@@ -121,22 +131,13 @@ impl Receiver {
             }
             return Ok((next, is_last));
         }
-        // Full packets and the one behind them are contiguous. Packets in datagrams of a group with
-        // streams fill no slot.
-        let (mut run, mut run_bytes) = (first, 0);
-        for packet in first.until(next) {
-            let length = reader.piece(packet).length as usize;
-            run_bytes += length;
-            if length == reader.stride() && packet + 1 != next {
-                continue;
-            }
-            while run_bytes > 0 {
-                let part = reader.bytes(run, run_bytes);
+        for (mut packet, mut bytes) in runs {
+            while bytes > 0 {
+                let part = reader.bytes(packet, bytes);
                 take(part);
-                run_bytes -= part.len();
-                run += part.len().div_ceil(reader.stride()) as u32;
+                bytes -= part.len();
+                packet += part.len().div_ceil(reader.stride()) as u32;
             }
-            run = packet + 1;
         }
         Ok((next, is_last))
     }

@@ -310,6 +310,19 @@ mod tests {
     const LENGTHS: [usize; 12] =
         [0, 1, 1_407, 1_408, 1_409, 2_048, 2_049, 8_192, 8_193, 30_000, 300_000, 3_000_000];
 
+    /// Sends a message by parts of whole packets, each of which is taken as a whole in the end.
+    fn send_in_parts(group: &Group, message: &[u8]) {
+        let packet_bytes = group.packet_bytes().unwrap();
+        let (mut rest, mut is_last) = (message, false);
+        while !is_last {
+            let part = &rest[..rest.len().min(packet_bytes)];
+            let timeout = Some(Duration::from_secs(20));
+            let sent = group.send_part(part, message.len() as u64, timeout).unwrap();
+            assert!(sent.bytes > 0 || message.is_empty(), "nothing is taken of {} bytes", part.len());
+            (rest, is_last) = (&rest[sent.bytes..], sent.is_last);
+        }
+    }
+
     #[test]
     fn messages_come_in_their_order_whatever_carries_them() {
         let settings = NodeSettings { bind: "127.0.0.1:0".parse().unwrap(), ..NodeSettings::default() };
@@ -353,7 +366,16 @@ mod tests {
                     group.shared_group.prefer_datagrams_until(far);
                 }
                 counts[usize::from(group.shared_group.prefers_datagrams())] += 1;
-                group.send(&message(number)).unwrap();
+                if number == 3 * count / 4 {
+                    // What is short enough for datagrams goes on streams too from here on.
+                    let group_id = group.shared_group.group;
+                    group.backend.request(Input::DatagramsTooLong { group: group_id });
+                }
+                if number % 5 == 0 {
+                    send_in_parts(&group, &message(number));
+                } else {
+                    group.send(&message(number)).unwrap();
+                }
             }
             assert!(counts.iter().all(|&messages| messages >= count / 4), "{counts:?}");
             group.flush(Some(Duration::from_secs(20))).unwrap();

@@ -203,10 +203,14 @@ impl Sender {
         Ok(())
     }
 
-    /// The number of bytes of the message in each packet but the last.
+    /// The number of bytes of the message in the next packet, unless it is the last. A packet in a
+    /// datagram ends where one on a stream would: calls take as much of a message either way.
     pub fn packet_bytes(&self) -> usize {
-        let in_datagrams = self.datagram_bytes.filter(|_| self.is_in_datagrams);
-        in_datagrams.map_or(self.lengths.packet_bytes(), |bytes| bytes.min(self.lengths.packet_bytes()))
+        let packet_bytes = self.lengths.packet_bytes();
+        let Some(datagram_bytes) = self.datagram_bytes.filter(|_| self.is_in_datagrams) else {
+            return packet_bytes;
+        };
+        datagram_bytes.min(packet_bytes - (self.offset % packet_bytes as u64) as usize)
     }
 
     /// The number of bytes in the next packet, where `available` follow; none, if they neither fill

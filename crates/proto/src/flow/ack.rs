@@ -100,7 +100,7 @@ impl Flow {
             self.on_stable(before);
         }
         if ack.is_congested && self.has_streams() {
-            self.note_losses(now);
+            self.on_losses_below(now);
         } else if self.config.is_root && ack.is_congested {
             self.on_congestion(ack.stable, false);
         }
@@ -194,8 +194,10 @@ impl Child {
         let acknowledged = ack.next.distance_from(self.state.acked);
         if acknowledged > 0 {
             let is_window_limited = self.in_flight() >= self.state.congestion_window.packets;
-            let may_grow =
-                is_window_limited && !self.multicast.is_reached && !self.state.rtt.has_standing_queue();
+            let may_grow = is_window_limited
+                && self.carrier == Carrier::Datagram
+                && !self.multicast.is_reached
+                && !self.state.rtt.has_standing_queue();
             self.state.congestion_window.on_ack(acknowledged as u32, may_grow, slots);
             for packet in self.state.acked.until(ack.next) {
                 self.missing.remove(packet);

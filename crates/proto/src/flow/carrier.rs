@@ -10,6 +10,8 @@ use zerocopy::FromZeros;
 
 use super::Flow;
 use super::child::Child;
+use super::stall::Stall;
+use crate::Nanoseconds;
 
 /// How a packet goes from a parent to a child.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, FromZeros)]
@@ -57,7 +59,40 @@ impl Flow {
     /// The carrier of the next packet for a child: that of the last one, if there is none.
     pub(super) fn next_carrier(&self, child: &Child) -> Carrier {
         let sent = child.state.sent;
-        if sent.is_before(self.state.next) { self.slot(sent).carrier } else { child.carrier }
+        if child.has_only_streams {
+            Carrier::Stream
+        } else if sent.is_before(self.state.next) {
+            self.slot(sent).carrier
+        } else {
+            child.carrier
+        }
+    }
+
+    /// Datagrams of the group are too long for the paths from here: all packets to the children go
+    /// on streams from now on.
+    pub fn on_datagrams_too_long(&mut self, now: Nanoseconds) {
+        (0..self.children.len()).for_each(|index| self.leave_datagrams(now, index));
+    }
+
+    /// All packets to a child go on its stream from now on, also those in flight, which may not
+    /// arrive.
+    pub(super) fn leave_datagrams(&mut self, now: Nanoseconds, index: usize) {
+        if self.config.transport != Transport::Both {
+            return;
+        }
+        let child = &mut self.children[index];
+        child.has_only_streams = true;
+        if child.carrier == Carrier::Datagram {
+            for packet in child.state.acked.until(child.state.sent) {
+                child.missing.remove(packet);
+            }
+            child.carrier = Carrier::Stream;
+            child.state.sent = child.state.acked;
+            child.state.timer_started_at = now;
+            child.stall = Stall::default();
+            child.corrupt = None;
+            self.count_retransmitting(index);
+        }
     }
 
     /// Whether the next packet for a child has to wait until the child has acknowledged those that

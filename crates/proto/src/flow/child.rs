@@ -37,6 +37,8 @@ pub(super) struct Child {
     pub stream: ChildStream,
     /// How what is in flight to it goes, or how the last packet went.
     pub carrier: Carrier,
+    /// Datagrams are too long for the path to it: all packets go on its stream.
+    pub has_only_streams: bool,
     /// Before which packet it was asked for what it has, since that packet has another carrier.
     pub asked_before: Option<Sequence>,
     /// When each packet in flight was sent last, by slot; empty before the first packet.
@@ -89,6 +91,7 @@ impl Child {
             stall: Stall::default(),
             stream: ChildStream::default(),
             carrier: Carrier::of(config.transport),
+            has_only_streams: false,
             asked_before: None,
             sent_at: Box::default(),
             // In the first epoch it does not know its place yet, and acknowledges when it does.
@@ -210,7 +213,7 @@ impl Child {
             return false;
         }
         self.state.backoff += 1;
-        if self.state.backoff > 1 {
+        if self.state.backoff > 1 && self.carrier == Carrier::Datagram {
             self.state.congestion_window.on_timeout(self.state.sent, slots);
         }
         // The first request or its acknowledgment may only be late: where many packets are in

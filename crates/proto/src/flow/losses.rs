@@ -10,13 +10,16 @@ use treecast_wire::MemberId;
 use super::Flow;
 use crate::Nanoseconds;
 
-/// How long losses are remembered after a stream was seen to lose packets.
+/// How long a node says that a stream of its own loses packets, after that was seen, and that one
+/// further down does, after a child has said so: in a chain of 27 members nothing is said any more
+/// when the root tries streams again.
 const REMEMBERED: Nanoseconds = Nanoseconds::from_ms(2_000);
+const PASSED_ON: Nanoseconds = Nanoseconds::from_ms(300);
 
 /// How long a root prefers datagrams at first. Each time streams lose packets again soon after, the
 /// time is doubled, up to the longest: what is lost by the next try is little.
-const PREFERRED_MIN: Nanoseconds = Nanoseconds::from_ms(5_000);
-const DOUBLINGS_MAX: u32 = 7;
+const PREFERRED_MIN: Nanoseconds = Nanoseconds::from_ms(10_000);
+const DOUBLINGS_MAX: u32 = 6;
 
 /// What a node knows of losses on the streams of its subtree.
 #[derive(Debug, Default, Clone, Copy)]
@@ -29,9 +32,9 @@ pub(super) struct StreamLosses {
 }
 
 impl StreamLosses {
-    /// A stream of the subtree loses packets.
-    fn note(&mut self, now: Nanoseconds) {
-        self.until = now + REMEMBERED;
+    /// A stream of the subtree loses packets, which is to be said for so long.
+    fn note(&mut self, now: Nanoseconds, said_for: Nanoseconds) {
+        self.until = self.until.max(now + said_for);
         if now < self.preferred_until {
             return;
         }
@@ -47,12 +50,13 @@ impl Flow {
     /// The stream of a child loses many packets, as the system says.
     pub fn on_stream_losses(&mut self, now: Nanoseconds, child: MemberId) {
         if self.child_index(child).is_some() {
-            self.note_losses(now);
+            self.losses.note(now, REMEMBERED);
         }
     }
 
-    pub(super) fn note_losses(&mut self, now: Nanoseconds) {
-        self.losses.note(now);
+    /// A child says that a stream of its subtree loses packets.
+    pub(super) fn on_losses_below(&mut self, now: Nanoseconds) {
+        self.losses.note(now, PASSED_ON);
     }
 
     /// Whether a stream of the subtree loses packets.
@@ -76,8 +80,8 @@ mod tests {
         let mut now = Nanoseconds::from_ms(1);
         let mut spans = Vec::new();
         for _ in 0..10 {
-            losses.note(now);
-            losses.note(now + Nanoseconds::from_ms(10));
+            losses.note(now, REMEMBERED);
+            losses.note(now + Nanoseconds::from_ms(10), REMEMBERED);
             spans.push(losses.preferred_until.since(now).0 / 1_000_000);
             now = losses.preferred_until + Nanoseconds::from_ms(20);
         }
@@ -87,7 +91,7 @@ mod tests {
         );
         // Streams were good for longer than that.
         let later = losses.preferred_until + Nanoseconds::from_ms(700_000);
-        losses.note(later);
+        losses.note(later, REMEMBERED);
         assert_eq!(losses.preferred_until.since(later), PREFERRED_MIN);
     }
 }

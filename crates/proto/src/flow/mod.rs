@@ -15,8 +15,6 @@ mod receive;
 mod repair;
 mod send;
 mod stall;
-#[cfg(test)]
-mod states;
 mod stream;
 
 use std::net::SocketAddr;
@@ -291,6 +289,13 @@ impl Flow {
         self.state.freed
     }
 
+    /// The first packet, from the next expected one on, whose slot is not free: it is held, or
+    /// there is no slot for it.
+    pub fn free_end(&self) -> Sequence {
+        let end = self.window_end();
+        self.held.first(self.state.next, end).unwrap_or(end)
+    }
+
     pub const fn counters(&self) -> &GroupCounters {
         &self.state.counters
     }
@@ -489,5 +494,58 @@ impl From<&Settings> for Timeouts {
     fn from(settings: &Settings) -> Self {
         let Settings { peer_timeout, keepalive, min_rto, .. } = *settings;
         Self { peer_timeout, keepalive: keepalive.max(TIMEOUT_MIN), min_rto: min_rto.max(TIMEOUT_MIN) }
+    }
+}
+
+/// States of docs/protocol.md.
+#[cfg(test)]
+impl Flow {
+    /// Reports the state of each packet and of each child in its diagram.
+    pub fn states(&self, report: &mut dyn FnMut(crate::diagrams::Diagram, u32, &'static str)) {
+        use crate::diagrams::Diagram;
+        let state = &self.state;
+        let first = state.freed - self.config.slots;
+        for packet in first.until(self.window_end()).filter(|_| !self.config.is_root) {
+            let is_stable = packet.is_before(state.stable);
+            let name = match packet.is_before(state.consumed) {
+                _ if packet.is_before(state.freed) => "freed",
+                _ if !packet.is_before(state.next) && self.held.contains(packet) => "held",
+                _ if !packet.is_before(state.next) => "expected",
+                true => "read",
+                false if is_stable => "stable",
+                false => "accepted",
+            };
+            report(Diagram::Packet, packet.0, name);
+        }
+        for child in &self.children {
+            report(Diagram::Child, child.member().0, child.state_name(self.config.timeouts));
+        }
+    }
+}
+
+#[cfg(test)]
+impl Child {
+    /// A state of docs/protocol.md.
+    fn state_name(&self, timeouts: Timeouts) -> &'static str {
+        let state = &self.state;
+        let is_silent = state.unanswered > 0
+            && state.timer_started_at.since(state.unanswered_since) > timeouts.peer_timeout;
+        if self.has_lost_state {
+            "state lost"
+        } else if is_silent {
+            "silent"
+        } else if !self.is_established {
+            "new"
+        } else if state.backoff > 0 {
+            "timed out"
+        } else if self.in_flight() > 0 {
+            "sent to"
+        } else if state.stable.is_before(state.sent) {
+            "relaying"
+        } else if !state.sent.is_before(state.window_end) {
+            "full"
+        } else {
+            "idle"
+        }
     }
 }

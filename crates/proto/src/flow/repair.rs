@@ -82,7 +82,7 @@ impl Flow {
     /// before a packet is accepted.
     pub(super) fn on_repair_request(&mut self, index: usize, packet: Sequence) {
         let is_there = !packet.is_before(self.forgotten) && packet.is_before(self.state.next);
-        if is_there && self.multicast.is_none() && self.has_carrier(Carrier::Datagram) {
+        if is_there && self.multicast.is_none() && self.slot(packet).carrier == Carrier::Datagram {
             self.children[index].corrupt = Some(packet);
         }
     }

@@ -168,6 +168,11 @@ impl Flow {
                 self.check_stream(now, index);
             }
         }
+        for index in 0..self.children.len() {
+            if matches!(self.children[index].failure(now, timeouts), Some(PeerFailure::PathTooSmall { .. })) {
+                self.leave_datagrams(now, index);
+            }
+        }
         let timers = self.children.iter().map(|child| child.timer(timeouts));
         self.state.timer_at = timers.min().unwrap_or(Nanoseconds(u64::MAX));
         let failure = |child: &Child| {
@@ -217,6 +222,9 @@ impl Flow {
         // On a stream the child is told what there is for it, so that it notices a stream that
         // carries nothing.
         let sent = offered.unwrap_or(child.state.sent);
+        if offered.is_some() {
+            child.carrier = Carrier::Stream;
+        }
         child.request_ack(now, sent);
         let is_path_probe = child.stall.on_probe(now, child.state.heard_at, sent_at, unaccepted);
         self.state.timer_at = self.state.timer_at.min(child.timer(self.config.timeouts));
@@ -245,7 +253,9 @@ impl Flow {
         let retransmitted = retransmission.is_some();
         let (place, packet) = retransmission.or_else(|| self.next_new())?;
         let slot = *self.slot(packet);
-        let Slot { piece, ack_requested, close, carrier, multicast } = slot;
+        let Slot { piece, ack_requested, close, multicast, .. } = slot;
+        let carrier =
+            if retransmitted { Carrier::Datagram } else { self.next_carrier(&self.children[place]) };
         let is_last_queued = packet + 1 == self.state.next;
         let index = self.index(packet);
         let (is_by_stream, is_flushed) = (carrier == Carrier::Stream, self.is_flushed_by_message());

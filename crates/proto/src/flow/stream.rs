@@ -42,13 +42,16 @@ impl Flow {
         let Some(index) = self.child_index(member).filter(|_| self.has_streams()) else { return false };
         let child = &mut self.children[index];
         if child.is_established {
-            if next.is_before(child.state.acked) || end.is_before(next) {
+            // Datagrams may have come since it was opened.
+            let is_behind = child.carrier == Carrier::Stream && next.is_before(child.state.acked);
+            if is_behind || end.is_before(next) {
                 return false;
             }
             // What was sent on an earlier stream and has not arrived is sent again.
             if child.carrier == Carrier::Stream {
                 child.state.sent = next;
                 child.state.timer_started_at = now;
+                child.asked_before = None;
             }
         }
         child.stream.open();

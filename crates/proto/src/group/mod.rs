@@ -175,6 +175,13 @@ impl Group {
         }
     }
 
+    /// Datagrams as long as the group's do not leave this node.
+    pub fn leave_datagrams(&mut self, now: Nanoseconds) {
+        if let Some(flow) = &mut self.flow {
+            flow.on_datagrams_too_long(now);
+        }
+    }
+
     /// The stream of a child loses many packets.
     pub fn note_stream_losses(&mut self, now: Nanoseconds, child: MemberId) {
         if let Some(flow) = &mut self.flow {

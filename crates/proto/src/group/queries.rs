@@ -88,6 +88,10 @@ impl Group {
         self.flow.as_ref().map(Flow::freed)
     }
 
+    pub fn free_end(&self) -> Option<Sequence> {
+        self.flow.as_ref().map(Flow::free_end)
+    }
+
     pub fn offload(&self) -> Option<Offload> {
         self.flow.as_ref().map(Flow::offload)
     }

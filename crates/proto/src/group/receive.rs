@@ -3,8 +3,8 @@
 use std::net::SocketAddr;
 
 use treecast_wire::{
-    Acknowledgment, Authentication, Body, Contribution, Control, ControlHeader, Data, Distribution, Eviction,
-    Handshake, Header, MemberId, Packet, RootLoss, Sequence, Timestamp,
+    Acknowledgment, Authentication, Body, Contribution, Control, ControlHeader, Crcs, Data, Distribution,
+    Eviction, Handshake, Header, MemberId, Packet, PayloadChecksum, RootLoss, Sequence, Timestamp,
 };
 
 use super::handshake::HandshakeStep;
@@ -30,6 +30,12 @@ impl Group {
         // Payloads may have no checksum where all go on streams: nobody is to bring another one in
         // a datagram.
         let is_on_its_way = match body {
+            // One without a CRC goes on streams.
+            Body::Data(Data { checksum: PayloadChecksum(0), length: 1.., .. })
+                if carrier == Carrier::Datagram && self.has_crcs_in_datagrams_only() =>
+            {
+                false
+            }
             Body::Data(_) => {
                 self.flow.as_ref().map_or(carrier == Carrier::Datagram, |flow| flow.has_carrier(carrier))
             }
@@ -170,6 +176,10 @@ impl Group {
             }
             _ => self.count_unknown_sender(),
         }
+    }
+
+    fn has_crcs_in_datagrams_only(&self) -> bool {
+        self.header.keys().is_some_and(|keys| keys.crcs == Crcs::Datagrams)
     }
 
     fn count_unknown_sender(&mut self) {

@@ -177,6 +177,10 @@ impl Protocol {
                 self.command(group, |group| group.contribute(process, contribution))
             }
             Input::Flush { group } => self.command(group, |group| group.flush(now)),
+            Input::DatagramsTooLong { group } => self.command(group, |group| {
+                group.leave_datagrams(now);
+                Ok(())
+            }),
             Input::StreamLosses { group, child } => self.command(group, |group| {
                 group.note_stream_losses(now, child);
                 Ok(())

@@ -48,6 +48,12 @@ impl Protocol {
         self.group(group)?.freed()
     }
 
+    /// The first packet, from the next expected one on, whose slot is not free: it came before its
+    /// turn, or there is no slot for it.
+    pub fn free_end(&self, group: GroupId) -> Option<Sequence> {
+        self.group(group)?.free_end()
+    }
+
     /// Whether the root has closed the group and everything has arrived.
     pub fn is_closed(&self, group: GroupId) -> bool {
         self.group(group).is_some_and(Group::is_closed)
