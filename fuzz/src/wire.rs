@@ -1,6 +1,8 @@
 //! The wire format with arbitrary bytes.
 
-use treecast_wire::{Authentication, Body, Control, Crcs, Handshake, Keys, MacKey, Malformed, PayloadKey, View};
+use treecast_wire::{
+    Authentication, Body, Control, Crcs, Handshake, Keys, MacKey, Malformed, PayloadKey, View,
+};
 
 const KEYS: Keys = Keys {
     header: MacKey([1, 2]),
