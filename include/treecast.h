@@ -294,7 +294,7 @@ tc_result tc_group_send_part(const tc_group *group,
                              size_t *sent);
 
 /*
- Writes the number of bytes of a message that each packet but the last one has.
+ Writes the number of bytes of a message of which calls for parts take whole multiples.
  TC_INVALID_ARGUMENT at other members than the root before the first call that receives.
 
  # Safety

@@ -8,7 +8,7 @@ use treecast_proto::{
     Challenge, Event, GroupId, HandOff, HandOffPacket, Input, MemberId, Nanoseconds, Output, Piece, Protocol,
     Refused, Sequence, Settings, Step, Store, Stray, Trace, Transmit, TransmitPayload,
 };
-use treecast_wire::HEADER_BYTES;
+use treecast_wire::{HEADER_BYTES, View};
 
 /// A node: what it sends are whole packets, and what it stores lies in its memory. The clock, the
 /// network and the applications are its user's.
@@ -96,6 +96,9 @@ pub enum Fault {
     #[error("a payload is stored, and no packet was handled: {0:?}")]
     StoredNothing(Store),
 }
+
+/// So many slots are written by a read from a stream.
+const SCRIBBLED_PACKETS: usize = 4;
 
 impl Node {
     /// A node without groups.
@@ -220,10 +223,21 @@ impl Node {
     ) -> Result<(), Fault> {
         let (header, payload) =
             bytes.split_first_chunk::<HEADER_BYTES>().ok_or(Fault::NoHeader(bytes.len()))?;
+        self.scribble(header)?;
         self.note(now, || Step::Record { from, header: Box::new(*header), payload: payload.to_vec() });
         let handled = self.protocol.handle(now, Input::Record { from, header, payload });
         self.take_local(bytes)?;
         Ok(handled?)
+    }
+
+    /// A read from a stream may write into all slots that are free, before it is known which
+    /// packets have come.
+    fn scribble(&mut self, header: &[u8; HEADER_BYTES]) -> Result<(), Fault> {
+        let group = View::of_parts(header, &[]).ok().map(|view| view.group());
+        let free =
+            group.and_then(|group| Some((group, self.protocol.next(group)?, self.protocol.free_end(group)?)));
+        let Some((group, next, end)) = free else { return Ok(()) };
+        next.until(end).take(SCRIBBLED_PACKETS).try_for_each(|packet| self.write(group, packet, b"scribbled"))
     }
 
     /// The first packet on a stream of a child comes; returns whether the stream is taken.

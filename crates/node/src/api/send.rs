@@ -116,8 +116,9 @@ impl Group {
         sent
     }
 
-    /// The number of bytes of a message in each packet but the last; none, before this member has
-    /// its place in the tree.
+    /// The number of bytes of a message of which calls for parts take whole multiples, as long as
+    /// it goes on: as much as a packet holds at most. None, before this member has its place in the
+    /// tree.
     pub fn packet_bytes(&self) -> Option<usize> {
         match &*self.role() {
             Role::Root(sender) => Some(sender.lengths().packet_bytes()),

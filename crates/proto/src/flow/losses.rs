@@ -85,10 +85,8 @@ mod tests {
             spans.push(losses.preferred_until.since(now).0 / 1_000_000);
             now = losses.preferred_until + Nanoseconds::from_ms(20);
         }
-        assert_eq!(
-            spans,
-            [5_000, 10_000, 20_000, 40_000, 80_000, 160_000, 320_000, 640_000, 640_000, 640_000]
-        );
+        let expected = [10, 20, 40, 80, 160, 320, 640, 640, 640, 640].map(|seconds| seconds * 1_000);
+        assert_eq!(spans, expected);
         // Streams were good for longer than that.
         let later = losses.preferred_until + Nanoseconds::from_ms(700_000);
         losses.note(later, REMEMBERED);
