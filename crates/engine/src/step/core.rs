@@ -428,7 +428,7 @@ impl Core {
         }
     }
 
-    /// A packet of data has come in a datagram.
+    /// The group has received data in a datagram.
     pub fn note_datagram(&mut self, group: GroupId) {
         if self.by_both.contains(group) {
             self.in_datagrams.insert(group);

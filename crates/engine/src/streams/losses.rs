@@ -1,4 +1,4 @@
-//! Whether a child's stream loses so many packets that datagrams are faster.
+//! Measures the loss rate of a child's stream, above which datagrams are faster.
 
 use treecast_proto::Nanoseconds;
 
@@ -8,15 +8,15 @@ const INTERVAL: Nanoseconds = Nanoseconds::from_ms(10);
 /// What was seen longer ago counts no more.
 const WINDOW: Nanoseconds = Nanoseconds::from_ms(1_000);
 
-/// Segments are lost at so many intervals of a window at least. A queue that overflows, as at the
-/// end of slow start, loses many at once.
+/// The fewest intervals of a window with retransmissions. A queue that overflows, as at the end of
+/// slow start, loses many segments within one or two intervals.
 const INTERVALS_MIN: u32 = 4;
 
-/// Fewer segments say little: a delayed acknowledgment may look like a loss.
+/// The fewest segments of a window: among fewer, a delayed acknowledgment counts as a loss.
 const SEGMENTS_MIN: u64 = 250;
 
-/// One in so many segments is lost at least. From there on a tree is faster in datagrams
-/// (docs/bench.md, "Streams and packets").
+/// The most segments for each retransmission. With more retransmissions a tree is faster in
+/// datagrams (docs/bench.md, "Streams and packets").
 const SEGMENTS_PER_LOSS_MAX: u64 = 250;
 
 /// What TCP has retransmitted on a stream lately.
@@ -33,15 +33,15 @@ pub struct LossMeter {
 }
 
 impl LossMeter {
-    /// So many bytes were written. Whether the system is to be asked for the segments that it has
-    /// retransmitted.
+    /// Counts bytes that were written. Returns whether to ask TCP for its retransmissions, and call
+    /// [`LossMeter::learn`].
     pub const fn count(&mut self, now: Nanoseconds, bytes: usize) -> bool {
         self.bytes += bytes as u64;
         now.since(self.asked_at).0 >= INTERVAL.0
     }
 
-    /// The system has retransmitted so many segments since the stream began, of this length at
-    /// most. Whether too many are lost.
+    /// Takes the number of segments that TCP has retransmitted since the stream began, and the
+    /// length of a full segment. Returns whether the loss rate is too high.
     pub fn learn(&mut self, now: Nanoseconds, retransmitted: u32, segment_bytes: u32) -> bool {
         self.asked_at = now;
         if now.since(self.window_began_at) > WINDOW {
@@ -65,8 +65,8 @@ mod tests {
 
     const MSS: u32 = 1_448;
 
-    /// Whether a stream is found to lose too much that carries 100 segments in each 10 ms, of which
-    /// so many are lost in each of these intervals.
+    /// Whether the loss rate is found too high on a stream of 100 segments in each 10 ms, given the
+    /// retransmissions in each of these intervals.
     fn loses(lost: impl IntoIterator<Item = u32>) -> bool {
         let (mut meter, mut now, mut retransmitted) = (LossMeter::default(), Nanoseconds::from_ms(5_000), 0);
         lost.into_iter().any(|lost| {

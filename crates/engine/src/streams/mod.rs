@@ -412,7 +412,7 @@ impl Streams {
     /// left its slot. Returns also whether the socket took no more before.
     ///
     /// # Safety
-    /// At each address there is the whole payload of its packet. Nobody writes it during the call.
+    /// Each address is that of the whole payload of a packet, which nobody writes during the call.
     pub unsafe fn write(
         &mut self,
         stream: u64,
@@ -447,7 +447,7 @@ impl Streams {
         Some((group, child, written, was_blocked))
     }
 
-    /// Whether so many packets are lost on the stream to a child that datagrams are faster.
+    /// Whether the loss rate of the stream to a child is so high that datagrams are faster.
     pub fn loses_packets(&mut self, now: Nanoseconds, stream: u64) -> bool {
         let connection = self.connections.get_mut(&stream);
         let Some(Connection { socket, role: Role::Child(outgoing), .. }) = connection else { return false };

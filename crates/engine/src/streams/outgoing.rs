@@ -81,7 +81,7 @@ impl Outgoing {
         Self { group, child, queue, written: 0, bytes: 0, is_blocked: false, sent: 0, losses }
     }
 
-    /// Whether the system has retransmitted so much on this socket that datagrams are faster.
+    /// Whether TCP's loss rate on this socket is so high that datagrams are faster.
     pub fn loses_packets(&mut self, now: Nanoseconds, socket: BorrowedFd<'_>) -> bool {
         let sent = std::mem::take(&mut self.sent);
         self.losses.count(now, sent)

@@ -120,7 +120,7 @@ impl Node {
         self.join_group(settings, None)
     }
 
-    /// The settings of a group, with the transport that fits this node.s engine.
+    /// The settings of a group, with the transport that fits this node's engine.
     pub(crate) fn for_engine(&self, config: GroupConfig) -> GroupConfig {
         config.for_engine(self.backend.has_streams(), self.backend.has_kernel())
     }

@@ -253,9 +253,9 @@ impl Sender {
         self.advance(bytes.len())
     }
 
-    /// Whether the engine may send so many bytes from the application's buffer. At its end the call
-    /// copies into the slots what members lack. It may on streams, if payloads have no checksums
-    /// and no other process reads the slots.
+    /// Whether the engine may send this many bytes from the application's buffer. Before it
+    /// returns, the call copies into the slots what members lack. It may on streams, if payloads
+    /// have no checksums and no other process reads the slots.
     pub fn may_lend(&self, bytes: usize) -> bool {
         let has_checksums = self.keys.authentication != Authentication::Header || self.keys.crcs == Crcs::All;
         !self.is_in_datagrams
