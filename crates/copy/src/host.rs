@@ -85,7 +85,8 @@ impl Host {
 
     pub fn into_report(mut self) -> HostReport {
         self.fail("it has not said how it ended".into());
-        self.report.unwrap_or_else(|| unreachable!("it has just ended"))
+        let report = self.report.unwrap_or_else(|| unreachable!("it has just ended"));
+        HostReport { bytes: self.bytes, ..report }
     }
 }
 

@@ -64,6 +64,8 @@ pub struct HostReport {
     pub host: String,
     /// How it ended.
     pub outcome: Outcome,
+    /// The bytes of files that it has said it wrote: those of the last half second may be missing.
+    pub bytes: u64,
     /// The files that are complete there, and those that were kept as they were.
     pub files: u64,
     /// Those that were kept as they were.
@@ -98,11 +100,17 @@ impl CopiedFile {
     }
 }
 
+impl HostReport {
+    /// Whether it has written something that a later copy may find there, as far as is known.
+    pub const fn has_written(&self) -> bool {
+        self.bytes > 0 || self.files > 0
+    }
+}
+
 impl Report {
     /// The hosts that do not have everything.
-    pub fn incomplete_hosts(&self) -> Vec<String> {
-        let incomplete = self.hosts.iter().filter(|host| host.outcome != Outcome::Complete);
-        incomplete.map(|host| host.host.clone()).collect()
+    pub fn incomplete(&self) -> impl Iterator<Item = &HostReport> {
+        self.hosts.iter().filter(|host| host.outcome != Outcome::Complete)
     }
 
     /// Takes the outcomes of another copy of the same files to some of the hosts.

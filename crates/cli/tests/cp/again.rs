@@ -6,6 +6,7 @@ use std::io::Write as _;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::process::Stdio;
 
+use super::{receiver_of, signal, wait_for};
 use crate::hosts::{Hosts, assert_same_tree, make_tree, noise, report, sent_bytes, text};
 
 #[test]
@@ -201,4 +202,35 @@ fn standard_input_becomes_a_file() {
     assert!(status == 2 && said.contains("cannot be combined with other sources"), "{said}");
     let (status, said) = fed(&["--retry", "1", "-", "a:x"]);
     assert!(status == 2 && said.contains("can be read only once"), "{said}");
+}
+
+/// A receiver is ended in the middle of the second file. Another attempt sends the rest of it.
+#[test]
+fn hosts_that_are_tried_again_get_only_what_they_lack() {
+    let hosts = Hosts::new(&["a", "b"]);
+    fs::create_dir(hosts.path("data")).unwrap();
+    for (name, length, seed) in [("1", 40_000, 4), ("2", 8_000_000, 5), ("3", 30_000, 6)] {
+        fs::write(hosts.path("data").join(name), noise(length, seed)).unwrap();
+    }
+    let mut command = hosts.command(&["--json", "--retry", "1", "--rate", "16mbit", "-r", "data", "a,b:"]);
+    let running = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    wait_for(|| {
+        let there = hosts.list("b");
+        let part = there.iter().find(|path| path.starts_with("data/.2."));
+        let bytes = part.map(|path| fs::read(hosts.path("b").join(path)).unwrap_or_default());
+        let some = bytes.as_deref().and_then(|bytes| bytes.get(4_000_000..4_000_100));
+        some.is_some_and(|some| some.iter().any(|byte| *byte != 0))
+    });
+    signal("TERM", &receiver_of(&hosts, "b"));
+    let output = running.wait_with_output().unwrap();
+    let said = text(&output);
+    assert!(output.status.success() && said.contains("trying b again (1 of 1)"), "{said}");
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let bytes = report["bytes"].as_u64().unwrap();
+    let rest = bytes - 8_070_000;
+    assert!(rest > 30_000 && rest < 4_500_000, "{report}");
+    for host in ["a", "b"] {
+        assert_same_tree(&hosts.path("data"), &hosts.path(host).join("data"));
+        assert_eq!(hosts.list(host).len(), 4, "{:?}", hosts.list(host));
+    }
 }

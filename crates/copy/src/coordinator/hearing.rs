@@ -86,7 +86,15 @@ impl Copy {
                     let outcome =
                         if count == 0 { Outcome::Complete } else { Outcome::Incomplete { failures, count } };
                     let name = host.name.clone();
-                    host.end(HostReport { host: name, outcome, files, kept, deleted, deletions });
+                    host.end(HostReport {
+                        host: name,
+                        outcome,
+                        files,
+                        kept,
+                        deleted,
+                        deletions,
+                        ..HostReport::default()
+                    });
                 }
                 Ok(Response::Failed { why }) => host.fail(why),
                 Ok(_) => host.fail("it answers another request".into()),

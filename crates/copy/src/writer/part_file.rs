@@ -67,15 +67,25 @@ impl PartFile {
             // A file with holes is not compared: its holes would be read.
             hash: (!found.is_empty() && !is_sparse(&entry)).then(ContentHash::default),
             behind: None,
-            is_kept,
+            // Nothing is in it yet that another copy could use.
+            is_kept: false,
             is_complete: false,
             entry,
         };
         if file.entry.length() > WINDOW_BYTES {
             file.behind = Some(WriteBehind::new(&file.file)?);
         }
-        file.allocate()?;
+        let allocated = match file.allocate() {
+            // They may be as long as the file.
+            Err(error) if error.raw_os_error() == Some(Errno::NOSPC.raw_os_error()) && found.is_empty() => {
+                file.place.remove_abandoned(now_seconds);
+                file.allocate()
+            }
+            allocated => allocated,
+        };
+        allocated?;
         found.copy_to(&file.file)?;
+        file.is_kept = is_kept;
         // What earlier copies have left is in this one.
         file.place.remove_abandoned(now_seconds);
         Ok(file)

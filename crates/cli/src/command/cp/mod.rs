@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use clap::Args;
 use treecast_copy::{
-    CopyError, CopySettings, Destination, Existing, HELLO, Outcome, Progress, Report, SourceSettings,
-    Sources, Stopper, Writing, copy,
+    CopyError, CopySettings, Destination, Existing, HELLO, HostReport, Outcome, Progress, Report,
+    SourceSettings, Sources, Stopper, Writing, copy,
 };
 use treecast_node::{GroupSettings, Offload, PortRange};
 use treecast_remote::RemoteShell;
@@ -133,6 +133,9 @@ pub struct Arguments {
     compress: Option<i32>,
 
     /// How often hosts that do not have everything in the end are tried again
+    ///
+    /// They get only what they lack: until the last attempt, parts of files are kept. What several
+    /// hosts lack is sent to all of them at once.
     #[arg(long, value_name = "TIMES", default_value_t = 0)]
     #[arg(value_parser = whole_number::<u32>(0, 100), allow_negative_numbers = true)]
     retry: u32,
@@ -207,20 +210,23 @@ const STOP_TIMEOUT: Duration = Duration::from_millis(1_700);
 
 /// Stops the copy on signals, and ends this process if that takes too long. The receivers then lose
 /// their inputs, and end too.
-fn end_on_signals(stopper: &Stopper, keeps_parts: bool) -> anyhow::Result<()> {
+fn end_on_signals(stopper: &Stopper, interrupted: &'static str) -> anyhow::Result<()> {
     let stopper = stopper.clone();
     let stop = move || {
         stopper.stop();
         thread::sleep(STOP_TIMEOUT);
-        print_message(interrupted(keeps_parts));
+        print_message(interrupted);
         std::process::exit(INCOMPLETE.into());
     };
     handle_signals(stop)
 }
 
-const fn interrupted(keeps_parts: bool) -> &'static str {
-    if keeps_parts {
+/// What a copy that was stopped leaves.
+const fn interrupted(arguments: &Arguments) -> &'static str {
+    if arguments.resume {
         "interrupted: parts of files were kept, and the same command goes on with them"
+    } else if arguments.retry > 0 {
+        "interrupted: parts of files were kept: the next copy removes them, or with --resume goes on with them"
     } else {
         "interrupted: what was not complete is removed"
     }
@@ -249,13 +255,14 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     // Three pipes and a shell for each host.
     allow_open_files(4 * settings.hosts.len() as u64);
     let stopper = Stopper::default();
-    end_on_signals(&stopper, arguments.resume)?;
+    let interrupted = interrupted(arguments);
+    end_on_signals(&stopper, interrupted)?;
     let mut display = Display::new(sources.bytes);
     let mut tell = |progress: &Progress<'_>| display.show(progress);
     let copied = copy_and_retry(&sources, settings, &stopper, arguments.retry, &mut tell);
     display.end();
     if stopper.is_stopped() {
-        print_message(interrupted(arguments.resume));
+        print_message(interrupted);
         return Ok(INCOMPLETE);
     }
     let report = copied?;
@@ -301,7 +308,8 @@ const STOP_INTERVAL: Duration = Duration::from_millis(20);
 /// How long a host has to recover before it is tried again.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// Copies, and then tries the hosts that do not have everything again.
+/// Copies, and then tries the hosts that do not have everything again. They keep parts of files
+/// until the last attempt, and are asked what they have once one of them has written something.
 fn copy_and_retry(
     sources: &Sources,
     mut settings: CopySettings,
@@ -309,9 +317,11 @@ fn copy_and_retry(
     retries: u32,
     tell: &mut dyn FnMut(&Progress<'_>),
 ) -> Result<Report, CopyError> {
+    let keeps_parts = settings.writing.keeps_parts;
+    settings.writing.keeps_parts |= retries > 0;
     let mut report = copy(sources, &settings, stopper, tell)?;
     for number in 1..=retries {
-        let hosts = report.incomplete_hosts();
+        let hosts: Vec<String> = report.incomplete().map(|host| host.host.clone()).collect();
         if hosts.is_empty() {
             break;
         }
@@ -320,6 +330,13 @@ fn copy_and_retry(
         let until = Instant::now() + RETRY_DELAY;
         while Instant::now() < until && !stopper.is_stopped() {
             thread::sleep(STOP_INTERVAL);
+        }
+        settings.writing.keeps_parts = keeps_parts || number < retries;
+        if report.incomplete().any(HostReport::has_written) {
+            settings.compares = true;
+            // Files have the times of their sources only where these are preserved.
+            settings.compares_hashes |=
+                settings.writing.existing == Existing::Changed && !settings.writing.preserves;
         }
         settings = CopySettings { hosts, into: Some(report.into), ..settings };
         report.update(copy(sources, &settings, stopper, tell)?);

@@ -90,7 +90,7 @@ pub(super) fn summary_of_plan(report: &Report) -> String {
 
 pub(super) fn in_json(report: &Report) -> serde_json::Value {
     let hosts = report.hosts.iter().map(|host| {
-        let HostReport { host, outcome, files, kept, deleted, deletions } = host;
+        let HostReport { host, outcome, files, kept, deleted, deletions, .. } = host;
         match outcome {
             Outcome::Complete => json!({
                 "host": host, "state": "complete", "files": files, "kept": kept, "deleted": deleted,
