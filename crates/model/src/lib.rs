@@ -7,6 +7,7 @@
 //! The crate is pure: no clock, no environment, no file, no entropy. A run depends on its inputs
 //! and its seed only.
 
+mod choice;
 pub mod ethernet;
 pub mod kernel;
 mod keys;
@@ -17,6 +18,7 @@ pub mod sci;
 pub mod smp;
 mod task;
 
+pub use choice::Choice;
 pub use model::Model;
 pub use network::{Network, NetworkError, Prediction, Way};
 pub use task::{DELIVERIES_MAX, Measure, ModelError, Outcome, Task};

@@ -7,9 +7,8 @@ use std::ops::Range;
 use serde::Deserialize;
 use thiserror::Error;
 use toml::Spanned;
-use treecast_fabric::{Fabric, FabricSpec};
-use treecast_plan::shape::Lambda;
-use treecast_plan::{Group, MemberId, Order, Placement, Scheme, TreeScheme};
+use treecast_fabric::Fabric;
+use treecast_plan::{Group, Order, Scheme};
 use treecast_terms::{Bytes, Keyed, Offload, Picoseconds, SpecError, Value, reworded};
 use treecast_wire::Transport;
 
@@ -206,21 +205,8 @@ fn task_of<'a>(
     Task { fabric, group, scheme, order, offload: way.offload, message, seed: 0, stop: None }
 }
 
-/// The most deliveries of pieces of each run by which [`Network::best_tree`] chooses.
-const DELIVERIES_OF_CHOICE: u64 = 1 << 14;
-
-/// The trees of unicasts that are compared: those of every fan-out, and postal trees between them.
-fn candidate_trees() -> impl Iterator<Item = TreeScheme> {
-    let bounded = [2, 3, 4].map(|k| TreeScheme::KBinomial { k: Some(k) });
-    let postal = [1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0].into_iter().filter_map(Lambda::of);
-    [TreeScheme::Binomial, TreeScheme::Separate, TreeScheme::Serial, TreeScheme::Binary]
-        .into_iter()
-        .chain(bounded)
-        .chain(postal.map(|lambda| TreeScheme::Postal { lambda: Some(lambda) }))
-}
-
 impl Network {
-    fn costs(&self, way: &Way) -> Result<&Parameters, ModelError> {
+    pub(crate) fn costs(&self, way: &Way) -> Result<&Parameters, ModelError> {
         let unknown = || ModelError::Unsupported(format!("the network has no way '{way}'"));
         self.ways.get(way).ok_or_else(unknown)
     }
@@ -239,50 +225,6 @@ impl Network {
         message: Bytes,
     ) -> Result<Vec<Option<Picoseconds>>, ModelError> {
         ethernet::deliveries(self.costs(way)?, &task_of(way, fabric, group, scheme, message))
-    }
-
-    /// The tree by which a message gets to the members of a group first, and when.
-    ///
-    /// # Errors
-    /// Those of [`Network::predict`].
-    pub fn best(
-        &self,
-        way: &Way,
-        fabric: &Fabric,
-        group: &Group,
-        order: Option<Order>,
-        message: Bytes,
-    ) -> Result<(Scheme, Prediction), ModelError> {
-        let mut best: Option<(Scheme, Prediction)> = None;
-        for tree in candidate_trees() {
-            let scheme = Scheme::tree(tree);
-            let prediction = self.predict(way, fabric, group, (&scheme, order), message)?;
-            if best.is_none_or(|(_, known)| prediction.last_delivery < known.last_delivery) {
-                best = Some((scheme, prediction));
-            }
-        }
-        Ok(best.expect("there are candidates"))
-    }
-
-    /// The tree that is best between hosts that are equally far from each other.
-    ///
-    /// Long messages are cut to a few pieces for each member, so that the search takes
-    /// milliseconds: the pipeline is full by then, and more pieces do not change which tree is
-    /// best.
-    ///
-    /// # Errors
-    /// Those of [`Network::best`].
-    pub fn best_tree(&self, way: &Way, members: u32, message: Bytes) -> Result<TreeScheme, ModelError> {
-        let Some(costs) = self.ways.get(way) else {
-            return Err(ModelError::Unsupported(format!("the network has no way '{way}'")));
-        };
-        let fabric = Fabric::from_spec(&FabricSpec::Star(members))?;
-        let others = (1..members).map(MemberId).collect();
-        let group = Group::new(Placement::one_per_host(members), MemberId(0), others)?;
-        let pieces_max = (DELIVERIES_OF_CHOICE / u64::from(members.max(1))).max(1);
-        let message = message.0.clamp(1, costs.piece.0.saturating_mul(pieces_max));
-        let (scheme, _) = self.best(way, &fabric, &group, None, Bytes(message))?;
-        Ok(scheme.as_tree().expect("the candidates are trees"))
     }
 }
 
@@ -375,6 +317,8 @@ impl Source<'_> {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use treecast_fabric::FabricSpec;
+    use treecast_plan::{MemberId, Placement};
 
     use super::*;
 
@@ -490,42 +434,6 @@ transport = "packets"
         #[test]
         fn any_text_is_read_or_refused(text in "[a-z=\\[\\]\"\n0-9_.]{0,80}") {
             let _ = Network::parse("n", &text);
-        }
-    }
-
-    /// A network with these costs by the way `user nic stream`.
-    fn with_costs(settings: &str) -> (Network, Way) {
-        let way = Way { engine: "user".into(), offload: Offload::Nic, transport: Transport::Streams };
-        let mut costs = Parameters::default();
-        costs.set_all(settings).unwrap();
-        (Network { about: String::new(), ways: BTreeMap::from([(way.clone(), costs)]) }, way)
-    }
-
-    #[test]
-    fn the_best_tree_follows_the_costs() {
-        let best = |settings: &str, members, bytes| {
-            let (network, way) = with_costs(settings);
-            network.best_tree(&way, members, Bytes(bytes)).unwrap()
-        };
-        // Where a relay takes long, the root sends to all; where a copy does, few are sent by each.
-        assert_eq!(best("send_us=1 wake_us=100", 16, 64), TreeScheme::Separate);
-        let slow_copies = best("send_us=50 wake_us=0 wake_cpu_us=0 receive_us=1", 16, 64);
-        assert_eq!(slow_copies, TreeScheme::Binomial);
-        // Many pieces go down a chain, in which each member sends each of them once.
-        assert_eq!(best("link_mb_per_s=100", 8, 1 << 30), TreeScheme::Serial);
-    }
-
-    #[test]
-    fn no_scheme_is_better_than_the_best_tree() {
-        let (network, way) = with_costs("send_us=7 wake_us=20");
-        let fabric = Fabric::from_spec(&FabricSpec::Star(13)).unwrap();
-        let others = (1..13).map(MemberId).collect();
-        let group = Group::new(Placement::one_per_host(13), MemberId(0), others).unwrap();
-        let (_, best) = network.best(&way, &fabric, &group, None, Bytes(5_000)).unwrap();
-        for tree in candidate_trees() {
-            let scheme = Scheme::tree(tree);
-            let other = network.predict(&way, &fabric, &group, (&scheme, None), Bytes(5_000)).unwrap();
-            assert!(best.last_delivery <= other.last_delivery, "{scheme}");
         }
     }
 }

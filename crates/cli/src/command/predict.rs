@@ -177,7 +177,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     let mut rows = Vec::new();
     for &bytes in &arguments.sizes {
         for &way in &ways {
-            if arguments.best && way.offload != Offload::Switch {
+            if arguments.best {
                 let best = network.best(way, &fabric, &group, arguments.order, Bytes(bytes));
                 let (scheme, prediction) = best.with_context(|| format!("{way}, {bytes} bytes"))?;
                 rows.push(Row::new(bytes, way, &scheme, &prediction));

@@ -5,16 +5,20 @@ use std::path::Path;
 
 use anyhow::Context;
 use clap::{ArgGroup, Args};
+use comfy_table::{CellAlignment, Table};
 use treecast_bench::{Hosts, RemoteHosts, Tune};
 use treecast_lab::LabSettings;
+use treecast_model::{Choice, Network};
 use treecast_node::EngineChoice;
+use treecast_plan::Scheme;
 use treecast_remote::RemoteShell;
+use treecast_terms::Bytes;
 
 use crate::arguments::{Hostlist, command_line, whole_number};
 use crate::command::bench::{Spin, size, spin, worker};
 use crate::interrupt::temporary_files;
 use crate::log::LogArguments;
-use crate::output::{NotWritten, OutArguments, OutFile, emit, progress_bar};
+use crate::output::{NotWritten, OutArguments, OutFile, emit, plain, progress_bar};
 
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("where").required(true), after_help = "Examples:
@@ -24,7 +28,11 @@ use crate::output::{NotWritten, OutArguments, OutFile, emit, progress_bar};
 
 The first four hosts are measured: a root with one child, with three children, and with a chain of
 three. Of a lab, or on the loopback, all hosts are measured too, for what more hosts cost on the
-processors that they share. docs/predictions.md says how costs are computed from that, and what they predict.")]
+processors that they share. From the costs the best way to send and the best tree are predicted for each
+number of hosts and size: a table that is printed, and is a comment at the end of the file. Groups with
+scheme=auto that have the file (network=FILE, or the variable TREECAST_NETWORK) make this choice for
+their own number of hosts and size, among what their settings leave open.
+docs/predictions.md says how costs are computed, and what they predict.")]
 pub struct Arguments {
     /// Hosts of a lab: namespaces on this machine, joined by a switch
     #[arg(long, value_name = "HOSTS", group = "where")]
@@ -108,12 +116,59 @@ pub fn run(arguments: &Arguments, log: &LogArguments) -> anyhow::Result<u8> {
         bar.set_position(done as u64);
     })?;
     bar.finish_and_clear();
+    let best = best(&network, &host_counts(tune.hosts.count()), &tune.sizes)?;
+    let text = network.to_toml() + &comment(&best);
     match out {
         Some(mut file) => {
-            let written = file.write_all(network.to_toml().as_bytes()).and_then(|()| file.keep());
+            let written = file.write_all(text.as_bytes()).and_then(|()| file.keep());
             written.with_context(|| NotWritten(arguments.out.file().unwrap_or(Path::new("")).into()))?;
+            emit(None, &format!("{BEST}\n\n{best}"))?;
         }
-        None => emit(None, &network.to_toml())?,
+        None => emit(None, &text)?,
     }
     Ok(0)
+}
+
+/// What the table says.
+const BEST: &str = "the best way and tree by these costs, for each number of hosts and message size";
+
+/// The numbers of hosts for which the best is predicted: powers of two, and all hosts.
+fn host_counts(all: u32) -> Vec<u32> {
+    let powers = (1..u32::BITS).map(|power| 1 << power).take_while(|&count| count < all);
+    powers.chain([all]).collect()
+}
+
+/// The table of the best way and tree for each number of hosts and size.
+fn best(network: &Network, hosts: &[u32], sizes: &[usize]) -> anyhow::Result<String> {
+    let mut table = Table::new();
+    table.set_header(["hosts", "bytes", "engine", "offload", "scheme", "transport", "last delivery, us"]);
+    for &hosts in hosts {
+        for &bytes in sizes {
+            let best = network.best_of(network.ways.keys(), hosts, Bytes(bytes as u64));
+            let best = best.with_context(|| format!("{hosts} hosts, {bytes} bytes"))?;
+            let Some(Choice { way, tree, last_delivery }) = best else { continue };
+            table.add_row([
+                hosts.to_string(),
+                bytes.to_string(),
+                way.engine,
+                way.offload.to_string(),
+                Scheme::tree(tree).to_string(),
+                way.transport.to_string(),
+                format!("{:.1}", last_delivery.us()),
+            ]);
+        }
+    }
+    for (index, column) in table.column_iter_mut().enumerate() {
+        if !(2..6).contains(&index) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    Ok(plain(table))
+}
+
+/// The table as a comment of the file.
+fn comment(table: &str) -> String {
+    let lines = [BEST, ""].into_iter().chain(table.lines());
+    let commented: Vec<String> = lines.map(|line| format!("# {line}").trim_end().to_string()).collect();
+    format!("\n{}\n", commented.join("\n"))
 }

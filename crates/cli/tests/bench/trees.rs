@@ -82,7 +82,31 @@ fn a_network_is_measured_and_predicted() {
         serde_json::from_slice(&output.stdout).unwrap()
     };
     let tuned = treecast(&format!("tune --loopback 4 --sizes 64,16K --messages 20 --out {network}"));
-    assert!({ tuned }.status().unwrap().success());
+    let tuned = { tuned }.output().unwrap();
+    assert!(tuned.status.success(), "{}", String::from_utf8_lossy(&tuned.stderr));
+    // The best ways and trees are printed, and are in the file too.
+    let printed = String::from_utf8(tuned.stdout).unwrap();
+    let written = std::fs::read_to_string(network).unwrap();
+    for line in printed.lines() {
+        assert!(written.contains(format!("# {line}").trim_end()), "{line}: {written}");
+    }
+    let best_of = |hosts: &str, bytes: &str| {
+        let rows = printed.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+        { rows }.find(|row| row.starts_with(&[hosts, bytes])).unwrap()
+    };
+    let predicted = json(treecast(&format!(
+        "predict --network {network} --members 4 --best --format json --sizes 64,16K"
+    )));
+    for bytes in [64_u64, 16_384] {
+        let best = best_of("4", &bytes.to_string());
+        let rows = predicted["rows"].as_array().unwrap().iter();
+        let of_size = rows.filter(|row| row["bytes"] == bytes);
+        let us = |row: &Value| row["last_delivery_us"].as_f64().unwrap();
+        let first = of_size.min_by(|one, other| us(one).total_cmp(&us(other))).unwrap();
+        let names = ["engine", "offload", "scheme", "transport"].map(|name| first[name].as_str().unwrap());
+        assert_eq!(best[2..6], names, "{printed}");
+        assert_eq!(best[6], format!("{:.1}", us(first)));
+    }
     let predict =
         format!("predict --network {network} --members 8 --best --transport stream --format json --sizes 64");
     let predicted = json(treecast(&predict));

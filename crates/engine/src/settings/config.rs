@@ -1,7 +1,9 @@
 //! The settings of a group once they are checked.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
 
+use treecast_model::Network;
 use treecast_plan::Scheme;
 use treecast_proto::{
     Authentication, CreateGroup, GroupKey, Integrity, Offload, Refused, SessionId, Transport,
@@ -10,6 +12,7 @@ use treecast_wire::{HEADER_BYTES, Keys, Table};
 
 use super::GroupSettings;
 use super::congestion::CongestionControl;
+use super::costs;
 use super::error::NodeError;
 use super::hosts::Hosts;
 use super::offload::{self, ChosenOffload};
@@ -91,13 +94,41 @@ impl GroupConfig {
     /// streams, for switches that forward, for programs that say when each packet is forwarded, and
     /// for a given number of slots, which counts datagrams. Else there are streams, and datagrams
     /// while these lose packets, where the application can choose by checksums.
+    ///
+    /// If the scheme is open too, and the costs of the network are known, they choose between
+    /// datagrams and streams, and whether multicast is used where the settings leave that open.
     pub fn for_engine(self, has_streams: bool, has_kernel: bool) -> Self {
         let GroupSettings { slots, offload, message_bytes, .. } = &self.settings;
         let is_for_kernel = has_kernel && *message_bytes <= KERNEL_MESSAGE_BYTES_MAX;
-        let fits = has_streams && !is_for_kernel && slots.is_none() && *offload == Some(Offload::Nic);
+        let may_have_streams = has_streams && slots.is_none();
+        let fits = may_have_streams && !is_for_kernel && *offload == Some(Offload::Nic);
         let fitting = if fits { self.settings.with_streams() } else { Transport::Packets };
+        let is_open = self.settings.transport.is_none();
         let transport = Some(self.settings.transport.unwrap_or(fitting));
-        Self { settings: GroupSettings { transport, ..self.settings }, ..self }
+        let fitting = Self { settings: GroupSettings { transport, ..self.settings }, ..self };
+        fitting.by_costs(is_open && may_have_streams, has_kernel)
+    }
+
+    /// The same with the offload and the transport that are clearly better by the costs of the
+    /// network. `may_have_streams`: the transport is open, and the engine has streams.
+    fn by_costs(self, may_have_streams: bool, has_kernel: bool) -> Self {
+        let others = costs::others(&self.settings, &self.offload, may_have_streams);
+        let fitting = (self.offload.offload, self.transport());
+        let better = costs::better(&self.settings, self.hosts.count(), has_kernel, fitting, &others);
+        let Some(better) = better else { return self };
+        let (offload, transport) = better.sending;
+        let settings = GroupSettings { offload: Some(offload), transport: Some(transport), ..self.settings };
+        if offload == self.offload.offload {
+            return Self { settings, ..self };
+        }
+        let authentication = settings.authentication.unwrap_or(Authentication::Header);
+        let offload = ChosenOffload { offload, reason: Some(better.to_string()) };
+        Self { settings, offload, authentication, multicast: None, ..self }
+    }
+
+    /// The same with the measured costs of the network.
+    pub fn with_network(self, network: Arc<Network>) -> Self {
+        Self { settings: GroupSettings { network: Some(network), ..self.settings }, ..self }
     }
 
     /// The same with another scheme.

@@ -4,6 +4,7 @@
 pub mod addresses;
 pub mod config;
 pub mod congestion;
+pub mod costs;
 pub mod error;
 pub mod files;
 pub mod hosts;
@@ -208,8 +209,8 @@ pub struct GroupSettings {
     /// The scheme of the tree; none: one for the length of messages, unless a plan is given.
     pub scheme: Option<Scheme>,
     /// At the root, the measured costs of the network, by which the scheme is chosen where it is
-    /// left open; none: those of the file that the variable `TREECAST_NETWORK` names, or else costs
-    /// seen in a lab.
+    /// left open, and then the transport and multicast too; none: those of the file that the
+    /// variable `TREECAST_NETWORK` names, or else costs seen in a lab.
     pub network: Option<Arc<Network>>,
     /// At the root, the plan to carry out; none: one that the scheme makes. Its worms are unicasts
     /// to one member each, or stay inside a host.

@@ -7,18 +7,17 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use treecast_fabric::{Fabric, FabricSpec};
-use treecast_model::Way;
 use treecast_plan::shape::Lambda;
 use treecast_plan::{
     FlatScheme, Form, Group, Local, MemberId, Placement, Plan, PlanError, PlanOptions, Scheme, TorusScheme,
     TreeScheme, Worm, WormKind, plan,
 };
 use treecast_proto::{Offload, Transport};
-use treecast_terms::Bytes;
 
+use crate::settings::GroupSettings;
+use crate::settings::costs::best_tree;
 use crate::settings::error::NodeError;
 use crate::settings::hosts::Hosts;
-use crate::settings::{EngineChoice, GroupSettings};
 
 /// Messages of at least this many packets per member use a chain: each member then sends each
 /// packet once, which keeps its link full, and the delay of the chain, a few packets per member, is
@@ -282,30 +281,6 @@ fn tree_for(count: usize, settings: &GroupSettings, is_in_kernel: bool) -> TreeS
         return TreeScheme::Serial;
     }
     TreeScheme::Postal { lambda: Some(lambda(settings, is_in_kernel)) }
-}
-
-/// The best tree by the costs of the network; none if they are not known for this way to send.
-fn best_tree(count: usize, settings: &GroupSettings, is_in_kernel: bool) -> Option<TreeScheme> {
-    let network = settings.network.as_ref()?;
-    // By multicast the tree is for what is lost, and nodes forward that.
-    let offload = settings.offload.filter(|offload| *offload != Offload::Switch).unwrap_or(Offload::Nic);
-    // Where applications ask for it, user space forwards.
-    let is_in_kernel = is_in_kernel && offload == Offload::Nic && !has_streams(settings);
-    let engine = if is_in_kernel { EngineChoice::Ebpf } else { EngineChoice::User }.to_string();
-    let streams = (!is_in_kernel && offload == Offload::Nic).then_some(Transport::Streams);
-    let transport = match settings.transport.or(streams).unwrap_or(Transport::Packets) {
-        Transport::Both => Transport::Streams,
-        transport => transport,
-    };
-    let way = Way { engine, offload, transport };
-    let message = Bytes(settings.message_bytes.max(1));
-    match network.best_tree(&way, count as u32, message) {
-        Ok(tree) => Some(tree),
-        Err(error) => {
-            tracing::debug!(%error, "the costs of the network say nothing about this group");
-            None
-        }
-    }
 }
 
 /// Whether the group has streams, which the kernel's packet path does not forward.

@@ -62,7 +62,7 @@ impl Node {
         let settings = config.settings();
         check_paths(settings, Some(own))?;
         if own == settings.root {
-            return self.create_group(&with_lambda(self, self.for_engine(config))?);
+            return self.create_group(&with_lambda(self, self.for_engine(config)?)?);
         }
         let probes = join_probes(self, settings, own)?;
         Ok(self.join_group(settings, Some(own))?.with_probes(probes))

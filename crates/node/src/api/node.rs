@@ -120,22 +120,26 @@ impl Node {
         self.join_group(settings, None)
     }
 
-    /// The settings of a group, with the transport that fits this node's engine.
-    pub(crate) fn for_engine(&self, config: GroupConfig) -> GroupConfig {
-        config.for_engine(self.backend.has_streams(), self.backend.has_kernel())
+    /// At the root, the settings of a group, with what fits this node's engine and the network.
+    ///
+    /// # Errors
+    /// [`NodeError::Setting`] if the network of the environment cannot be read.
+    pub(crate) fn for_engine(&self, config: GroupConfig) -> Result<GroupConfig, NodeError> {
+        let settings = config.settings();
+        let is_open = (settings.scheme.is_none() || settings.measures_lambda()) && settings.plan.is_none();
+        let of_environment =
+            if is_open && settings.network.is_none() { network_of_environment()? } else { None };
+        let config = match of_environment {
+            Some(network) => config.with_network(network),
+            None => config,
+        };
+        Ok(config.for_engine(self.backend.has_streams(), self.backend.has_kernel()))
     }
 
     pub(crate) fn create_group(&self, config: &GroupConfig) -> Result<Group, NodeError> {
         let settings = config.settings();
         let hosts = config.hosts();
-        let of_environment = match settings.network {
-            None if settings.scheme.is_none() && settings.plan.is_none() => network_of_environment()?,
-            _ => None,
-        };
-        let by_network =
-            of_environment.map(|network| GroupSettings { network: Some(network), ..settings.clone() });
-        let has_kernel = self.backend.has_kernel();
-        let plan = tree::plan_of(hosts, by_network.as_ref().unwrap_or(settings), has_kernel)?;
+        let plan = tree::plan_of(hosts, settings, self.backend.has_kernel())?;
         let children = tree::children(plan.as_deref(), hosts);
         let shared_group = self.shared_group(settings, hosts, Some(settings.root))?;
         let socket = self.backend.create_group(config, children, &shared_group)?;
