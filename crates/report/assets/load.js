@@ -1,5 +1,5 @@
 "use strict";
-// The links of a fabric by their utilization.
+// The links of fabrics by their utilization, of one or several runs.
 
 class LoadPicture extends FabricPicture {
   // `shares` has the utilization of each link, null for those without traffic. `choose` is called with the number of the link
@@ -71,56 +71,84 @@ class LoadPicture extends FabricPicture {
 }
 
 (() => {
-  const { fabric, name, links } = JSON.parse(document.getElementById("load").textContent);
+  const { fabrics, runs } = JSON.parse(document.getElementById("load").textContent);
   const element = (id) => document.getElementById(id);
   const percent = (share) => `${(share * 100).toLocaleString("en", { maximumFractionDigits: 1, minimumFractionDigits: 1 })} %`;
   // Of the window's height.
   const PICTURE_SHARE = 0.72;
   const ROWS_MAX = 200;
 
-  const shares = fabric.links.map(() => null);
-  const names = new Map();
-  links.forEach(([link, linkName, share]) => {
-    shares[link] = share;
-    names.set(link, linkName);
+  // The utilization of each link by its name, of all runs: null where it carries no traffic. One scale is for all pictures.
+  const byName = new Map();
+  let most = 0;
+  runs.forEach(({ links }, index) => links.forEach(([, linkName, share]) => {
+    if (!byName.has(linkName)) byName.set(linkName, runs.map(() => null));
+    byName.get(linkName)[index] = share;
+    most = Math.max(most, share);
+  }));
+  const shown = (share) => (share === null ? "-" : percent(share));
+  const described = (linkName) => {
+    const shares = byName.get(linkName);
+    return `${linkName}: ${runs.length === 1 ? shown(shares[0]) : runs.map(({ label }, index) => `${label} ${shown(shares[index])}`).join(", ")}`;
+  };
+
+  const parts = runs.map(({ fabric, name, links }) => {
+    const { links: { length: count } } = fabrics[fabric];
+    const shares = new Array(count).fill(null);
+    const [names, numbers] = [new Map(), new Map()];
+    let busiest = 0;
+    links.forEach(([link, linkName, share]) => {
+      shares[link] = share;
+      names.set(link, linkName);
+      numbers.set(linkName, link);
+      busiest = Math.max(busiest, share);
+    });
+    const chosen = (link) => choose(link === null ? null : names.get(link));
+    const picture = new LoadPicture(fabrics[fabric], name, shares, most, (link) => described(names.get(link)), chosen);
+    picture.canvas.setAttribute("aria-label", `Utilization of links: ${links.length} of ${count} carry traffic, the busiest ${percent(busiest)} of the time`);
+    picture.state.textContent = `the busiest link: ${percent(busiest)}`;
+    return { picture, numbers };
   });
-  const most = links.reduce((most, [, , share]) => Math.max(most, share), 0);
-  const describe = (link) => `${names.get(link)}: ${percent(shares[link])}`;
-  const picture = new LoadPicture(fabric, name, shares, most, describe, choose);
-  picture.canvas.setAttribute("aria-label", `Utilization of links: ${links.length} of ${fabric.links.length} carry traffic, the busiest ${percent(most)} of the time`);
-  picture.state.textContent = `the busiest link: ${percent(most)}`;
-  element("pictures").classList.toggle("wide", picture.isWide);
-  element("pictures").append(picture.figure);
+  const pictures = parts.map(({ picture }) => picture);
+  element("pictures").classList.toggle("wide", pictures.some((picture) => picture.isWide));
+  element("pictures").append(...pictures.map((picture) => picture.figure));
   element("most").textContent = percent(most);
 
-  function choose(link) {
-    picture.chosen = link;
-    element("selection").textContent = link === null ? "" : describe(link);
-    picture.draw();
+  function choose(linkName) {
+    element("selection").textContent = linkName === null ? "" : described(linkName);
+    parts.forEach(({ picture, numbers }) => {
+      picture.chosen = numbers.get(linkName) ?? null;
+      picture.draw();
+    });
   }
 
-  const busiest = [...links].sort((a, b) => b[2] - a[2] || a[0] - b[0]);
-  fillTable(element("links"), ["link", "utilization"], busiest.slice(0, ROWS_MAX).map(([link, linkName, share]) => {
+  // Links of equal utilization stay in the order of the fabric.
+  const highest = (shares) => Math.max(...shares.map((share) => share ?? 0));
+  const busiest = [...byName].sort(([, a], [, b]) => highest(b) - highest(a));
+  const heads = runs.length === 1 ? ["utilization"] : runs.map(({ label }) => label);
+  fillTable(element("links"), ["link", ...heads], busiest.slice(0, ROWS_MAX).map(([linkName, shares]) => {
     const button = document.createElement("button");
     button.type = "button";
     button.textContent = linkName;
-    button.addEventListener("click", () => choose(link));
-    return [button, percent(share)];
+    button.addEventListener("click", () => choose(linkName));
+    return [button, ...shares.map(shown)];
   }));
   if (busiest.length > ROWS_MAX) {
     element("links").createCaption().textContent = `The ${ROWS_MAX} busiest of ${busiest.length.toLocaleString("en")} links.`;
   }
 
   function resize() {
-    picture.resize(innerHeight * PICTURE_SHARE);
-    picture.draw();
+    pictures.forEach((picture) => {
+      picture.resize(innerHeight * PICTURE_SHARE);
+      picture.draw();
+    });
   }
 
   document.addEventListener("keydown", (event) => { if (event.key === "Escape") choose(null); });
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => pictures.forEach((picture) => {
     picture.recolour();
     picture.draw();
-  });
+  }));
   addEventListener("resize", resize);
   resize();
 })();

@@ -54,7 +54,7 @@ use layout::{Layout, Point};
 use recording::Recording;
 
 pub use broadcast::{Broadcast, broadcasts_page};
-pub use load::{LoadPageError, load_page};
+pub use load::{LoadPageError, LoadPart, load_page};
 pub use plan::plan_page;
 pub use svg::{TooLarge, VERTICES_DRAWN_MAX, fabric_svg};
 

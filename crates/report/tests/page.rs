@@ -8,7 +8,7 @@ mod browser;
 use treecast_fabric::{Fabric, FabricSpec, RoutingPolicy};
 use treecast_plan::render::PlanContext;
 use treecast_plan::{Group, MemberId, Placement, PlanOptions, plan};
-use treecast_report::{Broadcast, Report, ReportError, broadcasts_page, load_page, plan_page};
+use treecast_report::{Broadcast, LoadPart, Report, ReportError, broadcasts_page, load_page, plan_page};
 use treecast_sim::{
     Arrivals, DestinationSets, LoadContext, LoadDocument, LoadRun, Offload, Operation, Outcome, Parameters,
     Run, Simulator,
@@ -194,18 +194,17 @@ fn parents_that_form_a_circle_are_refused() {
     assert_eq!(refused(&all), error("members 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and 2 more"));
 }
 
-#[test]
-fn links_under_load_show_their_utilization() {
-    let fabric = Fabric::from_spec(&"icpp98".parse::<FabricSpec>().unwrap()).unwrap();
+/// A run under load.
+fn load_of(fabric: &Fabric, name: &str, scheme: &str, load: f64) -> LoadDocument {
     let parameters = Parameters::default();
     let run = LoadRun {
-        fabric: &fabric,
-        scheme: &"tree-worm".parse().unwrap(),
+        fabric,
+        scheme: &scheme.parse().unwrap(),
         order: None,
         offload: Offload::Host,
         message: Flits(128),
         degree: 3,
-        load: 0.01,
+        load,
         arrivals: Arrivals::default(),
         sets: DestinationSets::default(),
         cycles: Cycles(100_000),
@@ -215,9 +214,21 @@ fn links_under_load_show_their_utilization() {
         seed: 1,
         simulator: Simulator::Event,
     };
-    let context = LoadContext { fabric: "icpp98".into(), routing: "auto".into() };
-    let document = LoadDocument::new(&run, &run.simulate().unwrap(), context);
-    let page = load_page(&document, &fabric, "treecast sim ...", "treecast report ...").unwrap();
+    let context = LoadContext { fabric: name.into(), routing: "auto".into() };
+    LoadDocument::new(&run, &run.simulate().unwrap(), context)
+}
+
+#[test]
+fn links_under_load_show_their_utilization() {
+    let fabric = Fabric::from_spec(&"icpp98".parse::<FabricSpec>().unwrap()).unwrap();
+    let document = load_of(&fabric, "icpp98", "tree-worm", 0.01);
+    let part = LoadPart {
+        label: "load.json",
+        document: &document,
+        fabric: &fabric,
+        simulated_with: "treecast sim ...",
+    };
+    let page = load_page(&[part], "treecast report ...").unwrap();
     // Clicks on the canvas, then on the first row of the table, which is the busiest link.
     let script = "const canvas = document.querySelector('canvas'); const box = canvas.getBoundingClientRect();
         const selection = document.getElementById('selection'); const names = new Set();
@@ -247,6 +258,38 @@ fn links_under_load_show_their_utilization() {
 }
 
 #[test]
+fn runs_under_load_are_side_by_side_on_one_scale() {
+    let fabric = Fabric::from_spec(&"star:8".parse::<FabricSpec>().unwrap()).unwrap();
+    let [low, high] = [0.01, 0.05].map(|load| load_of(&fabric, "star:8", "separate", load));
+    let part = |label, document| LoadPart { label, document, fabric: &fabric, simulated_with: label };
+    let parts = [part("low.json", &low), part("high.json", &high)];
+    let page = load_page(&parts, "treecast report ...").unwrap();
+    assert!(page.contains("<title>2 runs under load") && page.contains("<h2 id=\"figures-title\">The runs"));
+    assert!(page.contains("<td>0.0100</td><td>0.0500</td>"), "{page}");
+    // The two runs share one fabric.
+    assert_eq!(page.matches("\"switches\":").count(), 1, "{page}");
+    let script = "say(document.querySelectorAll('canvas').length);
+        say([...document.querySelectorAll('#links th')].map((head) => head.textContent).join());
+        document.querySelector('#links button').click();
+        const chosen = [...document.querySelectorAll('canvas')].map((canvas) => {
+          const pixels = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
+          let count = 0;
+          for (let i = 0; i < pixels.length; i += 4) count += pixels[i] === 130 && pixels[i + 1] === 80 && pixels[i + 2] === 223;
+          return count > 20;
+        });
+        say(chosen.join()); say(document.getElementById('selection').textContent);
+        say(document.getElementById('most').textContent); say(document.documentElement.scrollWidth <= innerWidth);";
+    let Some(dom) = rendered(&page, script) else { return };
+    let [fits, most, selection, chosen, heads, canvases] = said(&dom)[..] else { panic!("{dom}") };
+    assert_eq!((fits, canvases, heads, chosen), ("true", "2", "link,low.json,high.json", "true,true"));
+    let link = &high.figures.link_utilization;
+    let (name, highest) = (link.link.as_ref().unwrap(), link.max * 100.0);
+    assert_eq!(most, format!("{highest:.1} %"));
+    let expected = format!("{name}: low.json {:.1} %, high.json {highest:.1} %", low.links[name] * 100.0);
+    assert_eq!(selection.replace("&gt;", ">"), expected);
+}
+
+#[test]
 fn a_run_under_load_on_another_fabric_has_no_page() {
     let text = r#"{"format": "treecast-load/1", "status": "complete", "offered_load": 0.1, "ejection_load": 0.1,
         "accepted_load": 0.1, "multicasts_measured": 1, "latency_mean_cycles": 1.0, "latency_p50_cycles": 1,
@@ -258,7 +301,8 @@ fn a_run_under_load_on_another_fabric_has_no_page() {
         "simulator": "event", "seed": 1, "parameters": {}}"#;
     let document: LoadDocument = serde_json::from_str(text).unwrap();
     let fabric = Fabric::from_spec(&"star:4".parse::<FabricSpec>().unwrap()).unwrap();
-    let error = load_page(&document, &fabric, "", "").unwrap_err();
+    let part = LoadPart { label: "", document: &document, fabric: &fabric, simulated_with: "" };
+    let error = load_page(&[part], "").unwrap_err();
     assert_eq!(
         error.to_string(),
         "the fabric has no link h9>s0:9, which the run names: give the fabric of the run"

@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use treecast_bench::{Broadcast as MeasuredBroadcast, FORMAT as BENCH_FORMAT, Report as BenchReport};
 use treecast_fabric::{Fabric, RoutingPolicy};
 use treecast_plan::render::FORMAT as PLAN_FORMAT;
-use treecast_report::{Broadcast, Report, broadcasts_page, load_page, plan_page};
+use treecast_report::{Broadcast, LoadPart, Report, broadcasts_page, load_page, plan_page};
 use treecast_sim::{
     FORMAT as RUN_FORMAT, LOAD_FORMAT, LoadDocument, LoadSetup, Offload, Operation, Outcome, Run,
     RunDocument, SATURATION_FORMAT, SaturationDocument,
@@ -32,6 +32,7 @@ use crate::usage_error::sentence;
     override_usage = "treecast report --fabric SPEC --scheme NAME[:key=value,...] [OPTIONS] FILE
        treecast report --plan FILE [OPTIONS] FILE
        treecast report FILE.json PAGE
+       treecast report LOAD.json LOAD.json... PAGE
        treecast report --play [--network FILE] BENCH.json PAGE",
     after_help = "Examples:
   treecast report --fabric icpp98 --scheme binomial --offload host,nic page.html
@@ -40,6 +41,7 @@ use crate::usage_error::sentence;
   treecast report plan.json page.html
   treecast report run.json page.html
   treecast report load.json page.html
+  treecast report low.json high.json page.html
   treecast report --play --network network.toml bench.json page.html
 
 The page plays one multicast on the fabric: who has the message, which links are busy,
@@ -50,7 +52,8 @@ With a JSON file the page shows what the file contains:
   plan           its steps, sends and analysis (treecast plan --format json)
   run            the run, simulated again (treecast sim --format json)
   run under load its figures, and the utilization of each link on the fabric
-                 (treecast sim --load --format json)
+                 (treecast sim --load --format json); several runs, each in a file,
+                 are side by side
   saturation     latency over load (treecast sim --find-saturation --format json)
   bench          charts and the table of what it measured (treecast bench --format json);
                  with --play one of the broadcasts of each row, and beside it what
@@ -67,6 +70,10 @@ pub struct Arguments {
     /// The page to write, after a JSON file
     #[arg(value_name = "PAGE", conflicts_with_all = OF_A_RUN)]
     page: Option<PathBuf>,
+
+    /// With several runs under load: the other files, and last the page
+    #[arg(value_name = "MORE", requires = "page", conflicts_with = "play")]
+    more: Vec<PathBuf>,
 
     /// Play the broadcasts of a bench, one of each row, instead of its charts
     #[arg(long, requires = "page")]
@@ -108,12 +115,24 @@ const OF_A_RUN: [&str; 12] = [
     "set",
 ];
 
+impl Arguments {
+    /// The JSON files of which the page is made.
+    fn files(&self) -> Vec<&PathBuf> {
+        let mut given: Vec<&PathBuf> = [&self.file].into_iter().chain(&self.page).chain(&self.more).collect();
+        // The last one is the page.
+        given.pop();
+        given
+    }
+}
+
 pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
-    let page = arguments.page.as_ref().unwrap_or(&arguments.file);
-    check_inputs_are_kept(arguments, page)?;
+    let page = arguments.more.last().or(arguments.page.as_ref()).unwrap_or(&arguments.file);
+    let files = arguments.files();
+    check_inputs_are_kept(arguments, &files, page)?;
     clean_up_on_signals()?;
     let (html, status) = match &arguments.page {
         Some(_) if arguments.play => (of_broadcasts(arguments)?, 0),
+        Some(_) if files.len() > 1 => (of_loads(&files, &arguments.fabric)?, 0),
         Some(_) => of_file(&arguments.file, &arguments.fabric)?,
         None => {
             let Arguments { fabric, plan, offload, run, .. } = arguments;
@@ -129,16 +148,15 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
 }
 
 /// The page would replace a file that it is made of, and a measurement may have taken hours.
-fn check_inputs_are_kept(arguments: &Arguments, page: &Path) -> anyhow::Result<()> {
+fn check_inputs_are_kept(arguments: &Arguments, files: &[&PathBuf], page: &Path) -> anyhow::Result<()> {
     if is_standard_output(page) {
         return Ok(());
     }
     let Ok(written) = page.canonicalize() else { return Ok(()) };
-    let file = arguments.page.is_some().then_some(&arguments.file);
     let fabric = arguments.fabric.fabric.as_ref().map(PathBuf::from);
-    let named = file.map(|file| files_named_in(file)).unwrap_or_default();
-    let given = [file, arguments.network.as_ref(), arguments.plan.plan.as_ref(), fabric.as_ref()];
-    for input in given.into_iter().flatten().chain(&named) {
+    let named: Vec<PathBuf> = files.iter().flat_map(|file| files_named_in(file)).collect();
+    let given = [arguments.network.as_ref(), arguments.plan.plan.as_ref(), fabric.as_ref()];
+    for input in files.iter().copied().chain(given.into_iter().flatten()).chain(&named) {
         if input.canonicalize().is_ok_and(|read| read == written) {
             bail!("the page would replace {}: give it another name, such as page.html", input.display());
         }
@@ -187,11 +205,8 @@ fn of_file(path: &Path, given: &FabricArguments) -> anyhow::Result<(String, u8)>
             plan_page(&planned.plan, &planned.fabric, &planned.context(), &command_line())?
         }
         LOAD_FORMAT => {
-            let document: LoadDocument = parsed(path, &text)?;
-            let mut simulation = document.setup.arguments();
-            simulation.extend(["--load".into(), document.offered_load.to_string()]);
-            let fabric = of_setup(&document.setup, given)?;
-            load_page(&document, &fabric, &in_shell(simulation), &command_line())?
+            let load = Load::of(path, &text, given)?;
+            load_page(&[load.part()], &command_line())?
         }
         SATURATION_FORMAT => {
             let document: SaturationDocument = parsed(path, &text)?;
@@ -204,6 +219,47 @@ fn of_file(path: &Path, given: &FabricArguments) -> anyhow::Result<(String, u8)>
         format => bail!("{} has the format '{format}': give {ACCEPTED}", path.display()),
     };
     Ok((html, 0))
+}
+
+/// A run under load in a file.
+struct Load {
+    label: String,
+    document: LoadDocument,
+    fabric: Fabric,
+    simulated_with: String,
+}
+
+impl Load {
+    fn of(path: &Path, text: &str, given: &FabricArguments) -> anyhow::Result<Self> {
+        let document: LoadDocument = parsed(path, text)?;
+        let mut simulation = document.setup.arguments();
+        simulation.extend(["--load".into(), document.offered_load.to_string()]);
+        let fabric = of_setup(&document.setup, given)?;
+        let label = path.display().to_string();
+        Ok(Self { label, document, fabric, simulated_with: in_shell(simulation) })
+    }
+
+    fn part(&self) -> LoadPart<'_> {
+        let Self { label, document, fabric, simulated_with } = self;
+        LoadPart { label, document, fabric, simulated_with }
+    }
+}
+
+/// The page of several runs under load.
+fn of_loads(files: &[&PathBuf], given: &FabricArguments) -> anyhow::Result<String> {
+    let mut loads = Vec::new();
+    for path in files {
+        let text = read_file(path)?;
+        if format_of(&text).as_deref() != Some(LOAD_FORMAT) {
+            bail!(
+                "{}: a page of several files is of runs under load, as treecast sim --load writes them with --format json",
+                path.display()
+            );
+        }
+        loads.push(Load::of(path, &text, given)?);
+    }
+    let parts: Vec<LoadPart<'_>> = loads.iter().map(Load::part).collect();
+    Ok(load_page(&parts, &command_line())?)
 }
 
 /// The most broadcasts that a page plays.
