@@ -12,7 +12,7 @@ use crate::waits::Waits;
 
 /// The first message of a receiver: its version, and that of the protocol, which counts the changes
 /// after which a receiver does not understand a sender.
-pub const HELLO: &str = concat!("treecast-copy ", env!("CARGO_PKG_VERSION"), ", protocol 4");
+pub const HELLO: &str = concat!("treecast-copy ", env!("CARGO_PKG_VERSION"), ", protocol 5");
 
 /// A request to a receiver, in this order.
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -30,8 +30,10 @@ pub struct Progress<'a> {
 /// What all hosts wait for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Slow<'a> {
-    /// This host writes slowly, by its disk or its processor.
+    /// This host writes slowly, by its processor, or for an unknown reason.
     Writing(&'a str),
+    /// This host writes slowly, by its disk.
+    Disk(&'a str),
     /// This host forwards slowly, by its link or its processor.
     Forwarding(&'a str),
     /// Data passes slowly from a host to another one, by the link of one of the two.
@@ -43,6 +45,7 @@ impl fmt::Display for Slow<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Writing(host) => write!(f, "{host} writes slowly"),
+            Self::Disk(host) => write!(f, "the disk of {host} is slow"),
             Self::Forwarding(host) => write!(f, "{host} forwards slowly"),
             Self::Path(from, to) => write!(f, "the path from {from} to {to} is slow"),
         }

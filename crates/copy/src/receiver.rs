@@ -13,6 +13,7 @@ use treecast_node::{Ending, Eviction, Group, GroupId, GroupSettings, Node, NodeE
 
 use crate::control::{HELLO, Request, Response, Writing, node_settings};
 use crate::destination::path_here;
+use crate::disk::{DiskWatch, WriterState};
 use crate::sources::described;
 use crate::stopper::Stopper;
 use crate::stream::{Hash, MESSAGE_BYTES_MAX, StreamDigest};
@@ -147,13 +148,17 @@ fn write_all(
     let answer = respond.clone();
     let (respond, bytes, until) = (respond.clone(), Arc::clone(&written_bytes), Arc::clone(&is_done));
     let watched = Arc::downgrade(group);
+    let state = Arc::new(WriterState::default());
+    let of_writer = Arc::clone(&state);
     thread::spawn(move || {
+        let mut disk = DiskWatch::default();
         while !until.load(Ordering::Acquire) {
             let mut waits = Waits::default();
             let since = Instant::now();
             while since.elapsed() < PROGRESS_INTERVAL {
                 let Some(group) = watched.upgrade() else { return };
                 waits.look(&group);
+                waits.for_disk += u32::from(disk.waits_for_disk(&of_writer));
                 drop(group);
                 thread::sleep(LOOK_INTERVAL);
             }
@@ -166,9 +171,10 @@ fn write_all(
     let (messages, queue) = sync_channel::<Vec<u8>>(QUEUED_MESSAGES);
     let (used, buffers) = channel();
     let writer = thread::spawn(move || {
+        state.begin();
         let mut writer = Writer::new(destination, into, writing)?;
         for message in queue {
-            writer.take(&message)?;
+            state.during(|| writer.take(&message))?;
             if let Some(ranges) = writer.lacking.take() {
                 // A write error means that the coordinator is gone: its end of the input aborts the
                 // group.

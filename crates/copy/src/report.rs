@@ -20,7 +20,7 @@ pub struct Report {
     pub duration: Duration,
     /// Whether files went into the destination, and did not become it.
     pub into: bool,
-    /// The hosts that became leaves of the tree because they forwarded slowly, in order.
+    /// The hosts that became leaves of the tree because they forwarded or wrote slowly, in order.
     pub relieved: Vec<Relieved>,
     /// In the order in which they were given.
     pub hosts: Vec<HostReport>,
@@ -31,8 +31,21 @@ pub struct Report {
 pub struct Relieved {
     /// The host.
     pub host: String,
-    /// The only host to which it sent slowly; none: it was slow to several.
+    /// The only host to which it sent slowly; none: it was slow to several, or wrote slowly.
     pub to: Option<String>,
+    /// What was slow.
+    pub cause: Cause,
+}
+
+/// What was slow at a host that became a leaf.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cause {
+    /// It forwarded slowly, by its link or its processor.
+    Forwarding,
+    /// Its disk was slow.
+    Disk,
+    /// It wrote slowly, by its processor, or for an unknown reason.
+    Writing,
 }
 
 /// A file, directory or link that some hosts lack.

@@ -21,6 +21,8 @@ pub(crate) struct Waits {
     pub children: u32,
     /// The looks at which its packets waited for this member: for itself, or for a child.
     pub for_members: BTreeMap<u32, u32>,
+    /// The looks at which this member's writing waited for its disk.
+    pub for_disk: u32,
 }
 
 impl Waits {
@@ -31,6 +33,11 @@ impl Waits {
         for member in group.slow_members() {
             *self.for_members.entry(member).or_default() += 1;
         }
+    }
+
+    /// Whether the member's writing mostly waited for its disk when packets waited for the member.
+    pub fn is_disk(&self, member: u32) -> bool {
+        self.for_disk * 2 > self.for_members.get(&member).copied().unwrap_or_default()
     }
 
     /// The share of looks, from 0 to 1, at which it waited for a member.
@@ -62,6 +69,7 @@ impl RecentWaits {
         for (_, waits) in &self.0 {
             sum.looks += waits.looks;
             sum.children = waits.children;
+            sum.for_disk += waits.for_disk;
             for (&member, &looks) in &waits.for_members {
                 *sum.for_members.entry(member).or_default() += looks;
             }

@@ -4,6 +4,7 @@
 mod again;
 mod hosts;
 mod interrupts;
+mod slow;
 mod uploads;
 
 use std::fs;
@@ -547,38 +548,5 @@ fn losses_a_death_and_a_full_disk_delay_nobody_else() {
     }
     for host in [2, 3] {
         assert!(on(&lab, host, "[ ! -e /dev/shm/x/file ]").status.success());
-    }
-}
-
-/// A host in the middle of a chain forwards slowly: it is named, and the host behind it is served
-/// by the one that copies.
-#[test]
-fn a_host_that_forwards_slowly_becomes_a_leaf() {
-    let mut settings = LabSettings::new(5);
-    settings.rate = Some("200mbit".parse().unwrap());
-    let Some(lab) = lab(&settings) else { return };
-    let directory = tempfile::tempdir().unwrap();
-    let file = directory.path().join("file");
-    fs::write(&file, noise(32_000_000, 5)).unwrap();
-    let slow = on(&lab, 2, "tc qdisc replace dev eth0 root tbf rate 20mbit burst 16k limit 64k");
-    assert!(slow.status.success(), "{}", text(&slow));
-    let report = directory.path().join("report");
-    let copy = format!(
-        "timeout 60 {TREECAST} cp --json --shell $TREECAST_LAB_AGENT {} n[1-4]:/dev/shm/ > {}",
-        file.display(),
-        report.display()
-    );
-    // On a terminal, where messages come above the progress bar.
-    let line =
-        format!("command -v script >/dev/null || {{ {copy}; exit; }}; exec script -qec '{copy}' /dev/null");
-    let output = on(&lab, 0, &line);
-    let said = text(&output);
-    assert!(output.status.success(), "{said}");
-    assert!(said.contains("the path from n2 to n3 is slow: this host sends to n3 instead"), "{said}");
-    let report: Value = serde_json::from_slice(&fs::read(report).unwrap()).unwrap();
-    assert_eq!(report["relieved"], serde_json::json!([{"host": "n2", "to": "n3"}]));
-    for host in 1..5 {
-        let compared = on(&lab, host, &format!("cmp {} /dev/shm/file", file.display()));
-        assert!(compared.status.success(), "{}", text(&compared));
     }
 }

@@ -2,7 +2,9 @@
 //!
 //! Packets stop where a member has many that a child lacks, and has room for. The path between the
 //! two is slow, by the link of one of them; if that is so with all of several children, the member
-//! forwards slowly. This host takes over the children, if it has time for them.
+//! forwards slowly. If packets wait for the member itself, its disk or its processor is slow: its
+//! children can be ahead of it only by its slots, and without it by those of this host. In each
+//! case this host takes over the children, if it has time for them.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -12,7 +14,7 @@ use treecast_node::Group;
 
 use super::Copy;
 use crate::waits::{LOOK_INTERVAL, RecentWaits, Waits};
-use crate::{Relieved, Slow};
+use crate::{Cause, Relieved, Slow};
 
 /// The least number of looks on which a decision rests: two seconds.
 const LOOKS_MIN: u32 = 20;
@@ -49,6 +51,7 @@ pub(super) struct Relief {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SlowMember {
     Writing(u32),
+    Disk(u32),
     Forwarding(u32),
     Path(u32, u32),
 }
@@ -73,7 +76,7 @@ impl Relief {
 }
 
 impl Copy {
-    /// Finds out which host is slow, and makes one that forwards slowly a leaf.
+    /// Finds out which host is slow, and makes it a leaf.
     pub(super) fn relieve(&mut self, group: &Group, sent: u64, total: u64) {
         let now = Instant::now();
         self.relief.take_looks(now);
@@ -85,10 +88,13 @@ impl Copy {
             .map(|host| (host.member as u32, host.waits.sum()))
             .collect();
         self.relief.slow = slow_member(&own, &members);
-        let Some(slow @ (SlowMember::Forwarding(from) | SlowMember::Path(from, _))) = self.relief.slow else {
-            return;
-        };
-        let Some((_, waits)) = members.iter().find(|(member, _)| *member == from) else { return };
+        let Some(slow) = self.relief.slow else { return };
+        let (SlowMember::Writing(from)
+        | SlowMember::Disk(from)
+        | SlowMember::Forwarding(from)
+        | SlowMember::Path(from, _)) = slow;
+        let is_relay = |&&(member, ref waits): &&(u32, Waits)| member == from && waits.children > 0;
+        let Some((_, waits)) = members.iter().find(is_relay) else { return };
         let ends_soon = total > 0
             && (total.saturating_sub(sent)) as f64 * self.since.elapsed().as_secs_f64()
                 < sent as f64 * REST_MIN.as_secs_f64();
@@ -112,10 +118,14 @@ impl Copy {
 
     /// The same for the report.
     pub(super) fn relieved_hosts(&self) -> Vec<Relieved> {
-        let relieved = self.relieved().into_iter().filter_map(|slow| match slow {
-            Slow::Writing(_) => None,
-            Slow::Forwarding(host) => Some(Relieved { host: host.into(), to: None }),
-            Slow::Path(host, to) => Some(Relieved { host: host.into(), to: Some(to.into()) }),
+        let relieved = self.relieved().into_iter().map(|slow| {
+            let (host, to, cause) = match slow {
+                Slow::Writing(host) => (host, None, Cause::Writing),
+                Slow::Disk(host) => (host, None, Cause::Disk),
+                Slow::Forwarding(host) => (host, None, Cause::Forwarding),
+                Slow::Path(host, to) => (host, Some(to.into()), Cause::Forwarding),
+            };
+            Relieved { host: host.into(), to, cause }
         });
         relieved.collect()
     }
@@ -127,6 +137,7 @@ impl Copy {
         };
         Some(match slow {
             SlowMember::Writing(member) => Slow::Writing(name(member)?),
+            SlowMember::Disk(member) => Slow::Disk(name(member)?),
             SlowMember::Forwarding(member) => Slow::Forwarding(name(member)?),
             SlowMember::Path(from, to) => Slow::Path(name(from)?, name(to)?),
         })
@@ -141,7 +152,8 @@ fn slow_member(own: &Waits, members: &[(u32, Waits)]) -> Option<SlowMember> {
     }
     for (member, waits) in members.iter().filter(|(_, waits)| waits.looks >= LOOKS_MIN) {
         if waits.share(*member) >= SHARE_MIN {
-            return Some(SlowMember::Writing(*member));
+            let slow = if waits.is_disk(*member) { SlowMember::Disk } else { SlowMember::Writing };
+            return Some(slow(*member));
         }
         let others = waits.for_members.keys().copied().filter(|other| other != member);
         let slow: Vec<u32> = others.filter(|&other| waits.share(other) >= SHARE_MIN).collect();
@@ -175,7 +187,8 @@ mod tests {
 
     /// What a member with this number of children has seen in 100 looks.
     fn waits(children: u32, for_members: &[(u32, u32)]) -> Waits {
-        Waits { looks: 100, children, for_members: for_members.iter().copied().collect() }
+        let for_members = for_members.iter().copied().collect();
+        Waits { looks: 100, children, for_members, for_disk: 0 }
     }
 
     #[test]
@@ -186,6 +199,9 @@ mod tests {
         assert_eq!(slow_member(&idle, &chain(waits(1, &[(3, 50)]))), None, "half of the time");
         assert_eq!(slow_member(&idle, &chain(waits(1, &[(3, 90)]))), Some(SlowMember::Path(2, 3)));
         assert_eq!(slow_member(&idle, &chain(waits(1, &[(2, 90)]))), Some(SlowMember::Writing(2)));
+        let of_disk = |for_disk| Waits { for_disk, ..waits(1, &[(2, 90)]) };
+        assert_eq!(slow_member(&idle, &chain(of_disk(80))), Some(SlowMember::Disk(2)));
+        assert_eq!(slow_member(&idle, &chain(of_disk(20))), Some(SlowMember::Writing(2)), "its processor");
         let few = [(2, Waits { looks: 10, ..waits(1, &[(3, 10)]) })];
         assert_eq!(slow_member(&idle, &few), None, "too few looks");
         let tree = |of_one: &[(u32, u32)]| [(1, waits(2, of_one)), (2, waits(0, &[])), (3, waits(0, &[]))];

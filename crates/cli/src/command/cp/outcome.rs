@@ -2,7 +2,7 @@
 
 use indicatif::DecimalBytes;
 use serde_json::json;
-use treecast_copy::{HostReport, Outcome, Planned, Relieved, Report};
+use treecast_copy::{Cause, HostReport, Outcome, Planned, Relieved, Report};
 
 use crate::output::print_message;
 
@@ -112,7 +112,14 @@ pub(super) fn in_json(report: &Report) -> serde_json::Value {
     });
     let left_out =
         report.left_out.iter().map(|(path, why)| json!({"source": path.display().to_string(), "why": why}));
-    let relieved = report.relieved.iter().map(|Relieved { host, to }| json!({"host": host, "to": to}));
+    let relieved = report.relieved.iter().map(|Relieved { host, to, cause }| {
+        let cause = match cause {
+            Cause::Forwarding => "forwarding",
+            Cause::Disk => "disk",
+            Cause::Writing => "writing",
+        };
+        json!({"host": host, "to": to, "cause": cause})
+    });
     json!({
         "complete": report.is_complete(),
         "bytes": report.bytes,
