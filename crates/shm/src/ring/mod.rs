@@ -14,7 +14,10 @@ mod writer;
 use std::cell::{Cell, UnsafeCell};
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 
+#[cfg(not(any(miri, feature = "loom")))]
+use rustix::mm::Advice;
 use treecast_ebpf::SlotMemory;
 use treecast_proto::{PayloadChecksum, Piece, Sequence};
 
@@ -48,10 +51,15 @@ struct Ring {
 /// The further size of a ring in shared memory, in bytes. Its sides are parts of what has them.
 pub const BYTES: usize = size_of::<Ring>();
 
+/// Pages for slots are allocated for so many bytes at a time.
+const BACKED_BYTES: usize = 128 << 10;
+
 enum Memory {
     /// Private to this process; payloads follow one another without gaps.
     Own {
         bytes: Box<[UnsafeCell<u8>]>,
+        /// The slots before this offset in `bytes` need no pages any more.
+        backed_bytes: AtomicUsize,
         pieces: Box<[UnsafeCell<Piece>]>,
         written: AtomicU32,
         read: AtomicU32,
@@ -108,6 +116,28 @@ impl Ring {
         }
     }
 
+    /// Has pages for a slot that is about to be written for the first time, and for some behind it.
+    ///
+    /// One system call for many pages takes a fraction of the time of their page faults, which in
+    /// virtual machines take several microseconds each.
+    fn back(&self, slot: usize) {
+        match &self.memory {
+            Memory::Own { bytes, backed_bytes, .. } => {
+                let start = slot * self.stride;
+                if start + self.stride > backed_bytes.load(Ordering::Relaxed) {
+                    let end = bytes.len().min(start + BACKED_BYTES.max(self.stride));
+                    // Slots before it may be without pages: the first packet need not be in the
+                    // first slot.
+                    backed_bytes.store(end, Ordering::Relaxed);
+                    populate(&bytes[start..end]);
+                }
+            }
+            // Who has made it decides when its pages are allocated.
+            #[cfg(not(feature = "loom"))]
+            Memory::Shared(_) => {}
+        }
+    }
+
     /// The number of contiguous bytes from the beginning of a slot on.
     const fn contiguous_bytes(&self, slot: usize) -> usize {
         match &self.memory {
@@ -148,6 +178,7 @@ pub fn new_ring(slots: u32, stride: usize, start: Sequence) -> (RingWriter, Ring
     let empty = Piece { message: 0, offset: 0, length: 0, message_length: 0, checksum: PayloadChecksum(0) };
     let memory = Memory::Own {
         bytes: zeroed_bytes(slots as usize * stride),
+        backed_bytes: AtomicUsize::new(0),
         pieces: (0..slots).map(|_| UnsafeCell::new(empty)).collect(),
         written: AtomicU32::new(start.0),
         read: AtomicU32::new(start.0),
@@ -217,6 +248,23 @@ impl PeerNumber {
         self.last.get()
     }
 }
+
+/// Has the system allocate the pages of this memory now, if it can.
+#[cfg(not(any(miri, feature = "loom")))]
+fn populate(bytes: &[UnsafeCell<u8>]) {
+    let misaligned_bytes = bytes.as_ptr().addr() % rustix::param::page_size();
+    let first = bytes.as_ptr().cast::<u8>().wrapping_sub(misaligned_bytes).cast_mut();
+    // SAFETY: this changes no byte. The page that `bytes` begins in belongs to the same allocator's
+    // memory, in which the rest of it may be written too. Before Linux 5.14 this is an error, and
+    // the pages are allocated at the first access.
+    let _ = unsafe {
+        rustix::mm::madvise(first.cast(), misaligned_bytes + bytes.len(), Advice::LinuxPopulateWrite)
+    };
+}
+
+/// Neither Miri nor loom has pages.
+#[cfg(any(miri, feature = "loom"))]
+const fn populate(_bytes: &[UnsafeCell<u8>]) {}
 
 /// Zeroed memory, whose pages the system allocates at the first access.
 fn zeroed_bytes(length: usize) -> Box<[UnsafeCell<u8>]> {

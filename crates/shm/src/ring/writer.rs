@@ -27,9 +27,11 @@ pub struct RingWriter {
 pub struct SlotAddresses(Arc<Ring>);
 
 impl SlotAddresses {
-    /// The address of the slot of a packet, and its length in bytes.
+    /// The address of the slot of a packet that is to be written, and its length in bytes.
     pub fn of(&self, packet: Sequence) -> (*mut u8, usize) {
-        (self.0.address(self.0.slot(packet)), self.0.stride)
+        let slot = self.0.slot(packet);
+        self.0.back(slot);
+        (self.0.address(slot), self.0.stride)
     }
 }
 
@@ -109,7 +111,9 @@ impl RingWriter {
             self.owns(packet) && bytes.len() <= self.ring.stride,
             "the writer does not own packet {packet}"
         );
-        let first = self.ring.address(self.ring.slot(packet));
+        let slot = self.ring.slot(packet);
+        self.ring.back(slot);
+        let first = self.ring.address(slot);
         // SAFETY: the slot has `stride` bytes from `first` on, all in one allocation, and the
         // writer, which is borrowed mutably, owns it.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), first, bytes.len()) };
