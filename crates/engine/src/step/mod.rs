@@ -115,6 +115,8 @@ pub(crate) struct Engine {
     timer_at: Option<Nanoseconds>,
     batch_data: BatchData,
     streams: Streams,
+    /// How many steps in a row have dealt with one stream only.
+    steps_of_one_stream: u32,
 }
 
 /// Whether a step has done everything.
@@ -131,6 +133,9 @@ impl Progress {
         if self == Self::Done { other } else { self }
     }
 }
+
+/// The most steps in a row that deal with one stream only: other groups may have data too.
+const STEPS_OF_ONE_STREAM_MAX: u32 = 16;
 
 /// The most batches of datagrams that a step receives from each lane, so that other threads get the
 /// engine.
@@ -161,7 +166,15 @@ impl Engine {
         progress: Arc<ProgressList>,
     ) -> Self {
         let core = Core::new(&settings.protocol, fast_path, waker, progress, datagrams.lanes());
-        Self { core, datagrams, timer, timer_at: None, batch_data: BatchData::default(), streams }
+        Self {
+            core,
+            datagrams,
+            timer,
+            timer_at: None,
+            batch_data: BatchData::default(),
+            streams,
+            steps_of_one_stream: 0,
+        }
     }
 
     pub fn answer(&self, query: Query) -> Answer {
@@ -204,11 +217,14 @@ impl Engine {
 
     /// Does everything that is due, up to a bound: other threads may wait for the engine.
     pub fn step(&mut self, handle: &EngineHandle, look: Look) -> Progress {
-        if look.is_streams_only()
-            && let Some(progress) = self.forward_stream()
-        {
-            return progress;
+        // Whatever else is ready is so at the next step too.
+        if look.is_streams_only() && self.steps_of_one_stream < STEPS_OF_ONE_STREAM_MAX {
+            self.steps_of_one_stream += 1;
+            if let Some(progress) = self.forward_expected() {
+                return progress;
+            }
         }
+        self.steps_of_one_stream = 0;
         // A request is about what the application has written or read before. So requests are taken
         // first: what comes before one of them is visible to `take_progress`, and a later one waits
         // for the next step.
@@ -255,7 +271,7 @@ impl Engine {
 
     /// Reads where [`Engine::has_one_way_in`] says, without knowing of an event.
     pub fn attempt(&mut self) -> Progress {
-        let Some((stream, group)) = self.streams.lone_parent() else { return self.receive_some() };
+        let Some((stream, group)) = self.expected_parent() else { return self.receive_some() };
         match self.read_stream(stream, group) {
             // A step opens the stream again.
             (Read::Ended, _) => Progress::More,

@@ -135,14 +135,19 @@ impl Engine {
         Some(change)
     }
 
-    /// Reads what the parent has sent, if there is one only, and forwards it; none if nothing has
-    /// come.
+    /// Reads the stream on which data is expected, and forwards what has come; none if nothing has.
     ///
     /// Most wake-ups of a member are for this, and nothing else is looked at then.
-    pub(super) fn forward_stream(&mut self) -> Option<Progress> {
-        let (stream, group) = self.streams.lone_parent()?;
+    pub(super) fn forward_expected(&mut self) -> Option<Progress> {
+        let (stream, group) = self.expected_parent()?;
         let (read, progress) = self.read_stream(stream, group);
         matches!(read, Read::More | Read::All).then_some(progress)
+    }
+
+    /// The stream to a parent on which data is expected: that of the message for which the calling
+    /// thread waits, if it has lent its buffer.
+    pub(super) fn expected_parent(&self) -> Option<(u64, GroupId)> {
+        self.streams.expected_parent(self.core.lent.map(|(group, _)| group))
     }
 
     /// Deals with the streams that are ready: reads what parents have sent, and forwards it.
@@ -151,10 +156,6 @@ impl Engine {
             return Progress::Done;
         }
         let mut progress = Progress::Done;
-        if let Some(progress) = self.forward_stream() {
-            // Whatever else is ready is so at the next call too.
-            return progress;
-        }
         let Self { core, streams, .. } = self;
         let ready = streams.ready(clock::now(), |host| core.has_child_at(host));
         let is_empty = ready.is_empty();

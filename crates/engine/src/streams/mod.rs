@@ -59,6 +59,8 @@ pub struct Streams {
     connections: BTreeMap<u64, Connection>,
     children: BTreeMap<(GroupId, MemberId), u64>,
     parents: BTreeMap<GroupId, u64>,
+    /// The group that was read last.
+    last_read: Option<GroupId>,
     /// When a group may open its stream again.
     dial_at: BTreeMap<GroupId, Nanoseconds>,
     /// The groups that have no stream to their parents, and want one.
@@ -133,6 +135,7 @@ impl Streams {
             connections: BTreeMap::new(),
             children: BTreeMap::new(),
             parents: BTreeMap::new(),
+            last_read: None,
             dial_at: BTreeMap::new(),
             undialed: BTreeSet::new(),
             guests: BTreeSet::new(),
@@ -285,15 +288,13 @@ impl Streams {
         !self.port.as_ref().is_some_and(Port::is_listening)
     }
 
-    /// The stream to a parent, if it is the only one: data usually arrives there.
-    pub fn lone_parent(&self) -> Option<(u64, GroupId)> {
-        let mut parents = self.parents.iter();
-        let (&group, &stream) = parents.next()?;
-        let is_open = self
-            .connections
-            .get(&stream)
-            .is_some_and(|connection| matches!(connection.role, Role::Parent(..)));
-        (is_open && parents.next().is_none()).then_some((stream, group))
+    /// The stream to a parent on which data is expected: that of the group for which a thread
+    /// waits, or else the one that was read last, if it is open.
+    pub fn expected_parent(&self, awaited: Option<GroupId>) -> Option<(u64, GroupId)> {
+        let group = awaited.or(self.last_read).or_else(|| self.parents.keys().next().copied())?;
+        let stream = *self.parents.get(&group)?;
+        let is_open = matches!(self.connections.get(&stream)?.role, Role::Parent(..));
+        is_open.then_some((stream, group))
     }
 
     /// Returns what is ready. The caller handles all of it before the next call. A connection of a
@@ -469,6 +470,7 @@ impl Streams {
             return Read::Ended;
         };
         acks.renew(socket, now);
+        self.last_read = Some(incoming.group);
         let read = incoming.read(socket.as_fd(), places, take);
         if read == Read::Ended {
             self.close(stream);

@@ -14,6 +14,7 @@ use std::fs;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use common::{TIMEOUT, check_all, groups, message, settings};
@@ -201,6 +202,37 @@ fn many_short_messages_arrive_in_order() {
 }
 
 /// Acknowledgments are rare, and say nothing of a child that keeps up.
+/// Data is expected on the stream that was read last.
+#[test]
+fn a_group_whose_data_never_ends_does_not_hold_up_another_one() {
+    let nodes = nodes(2);
+    let [endless, other] =
+        [1, 2].map(|group| groups(&nodes, &GroupSettings { group: GroupId(group), ..by_streams(&nodes) }));
+    for groups in [&endless, &other] {
+        groups[0].wait_until_ready(TIMEOUT).unwrap();
+    }
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| while endless[1].receive(TIMEOUT).unwrap().is_some() {});
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                endless[0].send(&[7; 64]).unwrap();
+            }
+            endless[0].close(TIMEOUT).unwrap();
+        });
+        let received: Vec<_> = (0..50)
+            .map(|number| {
+                other[0].send(&message(number, 64)).unwrap();
+                other[1].receive(Some(Duration::from_secs(2)))
+            })
+            .collect();
+        is_over.store(true, Ordering::Relaxed);
+        for (number, received) in received.into_iter().enumerate() {
+            assert_eq!(received.unwrap(), Some(message(number, 64)), "message {number}");
+        }
+    });
+}
+
 #[test]
 fn a_child_that_keeps_up_is_not_slow() {
     let nodes = nodes(2);
