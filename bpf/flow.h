@@ -14,8 +14,10 @@
 #include "maps.h"
 #include "packet.h"
 
-/* As in crates/proto/src/rtt.rs, congestion_window.rs and flow/ack.rs. */
+/* As in crates/proto/src/rtt.rs, congestion_window.rs, flow/ack.rs and flow/child.rs. */
 #define INITIAL_RTO_NS 10000000ULL
+/* The keepalive interval of a child for which there is nothing doubles with each probe, at most this number of times. */
+#define IDLE_DOUBLINGS_MAX 2
 #define QUEUEING_DELAY_MAX_NS 5000000ULL
 #define QUEUEING_DELAY_LONG_NS 7500000ULL
 #define RTT_SAMPLE_MAX_NS 60000000000ULL
@@ -141,17 +143,16 @@ static __always_inline bool owes_ack(struct child_state *child)
 static __always_inline __u64 ack_timer(struct group *group, struct child_state *child)
 {
 	__u64 wait = INITIAL_RTO_NS, wait_max = group->keepalive / 4;
+	__u64 since = child->timer_started_at > child->heard_at ? child->timer_started_at : child->heard_at;
 	struct rtt *rtt = &child->rtt;
-	__u32 doublings;
+	__u32 doublings = child->persist_probes;
 
 	if (owes_ack(child))
 		doublings = child->backoff;
 	else if (is_before(child->stable, child->sent) || !is_before(child->sent, child->window_end))
-		doublings = 2 + child->persist_probes;
-	else if (child->timer_started_at > child->heard_at)
-		return child->timer_started_at + group->keepalive;
+		doublings += 2;
 	else
-		return child->heard_at + group->keepalive;
+		return since + (group->keepalive << (doublings < IDLE_DOUBLINGS_MAX ? doublings : IDLE_DOUBLINGS_MAX));
 	if (rtt->is_measured) {
 		wait = rtt->smoothed + 4 * rtt->variation;
 		if (wait < group->min_rto)
@@ -327,8 +328,11 @@ static long send_to_child(__u32 index, void *context)
 	/* Kept in memory, where the verifier does not distinguish sets of packets. */
 	work->ack_requests[index] = requests;
 	starts_timer = child->sent == child->acked;
-	if (starts_timer)
+	if (starts_timer) {
 		child->timer_started_at = work->now;
+		if (!is_before(child->stable, child->sent))
+			child->persist_probes = 0;
+	}
 	child->sent = packet + work->segments;
 	child->addressed_at = work->now;
 	if (requests) {

@@ -16,7 +16,8 @@ pub struct Settings {
     pub peer_timeout: Nanoseconds,
     /// How long the root waits for a member's first answer.
     pub join_timeout: Nanoseconds,
-    /// The interval of keepalive probes to an idle child. At most a quarter of `peer_timeout`.
+    /// The interval of keepalive probes to an idle child, which doubles twice while there is
+    /// nothing for it. At most an eighth of `peer_timeout`.
     pub keepalive: Nanoseconds,
     /// The minimum RTO (RFC 6298, section 2.4).
     pub min_rto: Nanoseconds,

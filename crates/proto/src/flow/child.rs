@@ -63,6 +63,11 @@ const UNANSWERED_MIN: u32 = 4;
 /// The backoff doubles the RTO at most this number of times.
 const BACKOFF_MAX: u32 = 16;
 
+/// The keepalive interval of a child for which there is nothing doubles with each probe, at most
+/// this number of times: to half of `peer_timeout` at most. A probe that is not answered is
+/// repeated after an RTO, so that lost ones delay nothing.
+const IDLE_DOUBLINGS_MAX: u32 = 2;
+
 /// The first persist probe waits four RTOs: what is awaited comes from further down the tree.
 const PERSIST_BACKOFF: u32 = 2;
 
@@ -131,6 +136,11 @@ impl Child {
         !self.is_established || self.state.owes_ack()
     }
 
+    /// Whether its subtree has all that was sent to it.
+    pub fn is_idle(&self) -> bool {
+        !self.state.stable.is_before(self.state.sent)
+    }
+
     /// An acknowledgment of the packets before `upto` is requested.
     pub fn request_ack(&mut self, now: Nanoseconds, upto: Sequence) {
         if !self.owes_ack() {
@@ -191,7 +201,9 @@ impl Child {
             // its receive window is full (the persist timer of RFC 9293, section 3.8.6.1).
             state.persist_probes.saturating_add(PERSIST_BACKOFF).min(BACKOFF_MAX)
         } else {
-            return state.timer_started_at.max(state.heard_at) + timeouts.keepalive;
+            let doublings = if self.is_idle() { state.persist_probes.min(IDLE_DOUBLINGS_MAX) } else { 0 };
+            let interval = Nanoseconds(timeouts.keepalive.0 << doublings);
+            return state.timer_started_at.max(state.heard_at) + interval;
         };
         let wait = Nanoseconds(rto.0 << doublings);
         state.timer_started_at + Nanoseconds(timeouts.keepalive.0 / 4).min(wait)

@@ -264,6 +264,9 @@ impl Flow {
         let child = &mut self.children[place];
         if child.in_flight() == 0 {
             child.state.timer_started_at = now;
+            if child.is_idle() {
+                child.state.persist_probes = 0;
+            }
         }
         if retransmitted {
             child.stall.on_retransmission(now, child.sent_at(index));
