@@ -50,7 +50,7 @@ const EXCEPTIONS: [(&str, &str, Exception); 22] = [
     ("docs/node.md", "treecast node --engine ebpf", Hosts),
     ("docs/security.md", "treecast node --listen", Hosts),
     ("docs/predictions.md", "treecast tune --hosts", Hosts),
-    ("docs/predictions.md", "treecast tune --lab 16 --messages 200", Long),
+    ("docs/predictions.md", "treecast tune --lab 16 --engine user,ebpf --messages 200", Long),
     ("docs/predictions.md", "treecast tune --lab 16 --engine user,ebpf --sizes", Long),
     ("docs/validation.md", "treecast paper run booksim2", Long),
 ];
