@@ -201,7 +201,6 @@ fn many_short_messages_arrive_in_order() {
     check_all(groups(&nodes, &by_streams(&nodes)), 0, &lengths);
 }
 
-/// Acknowledgments are rare, and say nothing of a child that keeps up.
 /// Data is expected on the stream that was read last.
 #[test]
 fn a_group_whose_data_never_ends_does_not_hold_up_another_one() {
@@ -233,6 +232,7 @@ fn a_group_whose_data_never_ends_does_not_hold_up_another_one() {
     });
 }
 
+/// Acknowledgments are rare, and say nothing of a child that keeps up.
 #[test]
 fn a_child_that_keeps_up_is_not_slow() {
     let nodes = nodes(2);
