@@ -209,7 +209,7 @@ fn the_costs_of_the_network_choose_the_tree() {
     let root = node(&["--listen", &address, "--count", "3", "--send", "-", "--network", text(&network)]);
     let root = { root }.stdin(Stdio::null()).spawn().unwrap();
     let members = [(); 2].map(|()| node(&["--join", &address]).spawn().unwrap());
-    check(root, 0, "the root; scheme binomial");
+    check(root, 0, "the root; scheme separate");
     for member in members {
         check(member, 0, "the group is closed");
     }
