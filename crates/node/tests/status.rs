@@ -49,6 +49,7 @@ fn the_root_shows_its_members_and_how_far_its_children_are() {
     let root = nodes[0].group(&settings).unwrap();
     let alone = group(&nodes[0]).unwrap();
     assert_eq!(alone.members.iter().map(|member| member.joined).collect::<Vec<_>>(), [true, false, false]);
+    assert_eq!(alone.on_streams, None);
 
     let members: Vec<_> = nodes[1..].iter().map(|node| node.group(&settings).unwrap()).collect();
     for (number, length) in LENGTHS.into_iter().enumerate() {
@@ -71,6 +72,7 @@ fn the_root_shows_its_members_and_how_far_its_children_are() {
     let bytes = LENGTHS.iter().sum::<usize>() as u64;
     for group in [&at_root, &middle, &last] {
         assert_eq!((group.bytes, group.stable, group.in_kernel), (bytes, group.next, false));
+        assert_eq!((group.transport.as_deref(), group.on_streams), (Some("both"), Some(true)));
         assert!(group.slowest_child().is_none());
     }
     let [child] = &at_root.children[..] else { panic!("{:?}", at_root.children) };

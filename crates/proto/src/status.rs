@@ -4,9 +4,9 @@ use std::net::SocketAddr;
 
 use treecast_wire::{MemberId, Offload, Transport};
 
-use crate::MemberLoss;
 use crate::hand_off::HandOffChild;
 use crate::state::FlowState;
+use crate::{Carrier, MemberLoss};
 
 /// A group at one node.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,6 +32,8 @@ pub struct PlaceStatus {
     pub offload: Offload,
     /// The transport of data along the tree.
     pub transport: Transport,
+    /// The carrier of the last packet; `None` before the first byte.
+    pub carrier: Option<Carrier>,
     /// The number of slots.
     pub slots: u32,
     /// Whether the root has closed the group: no message follows those that are on their way.

@@ -196,9 +196,15 @@ fn group_text(node: &NodeDocument, group: &GroupDocument, rates: Option<&Rates>)
     }
     let place = if group.in_kernel { "in the kernel" } else { "in user space" };
     let closed = if group.closed { ", closed" } else { "" };
+    // Groups with both carriers change from one to the other.
+    let now = match group.on_streams.filter(|_| group.transport.as_deref() == Some("both")) {
+        Some(true) => " (now on streams)",
+        Some(false) => " (now in datagrams)",
+        None => "",
+    };
     let _ = writeln!(
         text,
-        ", offload {}, {}, {place}{closed}{owner}",
+        ", offload {}, {}{now}, {place}{closed}{owner}",
         group.offload.as_deref().unwrap_or("-"),
         group.transport.as_deref().unwrap_or("-"),
     );

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
-use treecast_proto::{GroupId, GroupStatus, HandOffChild, Nanoseconds, PlaceStatus};
+use treecast_proto::{Carrier, GroupId, GroupStatus, HandOffChild, Nanoseconds, PlaceStatus};
 
 use treecast_ebpf::KernelCounters;
 
@@ -52,8 +52,10 @@ pub struct GroupDocument {
     pub epoch: Option<u32>,
     /// What forwards: `host`, `assisted`, `nic`, `switch`.
     pub offload: Option<String>,
-    /// The transport of data: `packets`, `stream`.
+    /// The transport of data: `packets`, `stream`, `both`.
     pub transport: Option<String>,
+    /// Whether the last packet went on streams; null before the first byte.
+    pub on_streams: Option<bool>,
     /// Whether the kernel's packet path runs the group now.
     pub in_kernel: bool,
     /// Whether the root has closed the group.
@@ -140,6 +142,7 @@ impl GroupDocument {
             epoch: place.map(|place| place.epoch),
             offload: place.map(|place| place.offload.to_string()),
             transport: place.map(|place| place.transport.to_string()),
+            on_streams: place.and_then(|place| Some(place.carrier? == Carrier::Stream)),
             in_kernel,
             closed: place.is_some_and(|place| place.is_closed),
             slots: place.map_or(0, |place| place.slots),

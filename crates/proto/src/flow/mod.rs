@@ -323,6 +323,7 @@ impl Flow {
             parent,
             offload: self.config.offload,
             transport: self.config.transport,
+            carrier: (self.state.bytes > 0).then(|| self.slot(self.state.next - 1).carrier),
             slots: self.config.slots,
             is_closed: self.closed.is_some(),
             flow: self.state,
