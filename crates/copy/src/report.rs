@@ -12,6 +12,8 @@ pub struct Report {
     pub planned: Vec<Planned>,
     /// Sources that could not be read, or are no files, and why.
     pub left_out: Vec<(PathBuf, String)>,
+    /// How often it was tried: the bytes and the time are those of all attempts.
+    pub attempts: u32,
     /// The bytes of all files that were sent.
     pub bytes: u64,
     /// The bytes of the stream with them, after compression.
@@ -138,6 +140,7 @@ impl Report {
         }
         self.left_out = later.left_out;
         self.relieved.extend(later.relieved);
+        self.attempts += later.attempts;
         self.bytes += later.bytes;
         self.stream_bytes += later.stream_bytes;
         self.duration += later.duration;

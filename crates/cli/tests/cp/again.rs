@@ -226,6 +226,7 @@ fn hosts_that_are_tried_again_get_only_what_they_lack() {
     let said = text(&output);
     assert!(output.status.success() && said.contains("trying b again (1 of 1)"), "{said}");
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["attempts"], 2);
     let bytes = report["bytes"].as_u64().unwrap();
     let rest = bytes - 8_070_000;
     assert!(rest > 30_000 && rest < 4_500_000, "{report}");

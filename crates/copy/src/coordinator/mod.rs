@@ -69,6 +69,7 @@ pub fn copy(
     let mut left_out = sources.left_out.clone();
     left_out.extend(sent.left_out);
     Ok(Report {
+        attempts: 1,
         files: sent.files,
         planned: sent.planned,
         left_out,

@@ -56,8 +56,10 @@ pub(super) fn summary(report: &Report) -> String {
         return format!("nothing to send to {hosts_text}{kept_text}{deleted_text}");
     }
     let bytes = DecimalBytes(report.bytes);
+    let attempts_text =
+        if report.attempts > 1 { format!(" in {} attempts", report.attempts) } else { String::new() };
     format!(
-        "{files} file{plural}, {bytes}, to {hosts_text} in {seconds:.1} s: {rate:.1} MB/s{compressed_text}{kept_text}{deleted_text}"
+        "{files} file{plural}, {bytes}{attempts_text}, to {hosts_text} in {seconds:.1} s: {rate:.1} MB/s{compressed_text}{kept_text}{deleted_text}"
     )
 }
 
@@ -122,6 +124,7 @@ pub(super) fn in_json(report: &Report) -> serde_json::Value {
     });
     json!({
         "complete": report.is_complete(),
+        "attempts": report.attempts,
         "bytes": report.bytes,
         "stream_bytes": report.stream_bytes,
         "seconds": report.duration.as_secs_f64(),
