@@ -16,7 +16,7 @@
 
 /* As in crates/proto/src/rtt.rs, congestion_window.rs, flow/ack.rs and flow/child.rs. */
 #define INITIAL_RTO_NS 10000000ULL
-/* The keepalive interval of a child for which there is nothing doubles with each probe, at most this number of times. */
+/* The keepalive interval of an idle child doubles with each probe, at most this number of times. */
 #define IDLE_DOUBLINGS_MAX 2
 #define QUEUEING_DELAY_MAX_NS 5000000ULL
 #define QUEUEING_DELAY_LONG_NS 7500000ULL

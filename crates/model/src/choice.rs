@@ -11,8 +11,8 @@ use crate::task::ModelError;
 /// The most deliveries of pieces of each run by which [`Network::best_of`] chooses.
 const DELIVERIES_OF_CHOICE: u64 = 1 << 14;
 
-/// The trees that are compared: those of every fan-out, and postal trees between them. Where
-/// switches copy, the root sends each piece once, and there is no tree to choose.
+/// The trees that are compared: those of every fan-out, and postal trees between them. With offload
+/// `switch` the root sends each piece once, whatever the tree, so that one tree is enough.
 fn candidate_trees(offload: Offload) -> impl Iterator<Item = TreeScheme> {
     let count = if offload == Offload::Switch { 1 } else { usize::MAX };
     let bounded = [2, 3, 4].map(|k| TreeScheme::KBinomial { k: Some(k) });

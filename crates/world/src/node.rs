@@ -97,7 +97,7 @@ pub enum Fault {
     StoredNothing(Store),
 }
 
-/// So many slots are written by a read from a stream.
+/// A read from a stream may write this many slots.
 const SCRIBBLED_PACKETS: usize = 4;
 
 impl Node {

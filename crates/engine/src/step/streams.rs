@@ -135,7 +135,8 @@ impl Engine {
         Some(change)
     }
 
-    /// Reads the stream on which data is expected, and forwards what has come; none if nothing has.
+    /// Reads the stream on which data is expected, and forwards what has come. Returns `None` if
+    /// nothing has come.
     ///
     /// Most wake-ups of a member are for this, and nothing else is looked at then.
     pub(super) fn forward_expected(&mut self) -> Option<Progress> {

@@ -413,7 +413,7 @@ impl Streams {
     /// left its slot. Returns also whether the socket took no more before.
     ///
     /// # Safety
-    /// Each address is that of the whole payload of a packet, which nobody writes during the call.
+    /// Each address points to the whole payload of a packet. No thread writes it during the call.
     pub unsafe fn write(
         &mut self,
         stream: u64,

@@ -17,7 +17,7 @@ const REMEMBERED: Nanoseconds = Nanoseconds::from_ms(2_000);
 const PASSED_ON: Nanoseconds = Nanoseconds::from_ms(300);
 
 /// How long a root prefers datagrams at first. Each time streams lose packets again soon after, the
-/// time is doubled, up to the longest: a try costs little time then.
+/// time doubles, at most [`DOUBLINGS_MAX`] times, so that few messages go on lossy streams.
 const PREFERRED_MIN: Nanoseconds = Nanoseconds::from_ms(10_000);
 const DOUBLINGS_MAX: u32 = 6;
 

@@ -51,7 +51,7 @@ struct Ring {
 /// The further size of a ring in shared memory, in bytes. Its sides are parts of what has them.
 pub const BYTES: usize = size_of::<Ring>();
 
-/// Pages for slots are allocated for so many bytes at a time.
+/// Each system call allocates the pages of this many bytes of slots.
 const BACKED_BYTES: usize = 128 << 10;
 
 enum Memory {
