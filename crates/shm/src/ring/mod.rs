@@ -277,6 +277,38 @@ fn zeroed_bytes(length: usize) -> Box<[UnsafeCell<u8>]> {
 mod tests {
     use super::*;
 
+    /// Whether the page of an address is there (bit 63 of its entry in `/proc/self/pagemap`).
+    #[cfg(not(miri))]
+    fn has_page(address: *const u8) -> bool {
+        use std::os::unix::fs::FileExt as _;
+        let mut entry = [0; 8];
+        let offset = address.addr() / rustix::param::page_size() * entry.len();
+        let pagemap = std::fs::File::open("/proc/self/pagemap").unwrap();
+        pagemap.read_exact_at(&mut entry, offset as u64).unwrap();
+        u64::from_ne_bytes(entry) >> 63 == 1
+    }
+
+    #[cfg(not(miri))]
+    #[test]
+    fn slots_get_their_pages_in_batches() {
+        let (mut writer, _reader) = new_ring(64, 8_192, Sequence(0));
+        let is_there = |writer: &RingWriter, slot| has_page(writer.address(slot));
+        assert!(!is_there(&writer, 1));
+        writer.write(Sequence(0), &[7]);
+        assert!((0..16).all(|slot| is_there(&writer, slot)));
+        assert!(!is_there(&writer, 40));
+    }
+
+    /// The first packet need not be in the first slot.
+    #[test]
+    fn a_ring_may_begin_with_any_slot() {
+        let start = Sequence(u32::MAX - 2);
+        let (mut writer, _reader) = new_ring(8, 40_000, start);
+        for packet in start.until(start + 8) {
+            writer.write(packet, &vec![packet.0 as u8; 40_000]);
+        }
+    }
+
     fn piece(length: u32) -> Piece {
         Piece {
             message: 1,
