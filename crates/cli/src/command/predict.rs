@@ -217,12 +217,16 @@ fn change(costs: &mut Parameters, arguments: &Arguments) {
         (costs.switch_copy, costs.switch_copy_per_kb) = Default::default();
     }
     if let Some(rate) = arguments.rate {
-        // Slower links than 1 MB/s are not told apart.
-        costs.link_mb_per_s = (rate.bits_per_s() / 8_000_000).max(1);
+        limit_links(costs, rate);
     }
     if let Some(hop) = arguments.hop {
         costs.hop = Picoseconds(hop.as_nanos() as u64 * 1_000);
     }
+}
+
+/// Sets the rate of each link. Links slower than 1 MB/s count as 1 MB/s.
+pub fn limit_links(costs: &mut Parameters, rate: Rate) {
+    costs.link_mb_per_s = (rate.bits_per_s() / 8_000_000).max(1);
 }
 
 /// The ways of the network that the user has chosen.

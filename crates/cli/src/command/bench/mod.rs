@@ -29,6 +29,7 @@ use table::{comparison, table};
 pub(super) use values::{Spin, size, spin};
 use values::{authentication, congestion, integrity, pace, picture_file, switch, time, transport};
 
+use super::predict::limit_links;
 use crate::arguments::{Hostlist, command_line, fabric, network, whole_number};
 use crate::doctor::machine::read;
 use crate::interrupt::temporary_files;
@@ -285,7 +286,7 @@ pub struct Arguments {
     kill: Option<u32>,
 
     /// Also show what the model of a network predicts for each last delivery: the file that
-    /// 'treecast tune' has written
+    /// 'treecast tune' has written, with links of the lab's --rate
     #[arg(long, value_name = "FILE")]
     predict: Option<PathBuf>,
 
@@ -319,7 +320,10 @@ pub fn run(arguments: &Arguments, log: &LogArguments) -> anyhow::Result<u8> {
     let _temporary_files = temporary_files()?;
     let bench = bench(arguments, log)?;
     // A file that cannot be used is refused before anything is measured.
-    let network = arguments.predict.as_deref().map(network).transpose()?;
+    let mut network = arguments.predict.as_deref().map(network).transpose()?;
+    if let (Some(network), Some(rate)) = (&mut network, arguments.rate) {
+        network.ways.values_mut().for_each(|costs| limit_links(costs, rate));
+    }
     allow_open_files(FILES_OF_WORKER * u64::from(bench.hosts.count()) * u64::from(bench.processes));
     let bar = progress_bar(None, "{msg} {wide_bar} {eta} to go");
     bar.set_message("measuring");
