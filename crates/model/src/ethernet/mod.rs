@@ -12,6 +12,11 @@
 //! there and has been forwarded. Threads get processors, of their host or of all hosts, in the
 //! order in which they have become ready, and keep them while they have work.
 //!
+//! On links with a rate, a relay of offload `nic` begins with a piece, such as 64 KB of a stream,
+//! when its first packet has arrived: it forwards what has arrived when its thread runs, and then
+//! the rest. The work is that of the whole piece. The last byte leaves a relay after it has
+//! arrived there, so that a piece passes through a chain at the rate of the links.
+//!
 //! Who forwards:
 //! - `nic`: the node, piece by piece; then the application has the message;
 //! - `assisted`: the application has the message first, and asks its node once, which sends piece
@@ -29,6 +34,7 @@
 //! root of long messages), and one process on each host. Real nodes forward long messages in parts
 //! with offload `assisted` and `host` too, at each half of their slots.
 
+mod arrival;
 mod parameters;
 mod pieces;
 mod processors;
@@ -128,8 +134,9 @@ fn time_max_ps(costs: &Parameters, task: &Task, pieces: Pieces) -> u128 {
     let sum = |spans: &[Picoseconds]| spans.iter().map(|span| u128::from(span.0)).sum::<u128>();
     // A route goes up and down, and passes no switch twice in one direction.
     let links = 2 * u128::from(task.fabric.topology().switch_count()) + 2;
-    // The acknowledgment goes over the network as a unit does, and is handled after a wake-up.
-    let units = u128::from(pieces.units()) + 2;
+    // The acknowledgment goes over the network as a unit does, and is handled after a wake-up. The
+    // last packet wakes a member that has begun with its unit before.
+    let units = u128::from(pieces.units()) + 3;
     let bytes = task.message + simulation::ACKNOWLEDGMENT;
     let (cold, cold_per_kb) = costs.cold_of(task.group.size());
     let per_kb = [

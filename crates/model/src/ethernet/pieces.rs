@@ -4,6 +4,9 @@ use treecast_terms::{Bytes, Picoseconds};
 
 use super::parameters::Parameters;
 
+/// The payload of a packet. A unit that is longer arrives, and is forwarded, packet by packet.
+pub(super) const PACKET: Bytes = Bytes(1_400);
+
 /// The maximum number of units of a message.
 const UNITS_MAX: u64 = 1 << 11;
 
@@ -16,7 +19,7 @@ const DELIVERIES: u64 = 1 << 22;
 /// A message cut into pieces, and these grouped into units, which a run moves at once, so that a
 /// run is bounded. A unit costs as much CPU time as its pieces. Messages of few pieces have units
 /// of one piece. Of longer messages the last piece is late by up to one unit on each step of the
-/// tree.
+/// tree, where units are not forwarded while they arrive.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Pieces {
     message: Bytes,
@@ -49,9 +52,9 @@ impl Pieces {
         Bytes(full.min(self.message.0 - u64::from(unit) * full))
     }
 
-    /// The CPU time of a unit, of which each piece costs `each`, and each KB `per_kb`.
-    pub fn work(self, unit: u32, each: Picoseconds, per_kb: Picoseconds) -> Picoseconds {
-        let length = self.length(unit);
+    /// The CPU time of a unit or of its first bytes, of which each piece costs `each`, and each KB
+    /// `per_kb`.
+    pub fn work(self, length: Bytes, each: Picoseconds, per_kb: Picoseconds) -> Picoseconds {
         let pieces = length.0.div_ceil(self.piece.0);
         Picoseconds(pieces * each.0) + by_length(length, per_kb)
     }
@@ -82,7 +85,7 @@ mod tests {
             for unit in 0..pieces.units() {
                 prop_assert!(pieces.length(unit).0 > 0);
                 bytes += pieces.length(unit).0;
-                count += pieces.work(unit, one, Picoseconds::ZERO).0;
+                count += pieces.work(pieces.length(unit), one, Picoseconds::ZERO).0;
             }
             prop_assert_eq!((bytes, count), (message, pieces.count()));
         }

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use treecast_terms::Picoseconds;
 
+use super::arrival::Part;
 use super::parameters::{Parameters, Wake};
 
 /// The number of a thread: each member has two.
@@ -26,6 +27,12 @@ pub(super) enum Job {
     SwitchCopies { unit: u32 },
     /// The next unit is taken in and stored.
     Receive { unit: u32 },
+    /// What has arrived of the next unit is taken in, and stored.
+    ReceivePart(Part),
+    /// A copy of what has arrived of a unit.
+    CopyPart { part: Part, child: u32 },
+    /// The rest of a unit is taken in, and copied to the children.
+    Rest { part: Part, children: u32 },
     /// The application takes the message.
     Deliver,
     /// The acknowledgment of a child.

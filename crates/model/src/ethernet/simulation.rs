@@ -1,14 +1,17 @@
 //! The state of a multicast between hosts on Ethernet, and its event loop.
 
+use std::collections::VecDeque;
+
 use treecast_fabric::{Channel, HostId, RouteFinder};
 use treecast_plan::{MemberId, Plan, Sends};
 use treecast_sim::{Offload, Status};
 use treecast_terms::{Bytes, Picoseconds};
 
+use super::arrival::{Arrival, Part};
 use super::parameters::Parameters;
-use super::pieces::{Pieces, by_length};
+use super::pieces::{PACKET, Pieces, by_length};
 use super::processors::{Job, Processors, ThreadId};
-use crate::kernel::{EventQueue, LAST, Network};
+use crate::kernel::{EventQueue, LAST, Network, Transit};
 use crate::task::{Outcome, Task};
 
 /// The length of an acknowledgment: the shortest Ethernet frame.
@@ -20,8 +23,12 @@ enum Event {
     Awake(ThreadId),
     /// A thread has done a job.
     Worked(ThreadId, Job),
-    /// The last byte of a unit has arrived.
+    /// A member can begin with a unit: its last byte has arrived, or its first packet at a member
+    /// that forwards while the unit arrives.
     Arrived { to: MemberId, unit: u32 },
+    /// The last packet of the message was received and forwarded by a member that had begun with
+    /// its last unit before.
+    Completed(MemberId),
     /// An acknowledgment has arrived.
     Acknowledged(MemberId),
 }
@@ -50,6 +57,8 @@ pub(super) struct Simulation<'a> {
     events: EventQueue<'a, Event>,
     /// The member on each host, if there is one.
     members: Vec<Option<MemberId>>,
+    /// The units that each member has not yet begun to take in, if it forwards while they arrive.
+    arrivals: Vec<VecDeque<Arrival>>,
     /// The number of units that each member has stored.
     stored: Vec<u32>,
     /// When each member's application had the message.
@@ -93,6 +102,7 @@ impl<'a> Simulation<'a> {
             cold: parameters.cold_of(task.group.size()),
             events: EventQueue::stopped_by(task.stop),
             members: on_hosts,
+            arrivals: vec![VecDeque::new(); members as usize],
             stored: vec![0; members as usize],
             delivered: vec![None; members as usize],
         }
@@ -107,6 +117,7 @@ impl<'a> Simulation<'a> {
                 Event::Awake(thread) => self.begin(thread, Job::Wake),
                 Event::Worked(thread, job) => self.worked(thread, job),
                 Event::Arrived { to, unit } => self.add(Processors::node_of(to.0), Job::Receive { unit }),
+                Event::Completed(member) => self.complete(member),
                 Event::Acknowledged(to) => self.add(Processors::node_of(to.0), Job::Acknowledgment),
             }
         }
@@ -135,9 +146,21 @@ impl<'a> Simulation<'a> {
     }
 
     fn start(&mut self, thread: ThreadId, job: Job) {
+        let job = self.read(thread, job);
         let work = self.work(job);
         self.processors.count(thread, work);
         self.events.schedule_after(work, Event::Worked(thread, job));
+    }
+
+    /// Lets a member that forwards while units arrive take in what has arrived of the next one.
+    fn read(&mut self, thread: ThreadId, job: Job) -> Job {
+        let Job::Receive { unit } = job else { return job };
+        let member = Processors::member_of(thread);
+        let arrival = self.arrivals[member as usize].pop_front();
+        match arrival.and_then(|arrival| arrival.part_at(self.events.now())) {
+            Some(part) => Job::ReceivePart(part),
+            None => Job::Receive { unit },
+        }
     }
 
     /// The CPU time of a job.
@@ -147,24 +170,50 @@ impl<'a> Simulation<'a> {
             Job::Wake => costs.wake_cpu + self.cold.0,
             Job::Call => costs.call + by_length(self.message, costs.call_per_kb),
             Job::Ask { .. } => costs.ask,
-            Job::Copy { unit, .. } | Job::Multicast { unit } => {
-                self.pieces.work(unit, costs.send, costs.send_per_kb)
-            }
+            Job::Copy { unit, .. } | Job::Multicast { unit } => self.copy_work(self.pieces.length(unit)),
             Job::SwitchCopies { unit } => {
                 let copy = self.switch_copy(unit);
                 Picoseconds(copy.0 * self.plan.destination_count() as u64)
             }
-            Job::Receive { unit } => {
-                self.pieces.work(unit, costs.receive, costs.receive_per_kb + self.cold.1)
-            }
+            Job::Receive { unit } => self.receive_work(self.pieces.length(unit)),
+            Job::ReceivePart(part) => self.receive_work(part.first),
+            Job::CopyPart { part, .. } => self.copy_work(part.first),
+            Job::Rest { part, children } => self.rest_work(part, children),
             Job::Deliver => costs.deliver + by_length(self.message, costs.deliver_per_kb),
             Job::Acknowledgment => costs.ack,
         }
     }
 
+    fn copy_work(&self, length: Bytes) -> Picoseconds {
+        self.pieces.work(length, self.parameters.send, self.parameters.send_per_kb)
+    }
+
+    fn receive_work(&self, length: Bytes) -> Picoseconds {
+        let costs = self.parameters;
+        self.pieces.work(length, costs.receive, costs.receive_per_kb + self.cold.1)
+    }
+
+    /// The CPU time to take in the rest of a unit and to copy it to the first `children`.
+    fn rest_work(&self, part: Part, children: u32) -> Picoseconds {
+        let unit = self.pieces.length(part.unit);
+        let receive = self.receive_work(unit) - self.receive_work(part.first);
+        let copy = self.copy_work(unit) - self.copy_work(part.first);
+        receive + Picoseconds(u64::from(children) * copy.0)
+    }
+
+    /// When a member has taken in the last packet of a unit that still arrives, and copied it to
+    /// the first `children`. What the packet's piece costs beside its bytes was paid before.
+    fn last_packet_copied(&self, part: Part, children: u32) -> Picoseconds {
+        let costs = self.parameters;
+        let copy = by_length(PACKET, costs.send_per_kb);
+        let receive = by_length(PACKET, costs.receive_per_kb + self.cold.1);
+        part.tail + receive + Picoseconds(u64::from(children) * copy.0)
+    }
+
     /// The CPU time of the sender for one copy of a unit that a switch makes.
     fn switch_copy(&self, unit: u32) -> Picoseconds {
-        self.pieces.work(unit, self.parameters.switch_copy, self.parameters.switch_copy_per_kb)
+        let costs = self.parameters;
+        self.pieces.work(self.pieces.length(unit), costs.switch_copy, costs.switch_copy_per_kb)
     }
 
     fn worked(&mut self, thread: ThreadId, job: Job) {
@@ -184,6 +233,16 @@ impl<'a> Simulation<'a> {
                 }
             }
             Job::Receive { .. } => self.received(thread, member),
+            Job::ReceivePart(part) => self.processors.precede(thread, Job::CopyPart { part, child: 0 }),
+            Job::CopyPart { part, child } => {
+                self.send_part(member, part, child);
+                let children = self.child_count(member);
+                let has_more_children = child + 1 < children;
+                let copy = Job::CopyPart { part, child: child + 1 };
+                let next = if has_more_children { copy } else { Job::Rest { part, children } };
+                self.processors.precede(thread, next);
+            }
+            Job::Rest { part, children } => self.forwarded(member, part, children),
             Job::Deliver => self.deliver(member),
         }
         if let Some(next) = self.processors.next_job(thread) {
@@ -232,15 +291,43 @@ impl<'a> Simulation<'a> {
 
     /// Sends a unit to a child.
     fn send(&mut self, from: MemberId, unit: u32, child: u32) {
+        self.send_until(from, unit, child, Picoseconds::ZERO);
+    }
+
+    /// Sends a unit that still arrives to a child: its first bytes now, and its last packet when
+    /// the thread has copied all before it and the packet itself.
+    fn send_part(&mut self, from: MemberId, part: Part, child: u32) {
+        let children = child + 1;
+        let other_children = u64::from(self.child_count(from) - children);
+        let first_copies = Picoseconds(other_children * self.copy_work(part.first).0);
+        let copied = self.events.now() + first_copies + self.rest_work(part, children);
+        let last = copied.max(self.last_packet_copied(part, children));
+        let packet = PACKET.time_at(self.parameters.link_mb_per_s);
+        self.send_until(from, part.unit, child, last + packet);
+    }
+
+    /// Sends a unit to a child. Its last byte does not leave before `last`.
+    fn send_until(&mut self, from: MemberId, unit: u32, child: u32, last: Picoseconds) {
         let worm = self.sends.of(from)[child as usize] as usize;
         let to = self.plan.worms()[worm].to[0];
         let (from, host) = (self.host_of(from), self.host_of(to));
         if self.routes[worm].is_empty() {
             self.routes[worm] = self.finder.route(from, host);
         }
-        let now = self.events.now();
-        let transit = self.network.send_along(now, &self.routes[worm], self.pieces.length(unit));
-        self.events.schedule(transit.tail, Event::Arrived { to, unit });
+        let (now, length) = (self.events.now(), self.pieces.length(unit));
+        let transit = self.network.send_until(now, &self.routes[worm], length, last);
+        let begins = self.begins(to, unit, transit);
+        self.events.schedule(begins, Event::Arrived { to, unit });
+    }
+
+    /// When a member can begin with a unit.
+    fn begins(&mut self, to: MemberId, unit: u32, transit: Transit) -> Picoseconds {
+        if self.offload != Offload::Nic || self.child_count(to) == 0 {
+            return transit.tail;
+        }
+        let length = self.pieces.length(unit);
+        self.arrivals[to.index()].push_back(Arrival { unit, length, head: transit.head, tail: transit.tail });
+        transit.tail.min(transit.head + PACKET.min(length).time_at(self.parameters.link_mb_per_s))
     }
 
     /// Sends a unit to all destinations. Where switches copy in the context of the sender, they
@@ -271,6 +358,28 @@ impl<'a> Simulation<'a> {
         } else if is_last {
             self.add_delivery(member);
         }
+    }
+
+    /// A member has done the work for a unit, whose last packet may arrive later.
+    fn forwarded(&mut self, member: MemberId, part: Part, children: u32) {
+        self.stored[member.index()] += 1;
+        if self.stored[member.index()] < self.units {
+            return;
+        }
+        let copied = self.last_packet_copied(part, children);
+        if copied > self.events.now() {
+            self.events.schedule(copied, Event::Completed(member));
+        } else {
+            self.complete(member);
+        }
+    }
+
+    /// A member whose last unit was forwarded while it arrived has the whole message.
+    fn complete(&mut self, member: MemberId) {
+        if self.parameters.ack > Picoseconds::ZERO {
+            self.acknowledge(member);
+        }
+        self.add_delivery(member);
     }
 
     /// A member has stored the message, and its node has forwarded it.

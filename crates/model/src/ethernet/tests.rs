@@ -216,6 +216,63 @@ fn on_a_chain_pieces_follow_one_another_through_the_slowest_part() {
     assert_eq!(linked.latency(), times(5 + 50 - 1, Picoseconds(100_000_000)));
 }
 
+/// The settings of streams: pieces of 64 KB. Costs are for each piece, so that a first read costs
+/// as much whatever has arrived.
+const STREAM: &str = "piece_bytes=65536 call_ns_per_kb=0 send_ns_per_kb=0 receive_ns_per_kb=0 \
+                      deliver_ns_per_kb=0 ack_us=0";
+
+#[test]
+fn relays_of_a_chain_forward_a_piece_while_it_arrives() {
+    for (rate, hosts, message) in [(25, 3, 1 << 16), (25, 8, 1 << 16), (125, 8, 1 << 18), (125, 40, 1 << 20)]
+    {
+        let chain = setup(hosts, "serial", message, &format!("{STREAM} link_mb_per_s={rate}"));
+        let Steps { call, send, wake, receive, deliver, .. } = steps(&chain);
+        // All links carry the message at once. The head of a piece is later by one packet, and by
+        // what a relay does with it, at each relay.
+        let wire = Bytes(message).time_at(rate);
+        let links = times(2 * (u64::from(hosts) - 1), chain.parameters.hop);
+        let relays = times(u64::from(hosts) - 2, Bytes(1_400).time_at(rate) + wake + receive + send);
+        assert_eq!(chain.latency(), call + send + links + wire + relays + wake + receive + deliver);
+    }
+}
+
+#[test]
+fn a_chain_is_late_by_packets_and_not_by_pieces() {
+    // At 25 MB/s a packet takes 56 us, and a piece 2,621 us. The other costs are those of streams.
+    let settings = "piece_bytes=65536 link_mb_per_s=25";
+    for (hosts, pieces) in [(8, 1), (8, 16), (64, 16)] {
+        let chain = setup(hosts, "serial", pieces << 16, settings);
+        let wire = Bytes(pieces << 16).time_at(25).us();
+        let late = chain.latency().us() - wire;
+        let relays = f64::from(hosts - 1);
+        assert!(late > relays * 56.0 && late < relays * 100.0 + 200.0, "{hosts} hosts: {late}");
+    }
+}
+
+#[test]
+fn pieces_that_arrive_at_once_are_forwarded_whole() {
+    let chain = |rate: u32| setup(8, "serial", 1 << 16, &format!("piece_bytes=65536 link_mb_per_s={rate}"));
+    let Steps { call, send, wake, receive, deliver, .. } = steps(&chain(0));
+    let hop = chain(0).parameters.hop;
+    let alone = call + times(7, send + hop + hop + wake + receive) + deliver;
+    assert_eq!(chain(0).latency(), alone);
+    // The first packet wakes a relay, and the others arrive before it runs.
+    let [wire, packet] = [1 << 16, 1_400].map(|bytes| Bytes(bytes).time_at(10_000));
+    assert!(wire < wake);
+    assert_eq!(chain(10_000).latency(), alone + times(6, packet) + wire);
+}
+
+#[test]
+fn forwarding_while_pieces_arrive_costs_no_more_cpu_time() {
+    for scheme in SCHEMES {
+        let cpu = |rate: u32| {
+            let settings = format!("piece_bytes=65536 ack_us=0 wake_cpu_us=0 link_mb_per_s={rate}");
+            setup(9, scheme, 300_000, &settings).measured_us("cpu_us")
+        };
+        assert!((cpu(25) - cpu(0)).abs() < 1e-6, "{scheme}");
+    }
+}
+
 #[test]
 fn with_host_a_child_gets_the_whole_message_before_the_next_one() {
     let settings = "piece_bytes=1000 ask_us=0 ack_us=0";
@@ -336,6 +393,32 @@ proptest! {
         let pairs = few.deliveries().into_iter().zip(own.deliveries());
         for (member, (few, own)) in pairs.enumerate() {
             prop_assert!(few >= own, "{}: {few} {own}", member + 1);
+        }
+    }
+
+    #[test]
+    fn no_byte_is_forwarded_before_it_has_arrived(setup in any_setup(), shared in 0..3_u32, piece in 1_400..70_000_u32) {
+        let mut setup = setup;
+        setup.parameters.set_all(&format!("piece_bytes={piece} shared_processors={shared}")).unwrap();
+        let costs = &setup.parameters;
+        let parents = setup.with(|task| {
+            let plan = plan(task.fabric, task.group, task.scheme, &PlanOptions::default()).unwrap();
+            let mut parents = vec![0; task.group.size() as usize];
+            for worm in plan.worms() {
+                parents[worm.to[0].index()] = worm.from.index();
+            }
+            parents
+        });
+        let wire = Bytes(setup.message).time_at(costs.link_mb_per_s);
+        let packet = Bytes(setup.message.min(1_400)).time_at(costs.link_mb_per_s);
+        for (index, delivered) in setup.deliveries().into_iter().enumerate() {
+            // The whole message crosses a link, and its last packet each link to the member.
+            let (mut relays, mut parent) = (0, parents[index + 1]);
+            while parent != 0 {
+                (relays, parent) = (relays + 1, parents[parent]);
+            }
+            let least = costs.call + wire + times(relays, packet) + times(2 * (relays + 1), costs.hop);
+            prop_assert!(delivered >= least, "{}: {delivered} {least}", index + 1);
         }
     }
 

@@ -52,6 +52,18 @@ impl<'a> Network<'a> {
 
     /// Sends a packet along a route, injection and ejection included.
     pub fn send_along(&mut self, now: Picoseconds, route: &[Channel], length: Bytes) -> Transit {
+        self.send_until(now, route, length, Picoseconds::ZERO)
+    }
+
+    /// Sends a packet along a route, injection and ejection included. Its last byte leaves the
+    /// sender at `last` or later, and the packet holds its links until then.
+    pub fn send_until(
+        &mut self,
+        now: Picoseconds,
+        route: &[Channel],
+        length: Bytes,
+        last: Picoseconds,
+    ) -> Transit {
         let wire = length.time_at(self.mb_per_s);
         let mut starts = Vec::with_capacity(route.len());
         let mut head = now;
@@ -60,7 +72,8 @@ impl<'a> Network<'a> {
             starts.push(start);
             head = start + self.hop;
         }
-        let tail = head + wire;
+        let hops = Picoseconds(self.hop.0 * route.len() as u64);
+        let tail = (head + wire).max(last + hops);
         // From the last link backwards: a link is free when the tail has passed it.
         let mut passed = tail;
         for (channel, &start) in route.iter().zip(&starts).rev() {
