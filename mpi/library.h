@@ -12,6 +12,11 @@
 
 #include <mpi.h>
 
+/* The header of the standard ABI lacks Fortran's integer. */
+#ifdef MPI_ABI_VERSION
+typedef int MPI_Fint;
+#endif
+
 /* The functions that the shim calls, all by their profiling names (PMPI_). */
 #define MPI_FUNCTIONS(DO)                                                                                       \
     DO(Add_error_class) DO(Add_error_code) DO(Add_error_string) DO(Allgather) DO(Allreduce)                    \

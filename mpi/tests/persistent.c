@@ -11,7 +11,7 @@
 
 #ifdef OPEN_MPI
 #include <mpi-ext.h>
-#if MPI_VERSION < 4
+#if OMPI_MAJOR_VERSION < 5
 #define MPI_Bcast_init MPIX_Bcast_init
 #define PMPI_Bcast_init PMPIX_Bcast_init
 #endif
