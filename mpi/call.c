@@ -84,7 +84,7 @@ static int carry_out(struct call *call)
     else if (error == MPI_SUCCESS && communicator->outcome == TAKEN && is_to_be_encrypted(communicator, call))
         call->outcome = ENCRYPTED;
     else if (error == MPI_SUCCESS && communicator->outcome == TAKEN)
-        error = find_root(communicator, call->root, &groups);
+        error = find_root(communicator, call->root, call->collective == BROADCAST ? FOR_BROADCASTS : FOR_VALUES, &groups);
     if (error == MPI_SUCCESS && groups && communicator->outcome == TAKEN) {
         complete_requests(communicator, groups);
         error = call->carry_out(call, groups);

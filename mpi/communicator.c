@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "groups.h"
 #include "node.h"
 #include "persistents.h"
 #include "request.h"
@@ -255,7 +256,7 @@ struct root_groups *find_made(struct communicator *communicator, int root)
     for (i = 0; i < communicator->roots_max; i++) {
         struct root_groups *groups = &communicator->roots[i];
 
-        if (groups->used_at && groups->root == root) {
+        if (groups->used_at && groups->root == root && groups->shared) {
             groups->used_at = ++communicator->broadcasts;
             return groups;
         }
@@ -286,7 +287,7 @@ int make_wanted_groups(MPI_Comm comm)
     for (root = 0; root < communicator->size; root++) {
         /* Until it was set up, the bounds of lengths were not known. */
         if (communicator->is_wanted[root] && was_set_up && error == MPI_SUCCESS && communicator->outcome == TAKEN)
-            error = find_root(communicator, root, &groups);
+            error = find_root(communicator, root, FOR_BROADCASTS, &groups);
         communicator->is_wanted[root] = false;
     }
     return error;

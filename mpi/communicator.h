@@ -13,13 +13,16 @@
 #include "library.h"
 #include "report.h"
 #include "settings.h"
-
-/* The kinds of groups: with a tree for short messages, and with one for long messages. */
-enum kind { SHORT, LONG, KINDS };
+#include "shared.h"
 
 #define BOTH_KINDS (1u << SHORT | 1u << LONG)
 
-/* The groups of a communicator for the broadcasts of one root, by kind.
+/* The groups of a communicator for the collectives of one root. Those for broadcasts, one of each
+ * kind, may be those of another communicator.
+ *
+ * The values of reduces and the like have a group of their own, which is not shared: all ranks have
+ * to combine them after the same message, and the broadcasts of another communicator may come
+ * earlier at one rank than at another.
  *
  * The byte count of a broadcast decides which of them it uses. If a rank passes a different byte
  * count than the root, which is an error of the program, the rank may wait for the wrong group.
@@ -29,8 +32,10 @@ struct root_groups {
     int root;
     /* The number of the communicator's last broadcast of this root. */
     uint64_t used_at;
-    /* NULL: not made, or it has ended. */
-    tc_group *by_length[KINDS];
+    /* The groups for broadcasts, with the communicator's ends of them, and the group for values,
+     * which is of kind SHORT; NULL: not made. */
+    struct shared_groups *shared, *values;
+    struct port ports[KINDS];
     /* The error code of each further broadcast; MPI_SUCCESS: none. */
     int error;
     /* The nonblocking broadcasts under way (request.c): those that have not ended, in order;
@@ -78,6 +83,14 @@ struct communicator {
 /* The state of a communicator with several ranks, and not an intercommunicator. Returns an MPI
  * error code. */
 int find_communicator(MPI_Comm comm, struct communicator **found);
+
+/* Lets the MPI library move messages for which another rank may be waiting. */
+static inline void make_progress(const struct communicator *communicator)
+{
+    int is_there;
+
+    mpi.Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, communicator->private, &is_there, MPI_STATUS_IGNORE);
+}
 
 /* Exchanges addresses, unless that was done: all ranks have to be in this call. Returns an MPI
  * error code. */

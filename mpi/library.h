@@ -23,7 +23,7 @@ typedef int MPI_Fint;
     DO(Barrier) DO(Bcast) DO(Comm_call_errhandler) DO(Comm_create) DO(Comm_create_keyval)                      \
     DO(Comm_free) DO(Comm_get_attr) DO(Comm_get_name) DO(Comm_group) DO(Comm_rank) DO(Comm_set_attr)           \
     DO(Comm_set_errhandler) DO(Comm_size) DO(Comm_test_inter) DO(Get_library_version) DO(Grequest_complete)              \
-    DO(Grequest_start) DO(Group_free) DO(Iprobe) DO(Pack) DO(Request_free) DO(Send_init) DO(Status_set_cancelled) DO(Status_set_elements)     \
+    DO(Grequest_start) DO(Group_compare) DO(Group_free) DO(Iprobe) DO(Pack) DO(Request_free) DO(Send_init) DO(Status_set_cancelled) DO(Status_set_elements)     \
     DO(Type_dup) DO(Type_free) DO(Type_get_contents) DO(Type_get_envelope) DO(Type_get_extent_x)                            \
     DO(Type_get_true_extent_x) DO(Type_size_x) DO(Unpack)
 

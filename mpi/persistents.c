@@ -124,9 +124,9 @@ static int suits(const struct persistent *persistent, int root, enum kind kind)
 {
     const struct root_groups *groups = &persistent->groups;
 
-    if (!groups->by_length[SHORT] && !groups->by_length[LONG])
+    if (!groups->shared)
         return 2;
-    return groups->root == root && groups->by_length[kind] ? 3 : 1;
+    return groups->root == root && is_open(&groups->shared->channels[kind]) ? 3 : 1;
 }
 
 int find_free_place(struct communicator *communicator, int root, uint64_t bytes, struct persistent **found)
@@ -151,7 +151,7 @@ int find_free_place(struct communicator *communicator, int root, uint64_t bytes,
         place->groups = (struct root_groups){.root = root, .error = MPI_SUCCESS};
         error = make_groups(communicator, &place->groups, 1u << kind_of(bytes));
     }
-    if (place && place->groups.by_length[kind_of(bytes)])
+    if (place && place->groups.shared && is_open(&place->groups.shared->channels[kind_of(bytes)]))
         *found = place;
     return error;
 }

@@ -119,6 +119,7 @@ static void add(struct report *all, const struct report *one)
         memcpy(all->why, one->why, sizeof all->why);
     all->communicators += one->communicators;
     all->groups += one->groups;
+    all->shared += one->shared;
     all->errors += one->errors;
     all->nonblocking += one->nonblocking;
     all->nonblocking_bytes += one->nonblocking_bytes;
@@ -226,6 +227,8 @@ void print_reports(void)
         fprintf(stderr, ", %s%d ranks", report->communicators > 1 ? "up to " : "", report->ranks);
         if (report->groups)
             fprintf(stderr, ", %llu groups", (unsigned long long)report->groups);
+        if (report->shared)
+            fprintf(stderr, ", %llu shared with other communicators", (unsigned long long)report->shared);
         fputc('\n', stderr);
         for (collective = 0; collective < COLLECTIVES; collective++)
             print_taken(report, (enum collective)collective);

@@ -54,7 +54,8 @@ struct report {
     /* The number of communicators of this name that it is about. */
     uint64_t communicators;
     struct statistics statistics[COLLECTIVES];
-    uint64_t groups, errors;
+    /* The groups that were made, and how often one of another communicator was used instead. */
+    uint64_t groups, shared, errors;
     /* The nonblocking broadcasts that were taken, and all their bytes. */
     uint64_t nonblocking, nonblocking_bytes;
     /* The same of those that persistent requests have started. */

@@ -60,7 +60,7 @@ static bool go_on(struct request *request, int wait_ms, bool *has_moved)
         return true;
     }
     /* An earlier broadcast of this root could not be sent. */
-    if (!stream->groups->by_length[stream->kind]) {
+    if (stream->groups->error != MPI_SUCCESS && !has_groups(stream)) {
         request->error = stream->groups->error;
         return true;
     }
@@ -68,6 +68,8 @@ static bool go_on(struct request *request, int wait_ms, bool *has_moved)
         *has_moved = true;
         wait_ms = 0;
     }
+    if (step == ENDED && !request->is_root)
+        end_stream(stream);
     return step != WAITS;
 }
 

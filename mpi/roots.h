@@ -11,10 +11,13 @@
  * for each of its broadcasts. */
 bool is_worth_groups(struct communicator *communicator, int root);
 
-/* The groups of a root; NULL, if too many other roots have groups. The first time, all ranks
- * have to be in this call, and both groups are made. Where they cannot be made, the
+/* What the groups of a root are used for. */
+enum use { FOR_BROADCASTS, FOR_VALUES };
+
+/* The groups of a root; NULL, if too many other roots have groups. At the first use of each kind all
+ * ranks have to be in this call, and the groups for it are made. Where they cannot be made, the
  * communicator's `outcome` tells. Returns an MPI error code. */
-int find_root(struct communicator *communicator, int root, struct root_groups **found);
+int find_root(struct communicator *communicator, int root, enum use use, struct root_groups **found);
 
 /* Closes the groups of all roots. All ranks have to be in this call. */
 void close_groups(struct communicator *communicator);
@@ -22,10 +25,5 @@ void close_groups(struct communicator *communicator);
 /* Completes the nonblocking broadcasts of a root and closes its groups. All ranks have to be in
  * this call. */
 void close_root(struct communicator *communicator, struct root_groups *groups);
-
-/* The two halves of that, for several roots. Roots close first. That needs only the members' nodes
- * and not their ranks, so no two ranks wait for each other. */
-void close_as_root(const struct communicator *communicator, struct root_groups *groups);
-void close_as_member(const struct communicator *communicator, struct root_groups *groups);
 
 #endif

@@ -56,20 +56,34 @@ struct stream begin_stream(struct communicator *communicator, struct root_groups
     struct stream stream = {
         .communicator = communicator, .groups = groups, .kind = kind_of(all), .rest = all, .next = bytes, .room = all};
 
-    stream.group = groups->by_length[stream.kind];
     begin_message(&stream);
     return stream;
 }
 
-static tc_group *other_group(const struct stream *stream)
+static struct channel *channel_of(const struct stream *stream, enum kind kind)
 {
-    return stream->groups->by_length[stream->kind == SHORT ? LONG : SHORT];
+    return &stream->groups->shared->channels[kind];
+}
+
+static struct port *port_of(const struct stream *stream, enum kind kind)
+{
+    return &stream->groups->ports[kind];
+}
+
+static enum kind other_kind(const struct stream *stream)
+{
+    return stream->kind == SHORT ? LONG : SHORT;
+}
+
+bool has_groups(const struct stream *stream)
+{
+    return is_open(channel_of(stream, stream->kind));
 }
 
 /* Ends with the last error of Treecast, which is this thread's. */
 static enum step fail(struct stream *stream)
 {
-    snprintf(stream->failure, sizeof stream->failure, "%s", tc_error_message());
+    snprintf(stream->failure, sizeof stream->failure, "%s", channel_error());
     return ENDED;
 }
 
@@ -114,7 +128,8 @@ enum step send_some(struct stream *stream, int wait_ms)
     size_t sent = 0;
 
     if (stream->room) {
-        switch (tc_group_send_part(stream->group, stream->next, of_message(stream), stream->message_bytes, wait_ms, &sent)) {
+        switch (send_to_channel(channel_of(stream, stream->kind), port_of(stream, stream->kind), stream->next, of_message(stream),
+                                stream->message_bytes, of_message(stream) == stream->rest, wait_ms, &sent)) {
         case TC_OK:
             break;
         case TC_TIMED_OUT:
@@ -124,8 +139,6 @@ enum step send_some(struct stream *stream, int wait_ms)
         }
     }
     advance(stream, sent);
-    if (!stream->rest && tc_group_check(stream->group) != TC_OK)
-        return fail(stream);
     return sent && stream->room ? MOVED : ENDED;
 }
 
@@ -136,7 +149,8 @@ static enum step drop_some(struct stream *stream, int wait_ms)
     size_t received = 0;
 
     if (nowhere)
-        result = tc_group_receive_part(stream->dropped_group, nowhere, PACKET_BYTES_MAX, wait_ms, &stream->dropped_bytes, &received);
+        result = receive_from_channel(channel_of(stream, stream->dropped_kind), port_of(stream, stream->dropped_kind), nowhere,
+                                      PACKET_BYTES_MAX, wait_ms, &stream->dropped_bytes, &received);
     else
         stream->error = MPI_ERR_NO_MEM;
     free(nowhere);
@@ -148,10 +162,11 @@ static enum step drop_some(struct stream *stream, int wait_ms)
 
 /* Goes on by receiving and dropping the rest of a message of unexpected length, UINT64_MAX if it
  * is unknown yet, of which `received` bytes have been received. */
-static enum step drop_message(struct stream *stream, tc_group *group, uint64_t message_bytes, size_t received)
+static enum step drop_message(struct stream *stream, enum kind kind, uint64_t message_bytes, size_t received)
 {
     stream->error = MPI_ERR_TRUNCATE;
-    stream->dropped_group = group;
+    stream->drops = true;
+    stream->dropped_kind = kind;
     stream->dropped_bytes = message_bytes;
     stream->dropped = received;
     return received < message_bytes ? MOVED : ENDED;
@@ -163,19 +178,22 @@ static bool has_other_message(const struct stream *stream)
     uint64_t message_bytes;
     size_t received;
 
-    return other_group(stream) &&
-           tc_group_receive_part(other_group(stream), NULL, 0, 0, &message_bytes, &received) == TC_BUFFER_TOO_SMALL;
+    return receive_from_channel(channel_of(stream, other_kind(stream)), port_of(stream, other_kind(stream)), NULL, 0, 0, &message_bytes,
+                                &received) == TC_BUFFER_TOO_SMALL;
 }
 
-/* Nothing has come. The time with a message in the other group counts from its arrival. While
- * this process is stopped, it does not count. */
+/* Nothing has come. The time with a message in the other group counts from its arrival, except
+ * while this process is stopped, or messages of other communicators come first. */
 static enum step check_other(struct stream *stream)
 {
     int64_t now = now_ms(), passed = now - stream->checked_ms;
 
     if (stream->other_ms > OTHER_GROUP_MS)
-        return drop_message(stream, other_group(stream), UINT64_MAX, 0);
-    stream->other_ms = has_other_message(stream) ? stream->other_ms + (passed < WAIT_MAX_MS ? passed : WAIT_MAX_MS) : 0;
+        return drop_message(stream, other_kind(stream), UINT64_MAX, 0);
+    if (!has_other_message(stream))
+        stream->other_ms = 0;
+    else if (!is_held_up(channel_of(stream, stream->kind), port_of(stream, stream->kind)))
+        stream->other_ms += passed < WAIT_MAX_MS ? passed : WAIT_MAX_MS;
     stream->checked_ms = now;
     return WAITS;
 }
@@ -186,12 +204,13 @@ enum step receive_some(struct stream *stream, int wait_ms)
     uint64_t message_bytes = 0;
     size_t received = 0;
 
-    if (stream->dropped_group)
+    if (stream->drops)
         return drop_some(stream, wait_ms);
-    switch (tc_group_receive_part(stream->group, stream->next, of_message(stream), wait_ms, &message_bytes, &received)) {
+    switch (receive_from_channel(channel_of(stream, stream->kind), port_of(stream, stream->kind), stream->next, of_message(stream), wait_ms,
+                                 &message_bytes, &received)) {
     case TC_OK:
         if (message_bytes != stream->message_bytes)
-            return drop_message(stream, stream->group, message_bytes, received);
+            return drop_message(stream, stream->kind, message_bytes, received);
         stream->other_ms = 0;
         advance(stream, received);
         return stream->rest ? MOVED : ENDED;
@@ -199,17 +218,10 @@ enum step receive_some(struct stream *stream, int wait_ms)
         return check_other(stream);
     case TC_BUFFER_TOO_SMALL:
         /* The message is longer than this rank expects. */
-        return drop_message(stream, stream->group, UINT64_MAX, 0);
+        return drop_message(stream, stream->kind, UINT64_MAX, 0);
     default:
         return fail(stream);
     }
-}
-
-void make_progress(const struct communicator *communicator)
-{
-    int is_there;
-
-    mpi.Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, communicator->private, &is_there, MPI_STATUS_IGNORE);
 }
 
 /* Lets the MPI make progress, and waits longer the next time. */
@@ -244,6 +256,15 @@ static enum step finish(struct stream *stream, enum step (*some)(struct stream *
 static bool has_ended_wrong(const struct stream *stream)
 {
     return stream->error != MPI_SUCCESS || *stream->failure;
+}
+
+void end_stream(struct stream *stream)
+{
+    if (!has_ended_wrong(stream))
+        return;
+    abandon_message(channel_of(stream, stream->kind), port_of(stream, stream->kind));
+    if (stream->drops)
+        abandon_message(channel_of(stream, stream->dropped_kind), port_of(stream, stream->dropped_kind));
 }
 
 static void send_packed(struct stream *stream, const struct buffer *buffer)
@@ -285,7 +306,7 @@ static void receive_packed(struct stream *stream, const struct buffer *buffer)
     int error = begin_packing(&packing, buffer, stream->communicator->private, PACKED_BYTES);
 
     if (error != MPI_SUCCESS) {
-        drop_message(stream, stream->group, UINT64_MAX, 0);
+        drop_message(stream, stream->kind, UINT64_MAX, 0);
         finish(stream, receive_some);
         stream->error = error;
         return;
@@ -307,7 +328,7 @@ int send_buffer(struct communicator *communicator, struct root_groups *groups, c
 {
     struct stream stream = begin_stream(communicator, groups, buffer->bytes, buffer->address);
 
-    if (!stream.group)
+    if (groups->error != MPI_SUCCESS && !has_groups(&stream))
         return groups->error;
     if (is_dense(buffer->type))
         finish(&stream, send_some);
@@ -320,25 +341,26 @@ int receive_buffer(struct communicator *communicator, struct root_groups *groups
 {
     struct stream stream = begin_stream(communicator, groups, buffer->bytes, buffer->address);
 
-    if (!stream.group)
+    if (groups->error != MPI_SUCCESS && !has_groups(&stream))
         return groups->error;
+    set_waited_for(channel_of(&stream, stream.kind), port_of(&stream, stream.kind), true);
     if (!is_dense(buffer->type))
         receive_packed(&stream, buffer);
     while (!has_ended_wrong(&stream) && stream.rest)
         receive_next(&stream);
+    set_waited_for(channel_of(&stream, stream.kind), port_of(&stream, stream.kind), false);
+    end_stream(&stream);
     return error_of(&stream);
 }
 
 int combine_values(struct communicator *communicator, struct root_groups *groups, void *values, size_t count, tc_element element,
                    tc_operation operation)
 {
-    tc_group *group = groups->by_length[SHORT];
+    tc_group *group = groups->values->channels[SHORT].group;
     uint32_t ranks = 0, size = (uint32_t)communicator->size;
     char failure[64];
     tc_result result;
 
-    if (!group)
-        return groups->error;
     /* Ranks wait long in barriers, often for messages of the MPI that go on only here. */
     while ((result = tc_group_all_reduce(group, values, count, (int)element, (int)operation, WAIT_MIN_MS, &ranks)) == TC_TIMED_OUT)
         make_progress(communicator);

@@ -17,8 +17,7 @@ enum { WAIT_MIN_MS = 1, WAIT_MAX_MS = 8 };
 struct stream {
     struct communicator *communicator;
     struct root_groups *groups;
-    /* The group that carries this broadcast, and its kind. */
-    tc_group *group;
+    /* The groups that carry this broadcast. */
     enum kind kind;
     /* Bytes still to be transferred, of the broadcast and of its current message; the length of
      * the current message. */
@@ -26,9 +25,10 @@ struct stream {
     /* The memory that the next bytes are sent from or received into, and its length. */
     char *next;
     size_t room;
-    /* The group that has a message of unexpected length, which is received and dropped; NULL:
-     * none. The length of that message, and what has come of it. */
-    tc_group *dropped_group;
+    /* Whether a message of unexpected length is received and dropped, and which groups have it. The
+     * length of that message, and what has come of it. */
+    bool drops;
+    enum kind dropped_kind;
     uint64_t dropped_bytes, dropped;
     /* For how long the root's other group has had a message while this one had none, and when
      * that was last checked. */
@@ -37,9 +37,6 @@ struct stream {
     int error;
     char failure[240];
 };
-
-/* Lets the MPI library move messages for which another rank may be waiting. */
-void make_progress(const struct communicator *communicator);
 
 /* What a step of a broadcast has done: transferred bytes, nothing yet, or it has ended. */
 enum step { MOVED, WAITS, ENDED };
@@ -51,6 +48,13 @@ enum step receive_some(struct stream *stream, int wait_ms);
 
 /* Begins a broadcast whose group is made, and whose bytes are in one piece of memory at `bytes`. */
 struct stream begin_stream(struct communicator *communicator, struct root_groups *groups, uint64_t all, char *bytes);
+
+/* Whether the groups of a broadcast are there, or have ended. */
+bool has_groups(const struct stream *stream);
+
+/* Ends a broadcast, so that the next one can begin, also if this has failed. It calls no function of
+ * the MPI. */
+void end_stream(struct stream *stream);
 
 /* The MPI error code of a broadcast that has ended. */
 int error_of(const struct stream *stream);

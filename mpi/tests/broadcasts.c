@@ -501,6 +501,9 @@ static const struct {
     {"waits-elsewhere", waits_elsewhere}, {"nonblocking-threads", nonblocking_threads},
     {"killed-nonblocking", killed_in_nonblocking}, {"persistent", persistent},
     {"persistent-ends", persistent_ends}, {"gathers", gathers},      {"wrong-blocks", wrong_blocks},
+    {"duplicates", duplicates},   {"many-duplicates", many_duplicates},
+    {"duplicates-threads", duplicates_of_threads}, {"duplicates-requests", duplicates_of_requests},
+    {"duplicates-bytes", duplicates_of_other_bytes},
     {"reduces", reduces},         {"killed-values", killed_in_values},
 };
 

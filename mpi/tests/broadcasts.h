@@ -40,6 +40,13 @@ void waits_elsewhere(void);
 void nonblocking_threads(void);
 void killed_in_nonblocking(void);
 
+/* The parts of duplicates.c. */
+void duplicates(void);
+void many_duplicates(void);
+void duplicates_of_other_bytes(void);
+void duplicates_of_threads(void);
+void duplicates_of_requests(void);
+
 /* The parts of persistent.c. */
 void persistent(void);
 void persistent_ends(void);

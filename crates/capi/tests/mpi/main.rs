@@ -49,6 +49,26 @@ fn a_thousand_communicators_leave_no_descriptors_or_groups() {
 }
 
 #[test]
+fn communicators_of_the_same_processes_share_groups() {
+    let parts = ["duplicates", "duplicates-threads", "duplicates-requests", "duplicates-bytes"];
+    for mpi in ALL {
+        compare(mpi, &LabSettings::new(4), 1, &parts);
+    }
+    compare(Mpi::OpenMpi, &LabSettings::new(2), 2, &parts);
+}
+
+/// The first duplicate makes two groups, and 199 others use both.
+#[test]
+fn two_hundred_duplicates_have_two_groups() {
+    let Some(ran) = broadcast(Mpi::OpenMpi, &LabSettings::new(2), 1, &[], &["many-duplicates"]) else {
+        return;
+    };
+    let report = text(&ran.output);
+    assert!(ran.output.status.success() && ran.taken >= 600, "{report}");
+    assert!(report.contains(", 2 groups, 398 shared with other communicators"), "{report}");
+}
+
+#[test]
 fn broadcasts_are_in_order_without_barriers_and_beside_others() {
     for mpi in ALL {
         compare(mpi, &LabSettings::new(4), 1, &["back-to-back", "nonblocking", "threads", "progress"]);
@@ -216,6 +236,7 @@ fn ranks_choose_the_same_way_and_trials_stay_within_their_bound() {
     let mut compile = Command::new(format!("mpicc.{}", mpi.name()));
     let sources = ["tests/choice.c", "choice.c"].map(|name| repository().join("mpi").join(name));
     compile.args(["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-pthread", "-o"]).arg(&program);
+    compile.arg("-I").arg(repository().join("include"));
     run(compile.args(sources));
     let output = Command::new("timeout").arg(TIMEOUT_S).arg(program).output().unwrap();
     assert!(output.status.success(), "{}", text(&output));

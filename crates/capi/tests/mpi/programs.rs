@@ -111,10 +111,18 @@ impl Built {
             for (program, sources) in [
                 (
                     directory.path().join(mpi.name()),
-                    &["broadcasts.c", "nonblocking.c", "persistent.c", "gathers.c", "reduces.c"][..],
+                    &[
+                        "broadcasts.c",
+                        "nonblocking.c",
+                        "persistent.c",
+                        "gathers.c",
+                        "reduces.c",
+                        "duplicates.c",
+                    ][..],
                 ),
                 (measuring("overlap"), &["overlap.c"]),
                 (measuring("values"), &["values.c"]),
+                (measuring("sharing"), &["sharing.c"]),
             ] {
                 let sources = sources.iter().map(|name| repository().join("mpi/tests").join(name));
                 let mut compile = Command::new(&compiler);
