@@ -8,6 +8,7 @@
 
 #include "history.h"
 #include "settings.h"
+#include "shared.h"
 
 /* A broadcast of this length counts twice, because it takes about twice as long as a short one. */
 #define BYTES_OF_WEIGHT (16 << 10)
@@ -32,6 +33,9 @@ enum { BLOCK = 4, TRIAL_BROADCASTS = 1 + BLOCK * TRIAL_SAMPLES };
  * which needs root, the program is loaded first. */
 #define USER_SET_UP_US 20e3
 #define KERNEL_SET_UP_US 300e3
+
+/* The expected time to use the groups of another communicator. */
+#define SHARED_SET_UP_US 2e3
 
 /* The measured time at the slowest rank, or of a reduce the mean; 0: not measured. */
 static _Atomic double last_set_up_us;
@@ -107,10 +111,12 @@ static enum way faster(const double us[WAYS])
     return us[BY_TREECAST] * MARGIN < us[BY_MPI] ? BY_TREECAST : BY_MPI;
 }
 
-static double expected_set_up_us(void)
+static double expected_set_up_us(MPI_Comm comm)
 {
     double last_us = atomic_load(&last_set_up_us);
 
+    if (are_groups_offered(comm))
+        return SHARED_SET_UP_US;
     if (last_us > 0)
         return last_us;
     return geteuid() == 0 && !strstr(settings()->node, "engine=user") ? KERNEL_SET_UP_US : USER_SET_UP_US;
@@ -168,7 +174,7 @@ static int end_trial(struct choice *choice, MPI_Comm comm, bool *is_given_up)
         extra_us = sum(all.samples_us[!class->way], TRIAL_SAMPLES) - sum(all.samples_us[class->way], TRIAL_SAMPLES);
         /* Only every second broadcast was measured. */
         choice->trials_us += all.set_up_us + 2 * extra_us;
-        if (!had_groups)
+        if (!had_groups && !trial->is_shared)
             atomic_store(&last_set_up_us, all.set_up_us);
         mpi.Comm_rank(comm, &rank);
         if (!rank)
@@ -229,13 +235,14 @@ static void begin_trial(struct choice *choice, const struct comparison *all)
     if (best < 0)
         return;
     choice->classes[best].spent_at_trial_us = all->spent_us[best];
-    choice->trial = (struct trial){.class = best, .root = choice->classes[best].root};
+    choice->trial = (struct trial){
+        .class = best, .root = choice->classes[best].root, .is_shared = all->set_up_us <= SHARED_SET_UP_US};
 }
 
 /* The ranks agree on the time spent in broadcasts, and so on the next trial. */
 static int compare_ranks(struct choice *choice, MPI_Comm comm)
 {
-    struct comparison own = {.set_up_us = expected_set_up_us(), .trial_percent = settings()->trial_percent};
+    struct comparison own = {.set_up_us = expected_set_up_us(comm), .trial_percent = settings()->trial_percent};
     struct comparison all = {0};
     bool is_first = !choice->has_history;
     size_t bytes;

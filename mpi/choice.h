@@ -39,6 +39,8 @@ struct trial {
     /* Broadcasts since the trial began, and whether the ranks have compared their times since. */
     int broadcasts;
     bool is_old;
+    /* Whether the communicator is expected to share the groups of another one. */
+    bool is_shared;
     struct trial_times times;
 };
 
