@@ -225,21 +225,33 @@ fn what_is_not_taken_is_passed_on_and_reported() {
     assert!(taken == 8 && report.contains("TREECAST_MPI_MAX_BYTES=much is ignored"), "{report}");
 }
 
-/// In simulated time: threads are ranks.
-#[test]
-fn ranks_choose_the_same_way_and_trials_stay_within_their_bound() {
+/// Compiles a program of `mpi/tests` that needs no launcher with a file of the shim, and runs it.
+fn run_alone(source: &str) {
     let directory = tempfile::tempdir().unwrap();
     let Some(mpi) = ALL.into_iter().find(|mpi| Built::get().program(*mpi).exists()) else {
-        return skip("no MPI, so the choice of ways is not compiled");
+        return skip(&format!("no MPI, so mpi/{source} is not compiled"));
     };
-    let program = directory.path().join("choice");
+    let program = directory.path().join("program");
     let mut compile = Command::new(format!("mpicc.{}", mpi.name()));
-    let sources = ["tests/choice.c", "choice.c"].map(|name| repository().join("mpi").join(name));
+    let sources =
+        [format!("tests/{source}"), source.to_owned()].map(|name| repository().join("mpi").join(name));
     compile.args(["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-pthread", "-o"]).arg(&program);
     compile.arg("-I").arg(repository().join("include"));
     run(compile.args(sources));
     let output = Command::new("timeout").arg(TIMEOUT_S).arg(program).output().unwrap();
     assert!(output.status.success(), "{}", text(&output));
+}
+
+/// In simulated time: threads are ranks.
+#[test]
+fn ranks_choose_the_same_way_and_trials_stay_within_their_bound() {
+    run_alone("choice.c");
+}
+
+/// Groups are in the memory of one process: threads are ranks, and have threads of their own.
+#[test]
+fn messages_of_several_communicators_arrive_in_any_order() {
+    run_alone("channel.c");
 }
 
 /// Broadcasts by both ways in turn are right, and what was measured is kept for the next run.
