@@ -132,8 +132,9 @@ int intercept_allgather_c(const void *from, MPI_Count from_count, handle from_ty
 
     if (begin(&allgather, from, from_count, from_type, to, to_count, to_type, comm))
         return allgather.call.error;
-    return end_call(&allgather.call,
-                    PASS_TO(allgather_c_function, "PMPI_Allgather_c")(from, from_count, from_type, to, to_count, to_type, comm));
+    return end_call(&allgather.call, PASS_LARGE(allgather_c_function, allgather_function, "Allgather",
+                                                (from, from_count, from_type, to, to_count, to_type, comm),
+                                                (from, small_count(from_count), from_type, to, small_count(to_count), to_type, comm)));
 }
 
 #ifdef OPEN_MPI

@@ -71,7 +71,8 @@ int intercept_bcast_c(void *address, MPI_Count count, handle type, int root, han
 
     if (begin_broadcast(&broadcast, address, count, type, root, comm))
         return broadcast.call.error;
-    return end_call(&broadcast.call, PASS_TO(bcast_c_function, "PMPI_Bcast_c")(address, count, type, root, comm));
+    return end_call(&broadcast.call, PASS_LARGE(bcast_c_function, bcast_function, "Bcast", (address, count, type, root, comm),
+                                                (address, small_count(count), type, root, comm)));
 }
 
 int intercept_finalize(void)

@@ -34,6 +34,28 @@ typedef uintptr_t handle;
         function;                                                              \
     })
 
+/* The same for a function for large counts, which the MPI may lack although the program has found
+ * that of this library and calls it, as mpi4py does. Then the function for small counts is called. */
+#define PASS_LARGE(large, small, name, large_arguments, small_arguments) \
+    (HAS("PMPI_" name "_c") ? PASS_TO(large, "PMPI_" name "_c") large_arguments : PASS_TO(small, "PMPI_" name) small_arguments)
+#define HAS(name)                                                              \
+    __extension__({                                                            \
+        static _Atomic int has;                                                \
+        int known = atomic_load_explicit(&has, memory_order_relaxed);          \
+                                                                               \
+        if (!known) {                                                          \
+            known = mpi_symbol(name) ? 1 : -1;                                 \
+            atomic_store_explicit(&has, known, memory_order_relaxed);          \
+        }                                                                      \
+        known > 0;                                                             \
+    })
+
+/* A count for that function. The MPI refuses -1 by the communicator's error handler. */
+static inline int small_count(MPI_Count count)
+{
+    return count == (int)count ? (int)count : -1;
+}
+
 /* Whether a broadcast that is in no trial is taken, as far as its groups do not decide, and the
  * state of its communicator. All ranks get the same result. */
 enum outcome judge_untried(MPI_Comm comm, int root, uint64_t bytes, struct communicator **found);

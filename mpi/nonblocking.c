@@ -87,5 +87,6 @@ int intercept_ibcast_c(void *address, MPI_Count count, handle type, int root, ha
     if (!is_passed_on)
         return error;
     count_passed(BROADCAST, NONBLOCKING);
-    return PASS_TO(ibcast_c_function, "PMPI_Ibcast_c")(address, count, type, root, comm, request);
+    return PASS_LARGE(ibcast_c_function, ibcast_function, "Ibcast", (address, count, type, root, comm, request),
+                      (address, small_count(count), type, root, comm, request));
 }

@@ -78,6 +78,8 @@ int intercept_bcast_init_c(void *address, MPI_Count count, handle type, int root
 
     if (!is_passed_on)
         return error;
+    if (!HAS("PMPI_Bcast_init_c"))
+        return mpi_bcast_init()(address, small_count(count), type, root, comm, info, request);
     return PASS_TO(bcast_init_c_function, "PMPI_Bcast_init_c")(address, count, type, root, comm, info, request);
 }
 

@@ -162,7 +162,8 @@ int intercept_reduce_c(const void *from, void *to, MPI_Count count, handle type,
 
     if (begin(&reduce, REDUCE, from, to, count, type, op, root, comm))
         return reduce.call.error;
-    return end_call(&reduce.call, PASS_TO(reduce_c_function, "PMPI_Reduce_c")(from, to, count, type, op, root, comm));
+    return end_call(&reduce.call, PASS_LARGE(reduce_c_function, reduce_function, "Reduce", (from, to, count, type, op, root, comm),
+                                             (from, to, small_count(count), type, op, root, comm)));
 }
 
 typedef int allreduce_function(const void *from, void *to, int count, handle type, handle op, handle comm);
@@ -186,7 +187,8 @@ int intercept_allreduce_c(const void *from, void *to, MPI_Count count, handle ty
 
     if (begin(&reduce, ALLREDUCE, from, to, count, type, op, 0, comm))
         return reduce.call.error;
-    return end_call(&reduce.call, PASS_TO(allreduce_c_function, "PMPI_Allreduce_c")(from, to, count, type, op, comm));
+    return end_call(&reduce.call, PASS_LARGE(allreduce_c_function, allreduce_function, "Allreduce", (from, to, count, type, op, comm),
+                                             (from, to, small_count(count), type, op, comm)));
 }
 
 #ifdef OPEN_MPI
