@@ -69,7 +69,13 @@ typedef void *of_fortran_function(MPI_Fint number);
 #define TYPE_IN_C(number) ((handle)PASS_TO(of_fortran_function, "PMPI_Type_f2c")(number))
 #define OP_IN_C(number) ((handle)PASS_TO(of_fortran_function, "PMPI_Op_f2c")(number))
 #define COMM_IN_C(number) ((handle)PASS_TO(of_fortran_function, "PMPI_Comm_f2c")(number))
+#define INFO_IN_C(number) ((handle)PASS_TO(of_fortran_function, "PMPI_Info_f2c")(number))
+#define REQUEST_IN_C(number) ((handle)PASS_TO(of_fortran_function, "PMPI_Request_f2c")(number))
 void *as_in_c(const void *address);
+
+/* Handles that functions of Fortran return. */
+typedef MPI_Fint in_fortran_function(MPI_Request request);
+#define REQUEST_IN_FORTRAN(request) PASS_TO(in_fortran_function, "PMPI_Request_c2f")(request)
 
 /* The names that Fortran compilers make of a function, and that by which the module mpi_f08
  * calls it. */

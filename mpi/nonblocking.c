@@ -90,3 +90,27 @@ int intercept_ibcast_c(void *address, MPI_Count count, handle type, int root, ha
     return PASS_LARGE(ibcast_c_function, ibcast_function, "Ibcast", (address, count, type, root, comm, request),
                       (address, small_count(count), type, root, comm, request));
 }
+
+#ifdef OPEN_MPI
+typedef void ibcast_of_fortran_function(void *address, const MPI_Fint *count, const MPI_Fint *type, const MPI_Fint *root,
+                                        const MPI_Fint *comm, MPI_Fint *request, MPI_Fint *error);
+
+static __attribute__((used)) void ibcast_from_fortran(void *address, const MPI_Fint *count, const MPI_Fint *type, const MPI_Fint *root,
+                                                      const MPI_Fint *comm, MPI_Fint *request, MPI_Fint *error)
+{
+    MPI_Request started;
+    int result;
+
+    if (!mpi_find()) {
+        PASS_TO(ibcast_of_fortran_function, "pmpi_ibcast_")(address, count, type, root, comm, request, error);
+        return;
+    }
+    result = intercept_ibcast(as_in_c(address), (int)*count, TYPE_IN_C(*type), (int)*root, COMM_IN_C(*comm), &started);
+    if (result == MPI_SUCCESS)
+        *request = REQUEST_IN_FORTRAN(started);
+    if (error)
+        *error = result;
+}
+
+FORTRAN_NAMES(ibcast_from_fortran, ibcast, IBCAST)
+#endif

@@ -114,3 +114,79 @@ int intercept_request_free(void *request)
         drop_persistent(persistent);
     return PASS_TO(start_function, "PMPI_Request_free")(request);
 }
+
+#ifdef OPEN_MPI
+typedef void bcast_init_of_fortran_function(void *address, const MPI_Fint *count, const MPI_Fint *type, const MPI_Fint *root,
+                                            const MPI_Fint *comm, const MPI_Fint *info, MPI_Fint *request, MPI_Fint *error);
+typedef void start_of_fortran_function(MPI_Fint *request, MPI_Fint *error);
+typedef void startall_of_fortran_function(const MPI_Fint *count, MPI_Fint *requests, MPI_Fint *error);
+
+static __attribute__((used)) void bcast_init_from_fortran(void *address, const MPI_Fint *count, const MPI_Fint *type, const MPI_Fint *root,
+                                                          const MPI_Fint *comm, const MPI_Fint *info, MPI_Fint *request, MPI_Fint *error)
+{
+    MPI_Request made;
+    int result;
+
+    if (!mpi_find()) {
+        PASS_TO(bcast_init_of_fortran_function, "pmpi_bcast_init_")(address, count, type, root, comm, info, request, error);
+        return;
+    }
+    result = intercept_bcast_init(as_in_c(address), (int)*count, TYPE_IN_C(*type), (int)*root, COMM_IN_C(*comm), INFO_IN_C(*info), &made);
+    if (result == MPI_SUCCESS)
+        *request = REQUEST_IN_FORTRAN(made);
+    if (error)
+        *error = result;
+}
+
+/* Calls a function of C that may change the request. */
+static void call_in_c(start_function *call, MPI_Fint *request, MPI_Fint *error)
+{
+    MPI_Request in_c = (MPI_Request)REQUEST_IN_C(*request);
+    int result = call(&in_c);
+
+    if (result == MPI_SUCCESS)
+        *request = REQUEST_IN_FORTRAN(in_c);
+    if (error)
+        *error = result;
+}
+
+static __attribute__((used)) void start_from_fortran(MPI_Fint *request, MPI_Fint *error)
+{
+    if (are_persistents_kept())
+        call_in_c(intercept_start, request, error);
+    else
+        PASS_TO(start_of_fortran_function, "pmpi_start_")(request, error);
+}
+
+static __attribute__((used)) void startall_from_fortran(const MPI_Fint *count, MPI_Fint *requests, MPI_Fint *error)
+{
+    MPI_Fint i, result = MPI_SUCCESS;
+
+    if (!are_persistents_kept()) {
+        PASS_TO(startall_of_fortran_function, "pmpi_startall_")(count, requests, error);
+        return;
+    }
+    for (i = 0; i < *count && result == MPI_SUCCESS; i++)
+        call_in_c(intercept_start, &requests[i], &result);
+    if (error)
+        *error = result;
+}
+
+static __attribute__((used)) void request_free_from_fortran(MPI_Fint *request, MPI_Fint *error)
+{
+    if (are_persistents_kept())
+        call_in_c(intercept_request_free, request, error);
+    else
+        PASS_TO(start_of_fortran_function, "pmpi_request_free_")(request, error);
+}
+
+FORTRAN_NAMES(bcast_init_from_fortran, bcast_init, BCAST_INIT)
+FORTRAN_NAME(bcast_init_from_fortran, mpix_bcast_init)
+FORTRAN_NAME(bcast_init_from_fortran, mpix_bcast_init_)
+FORTRAN_NAME(bcast_init_from_fortran, mpix_bcast_init__)
+FORTRAN_NAME(bcast_init_from_fortran, MPIX_BCAST_INIT)
+FORTRAN_NAME(bcast_init_from_fortran, ompix_bcast_init_f)
+FORTRAN_NAMES(start_from_fortran, start, START)
+FORTRAN_NAMES(startall_from_fortran, startall, STARTALL)
+FORTRAN_NAMES(request_free_from_fortran, request_free, REQUEST_FREE)
+#endif

@@ -15,7 +15,7 @@ use treecast_lab::LabSettings;
 
 use programs::{
     ALL, Built, MPICH_TRIES, Mpi, Ran, TIMED_OUT, TIMEOUT_S, broadcast, broadcast_in, compare, repository,
-    run, run_in, skip, start, text,
+    run, skip, start, text,
 };
 
 const TYPES: [&str; 3] = ["basic", "derived", "mixed"];
@@ -118,25 +118,6 @@ fn short_reduces_are_right() {
     }
     compare(Mpi::OpenMpi, &LabSettings::new(4), 2, &["reduces"]);
     compare(Mpi::Mpich, &LabSettings::new(2), 2, &["reduces"]);
-}
-
-/// MPICH's module `mpi_f08` calls functions of C by two kinds of names.
-#[test]
-fn requests_of_fortran_are_completed_in_every_way() {
-    if !Built::get().fortran().exists() {
-        return skip("no mpif90.mpich, so no program in Fortran has requests");
-    }
-    let Some(lab) = start(Mpi::Mpich, &LabSettings::new(2)) else { return };
-    let mut written = String::new();
-    for _ in 0..MPICH_TRIES {
-        written = text(&run_in(&lab, Mpi::Mpich, 1, &[], &Built::get().fortran(), &[]).output);
-        let lines = ["fortran: 48 broadcasts", " 22 taken, nonblocking, ", " 24 taken, persistent, "];
-        if lines.iter().all(|line| written.contains(line)) {
-            return;
-        }
-        assert!(!written.contains("wrong: "), "{written}");
-    }
-    panic!("{written}");
 }
 
 #[test]

@@ -175,12 +175,6 @@ impl Built {
                 }
             }
         }
-        let mut compile = Command::new("mpif90.mpich");
-        compile.args(["-O1", "-Wall", "-Werror", "-o"]).arg(directory.path().join("mpich-fortran"));
-        compile.arg(repository().join("mpi/tests/requests.f90")).current_dir(&directory);
-        if Command::new("mpif90.mpich").arg("-v").output().is_ok() {
-            run(&mut compile);
-        }
         let source = repository().join("crates/capi/tests/patient.c");
         let mut compile = Command::new("cc");
         compile.args(["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared", "-o"]);
@@ -199,11 +193,6 @@ impl Built {
 
     pub fn shim(&self, mpi: Mpi) -> PathBuf {
         self.directory.path().join(format!("libtreecast_mpi_{}.so", mpi.interface()))
-    }
-
-    /// The program in Fortran; missing without MPICH's compiler.
-    pub fn fortran(&self) -> PathBuf {
-        self.directory.path().join("mpich-fortran")
     }
 
     pub fn program(&self, mpi: Mpi) -> PathBuf {
