@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "node.h"
+#include "transfer.h"
 
 /* Longer broadcasts use a tree for long messages. The tree for short ones would send several
  * copies over the first links. */
@@ -66,6 +67,21 @@ static int enter_groups(struct communicator *communicator, int root, unsigned ki
     return MADE;
 }
 
+/* As tc_group_wait_until_ready(): another rank may be waiting for a message that the MPI has not
+ * sent yet. */
+static tc_result wait_for_nodes(const struct communicator *communicator, const tc_group *group)
+{
+    int64_t until = now_ms() + READY_TIMEOUT_MS;
+    int wait_ms = WAIT_MIN_MS;
+    tc_result result;
+
+    while ((result = tc_group_wait_until_ready(group, wait_ms)) == TC_TIMED_OUT && now_ms() < until) {
+        make_progress(communicator);
+        wait_ms = WAIT_MAX_MS;
+    }
+    return result;
+}
+
 /* Waits at the root until the nodes of all ranks have answered. All ranks have entered the groups:
  * one that comes late, or is stopped, does not count as unreachable. */
 static int wait_until_ready(struct communicator *communicator, unsigned kinds, const struct shared_groups *made)
@@ -73,7 +89,7 @@ static int wait_until_ready(struct communicator *communicator, unsigned kinds, c
     int kind;
 
     for (kind = 0; kind < KINDS && made->is_root; kind++)
-        if (kinds & 1u << kind && tc_group_wait_until_ready(made->channels[kind].group, READY_TIMEOUT_MS) != TC_OK)
+        if (kinds & 1u << kind && wait_for_nodes(communicator, made->channels[kind].group) != TC_OK)
             return note_failure(communicator, UNREACHABLE);
     return MADE;
 }
