@@ -38,7 +38,6 @@ fn every_program_is_right_with_mpich_5_and_the_standard_abi() {
     [Mpi::Mpich5, Mpi::Standard].into_iter().for_each(each_shape);
 }
 
-/// Known to fail: `communicators` hangs on two hosts with two ranks each.
 #[test]
 #[ignore = "takes minutes; make mpi-matrix"]
 fn every_program_is_right_with_open_mpi_5() {

@@ -71,6 +71,10 @@ impl Mpi {
 
     /// The launcher's command for this number of ranks on each of these hosts, as a line of a shell
     /// on the first of them. `environment` is what the ranks have of the environment.
+    ///
+    /// The daemons of Open MPI 5 must not start sessions of their own. For each session Linux makes
+    /// a scheduling group, and next to the busy ranks of another group threads wait for tens of
+    /// seconds until they run.
     pub fn launcher(self, hosts: u32, ranks: u32, environment: &[(&str, &str)]) -> String {
         let list: Vec<String> = (0..hosts).map(|host| format!("n{host}:{ranks}")).collect();
         let option = if self.interface() == "openmpi" { "-x %=" } else { "-genv % " };
@@ -84,8 +88,9 @@ impl Mpi {
                  --mca oob_tcp_if_include eth0 --host {list} {variables} \"$@\""
             ),
             Self::OpenMpi5 => format!(
-                "{mpirun} --allow-run-as-root --prtemca plm_ssh_agent \"$TREECAST_LAB_AGENT\" {tcp} \
-                 --prtemca prte_if_include eth0 --mca pml ob1 --host {list} {variables} \"$@\""
+                "{mpirun} --allow-run-as-root --leave-session-attached --prtemca plm_ssh_agent \
+                 \"$TREECAST_LAB_AGENT\" {tcp} --prtemca prte_if_include eth0 --mca pml ob1 \
+                 --host {list} {variables} \"$@\""
             ),
             Self::Mpich | Self::Mpich5 | Self::Standard => format!(
                 "{mpirun} -launcher rsh -launcher-exec \"$TREECAST_LAB_AGENT\" -iface eth0 -hosts {list} \

@@ -5,8 +5,11 @@ use treecast_lab::LabSettings;
 
 use super::programs::{Mpi, Ran, compare, run_in, start, text};
 
-/// Without Open MPI 5, which hangs in some runs with more than one rank on each host: see
-/// `make mpi-matrix`.
+#[test]
+fn open_mpi_5_is_right_with_several_ranks_on_each_host() {
+    compare(Mpi::OpenMpi5, &LabSettings::new(2), 2, &["communicators"]);
+}
+
 #[test]
 fn mpich_5_and_the_standard_abi_are_right() {
     let parts = ["basic", "derived", "mixed", "communicators", "threads", "completions", "persistent"];

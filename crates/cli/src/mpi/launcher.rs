@@ -70,6 +70,10 @@ fn is_with_prrte(version: &str) -> bool {
 
 /// By TCP alone: the hosts of a lab have different addresses, but one kernel. Ranks that wait yield
 /// the processor, which the hosts share.
+///
+/// The daemons of PRRTE would each start a session, for which Linux makes a scheduling group
+/// (`autogroup` in sched(7)). Next to the busy ranks of another group, Linux 6.18 let threads that
+/// could run wait for tens of seconds.
 fn options_of_open_mpi(hosts: &LabHosts, ranks: u32, has_prrte: bool) -> Vec<OsString> {
     let mut options: Vec<OsString> = Vec::new();
     if rustix::process::geteuid().is_root() {
@@ -77,6 +81,7 @@ fn options_of_open_mpi(hosts: &LabHosts, ranks: u32, has_prrte: bool) -> Vec<OsS
     }
     options.extend(if has_prrte {
         [
+            "--leave-session-attached".into(),
             "--prtemca".into(),
             "plm_ssh_agent".into(),
             hosts.agent.clone(),
@@ -116,14 +121,15 @@ mod tests {
     }
 
     #[test]
-    fn open_mpi_5_has_another_option_for_the_remote_shell() {
+    fn open_mpi_5_has_options_of_its_own() {
         assert!(
             !is_with_prrte("mpirun (Open MPI) 4.1.4\n") && !is_with_prrte("mpirun.openmpi (OpenRTE) 4.1.4\n")
         );
         assert!(is_with_prrte("mpirun (Open MPI) 5.0.11\n"));
         assert!(is_with_prrte("prterun (PRRTE) 3.0.14\n"));
         let hosts = LabHosts { agent: "/agent".into(), count: 1 };
-        for (has_prrte, option) in [(false, "plm_rsh_agent"), (true, "plm_ssh_agent")] {
+        let of_each = [(false, "plm_rsh_agent"), (true, "plm_ssh_agent"), (true, "--leave-session-attached")];
+        for (has_prrte, option) in of_each {
             assert!(options_of_open_mpi(&hosts, 1, has_prrte).contains(&option.into()));
         }
     }
