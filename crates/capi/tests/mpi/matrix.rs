@@ -20,10 +20,21 @@ const PARTS: [&[&str]; 6] = [
 fn each_shape(mpi: Mpi) {
     for (hosts, ranks) in SHAPES {
         for parts in PARTS {
+            let parts = if is_gather_wrong(mpi, ranks) { without_gathers(parts) } else { parts.to_vec() };
             eprintln!("{mpi:?}, {hosts} x {ranks}: {}", parts.join(" "));
-            compare(mpi, &LabSettings::new(hosts), ranks, parts);
+            compare(mpi, &LabSettings::new(hosts), ranks, &parts);
         }
     }
+}
+
+/// Whether the all-gathers of the MPI itself are wrong if ranks send one type and receive another:
+/// those of Open MPI 5.0.11 with several ranks on each host, by its component `han`.
+fn is_gather_wrong(mpi: Mpi, ranks: u32) -> bool {
+    mpi == Mpi::OpenMpi5 && ranks > 1
+}
+
+fn without_gathers(parts: &[&'static str]) -> Vec<&'static str> {
+    parts.iter().copied().filter(|&part| part != "gathers").collect()
 }
 
 #[test]
