@@ -124,6 +124,11 @@ impl Look {
         self.streams && !self.datagrams && !self.attempts
     }
 
+    /// Whether nothing but datagrams, or the kernel's packet path, has events.
+    pub const fn is_datagrams_only(self) -> bool {
+        self.datagrams && !self.streams && !self.attempts
+    }
+
     /// At the sources with these tokens, a bit for each.
     const fn at(ready: u64) -> Self {
         let datagrams = ready & (1 << SOCKET | 1 << MULTICAST | 1 << KERNEL) != 0;

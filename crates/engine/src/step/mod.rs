@@ -115,8 +115,8 @@ pub(crate) struct Engine {
     timer_at: Option<Nanoseconds>,
     batch_data: BatchData,
     streams: Streams,
-    /// How many steps in a row have dealt with one stream only.
-    steps_of_one_stream: u32,
+    /// How many steps in a row have dealt with one stream or one datagram only.
+    short_steps: u32,
 }
 
 /// Whether a step has done everything.
@@ -134,8 +134,9 @@ impl Progress {
     }
 }
 
-/// The most steps in a row that deal with one stream only: other groups may have data too.
-const STEPS_OF_ONE_STREAM_MAX: u32 = 16;
+/// The most steps in a row that deal with one stream or one datagram only: other groups may have
+/// data too.
+const SHORT_STEPS_MAX: u32 = 16;
 
 /// The most batches of datagrams that a step receives from each lane, so that other threads get the
 /// engine.
@@ -173,7 +174,7 @@ impl Engine {
             timer_at: None,
             batch_data: BatchData::default(),
             streams,
-            steps_of_one_stream: 0,
+            short_steps: 0,
         }
     }
 
@@ -218,13 +219,18 @@ impl Engine {
     /// Does everything that is due, up to a bound: other threads may wait for the engine.
     pub fn step(&mut self, handle: &EngineHandle, look: Look) -> Progress {
         // Whatever else is ready is so at the next step too.
-        if look.is_streams_only() && self.steps_of_one_stream < STEPS_OF_ONE_STREAM_MAX {
-            self.steps_of_one_stream += 1;
-            if let Some(progress) = self.forward_expected() {
+        if self.short_steps < SHORT_STEPS_MAX {
+            self.short_steps += 1;
+            if look.is_streams_only()
+                && let Some(progress) = self.forward_expected()
+            {
                 return progress;
             }
+            if look.is_datagrams_only() && self.take_wake_datagram() {
+                return Progress::Done;
+            }
         }
-        self.steps_of_one_stream = 0;
+        self.short_steps = 0;
         // A request is about what the application has written or read before. So requests are taken
         // first: what comes before one of them is visible to `take_progress`, and a later one waits
         // for the next step.
@@ -326,18 +332,50 @@ impl Engine {
         progress
     }
 
-    /// Receives a batch of datagrams of a lane; returns the number of messages of the socket, each
-    /// of one or several datagrams.
+    /// Receives a datagram, and returns whether it is one by which the kernel's packet path wakes a
+    /// reader. What follows from any other one is sent.
+    ///
+    /// Most wake-ups of a member whose group the packet path runs are for this, and nothing else is
+    /// looked at then.
+    fn take_wake_datagram(&mut self) -> bool {
+        // Data by multicast comes first, and lanes take turns.
+        let is_usual = self.core.fast_path.is_there()
+            && !self.core.owners.have_lanes()
+            && !self.datagrams.receives_multicast();
+        if !is_usual {
+            return false;
+        }
+        let count = self.receive_batch(Lane::Own(0), 1);
+        if count == 0 || self.handle_batch(count) {
+            return count > 0;
+        }
+        self.send_some();
+        // As after each batch: a group that has ended at the next one has shown all packets.
+        self.core.give_progress();
+        false
+    }
+
+    /// Receives a batch of datagrams of a lane and handles them; returns the number of messages of
+    /// the socket, each of one or several datagrams.
     fn receive(&mut self, lane: Lane, messages_max: usize) -> usize {
+        let count = self.receive_batch(lane, messages_max);
+        self.handle_batch(count);
+        count
+    }
+
+    fn receive_batch(&mut self, lane: Lane, messages_max: usize) -> usize {
+        self.datagrams.receive(lane, messages_max).unwrap_or_else(|error| {
+            tracing::warn!(%error, "cannot receive datagrams");
+            0
+        })
+    }
+
+    /// Handles the messages of the last batch; returns whether all were datagrams that wake
+    /// readers.
+    fn handle_batch(&mut self, count: usize) -> bool {
         let Self { core, datagrams, .. } = self;
-        let count = match datagrams.receive(lane, messages_max) {
-            Ok(count) => count,
-            Err(error) => {
-                tracing::warn!(%error, "cannot receive datagrams");
-                return 0;
-            }
-        };
         let now = clock::now();
+        let mut have_only_woken = core.fast_path.is_there();
         for message in 0..count {
             let Some((from, segments)) = datagrams.message(message) else { continue };
             for bytes in segments {
@@ -350,6 +388,7 @@ impl Engine {
                         }
                         continue;
                     }
+                    have_only_woken = false;
                     let datagram = core.protocol.check(bytes);
                     if let Some(group) = core.protocol.group_to_reclaim(&datagram) {
                         core.reclaim(group);
@@ -376,7 +415,7 @@ impl Engine {
                 }
             }
         }
-        count
+        have_only_woken
     }
 
     /// Whether there are multicast addresses at which this node receives.
