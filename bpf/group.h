@@ -170,10 +170,19 @@ struct nak {
 	__u8 header[64];
 };
 
+/* A contribution to an all-reduce, as the datagram in which it came; the slow path handles it if the group is reclaimed. */
+struct kept_contribution {
+	/* The length of the payload in bytes; 0: there is none. What follows the payload is 0. */
+	__u64 length;
+	__u8 header[64];
+	__u8 payload[72];
+};
+
 struct child {
 	struct child_state state;
 	struct path path;
 	struct nak nak;
+	struct kept_contribution contribution;
 };
 
 /* What the program counts beside proto's counters. */
@@ -198,6 +207,7 @@ struct group {
 	__u64 timer_set_for;
 	/* What user space posts before it hands the group off: the keys of the session, how payloads of data are verified, and so on. */
 	struct mac_key header_key;
+	struct mac_key control_key;
 	struct payload_key payload_key;
 	__u32 payload_check;
 	__u32 number;
@@ -221,7 +231,8 @@ struct group {
 	/* At the root, user space is woken when this number of packets may be sent to every child, or all packets are freed; 0: not. User
 	 * space writes it at any time, and the program resets it to 0. */
 	__u32 window_wanted;
-	__u32 reserved2;
+	/* Whether contributions to all-reduces are kept and combined here, from `contributions_from` on: user space has none of these. */
+	__u32 takes_contributions;
 	__u64 parent_heard_at;
 	struct flow_state flow;
 	struct multicast_state multicast;
@@ -230,6 +241,14 @@ struct group {
 	/* At a member with data by multicast, the headers of a packet from the multicast address to the root, which is never sent. Packets of
 	 * the root have the same addresses and ports, the other way round, as packets of a neighbour have. */
 	struct path multicast_path;
+	/* The contribution of this node's application; when it was sent to the parent, with those of the children, or 0; and the timestamp of
+	 * the last one that was, or 0. */
+	struct kept_contribution contribution;
+	__u64 contribution_sent_at;
+	__u64 contribution_timestamp;
+	/* The first packet of a result whose contributions are taken here. */
+	__u32 contributions_from;
+	__u32 reserved2;
 	struct child children[CHILDREN_MAX];
 };
 

@@ -82,6 +82,27 @@ __noinline __u64 header_mac(struct mac_key *key, struct header *header)
 	return bpf_cpu_to_be64(sip_end(&sip, (__u64)AUTHENTIC_BYTES << 56));
 }
 
+/* The code of a contribution's payload, which is a multiple of 4 bytes. */
+__noinline __u64 contribution_mac(struct mac_key *key, struct kept_contribution *kept)
+{
+	__u64 *words, rest = 0;
+	struct sip sip;
+	__u32 index;
+
+	if (!key || !kept)
+		return 0;
+	words = (__u64 *)kept->payload;
+	sip = sip_start(key);
+	for (index = 0; index < sizeof(kept->payload) / 8; index++) {
+		if (8 * (index + 1) > kept->length) {
+			rest = words[index];
+			break;
+		}
+		sip_word(&sip, words[index]);
+	}
+	return bpf_cpu_to_be64(sip_end(&sip, rest | kept->length << 56));
+}
+
 struct hashing {
 	struct slot *slot;
 	struct payload_key *key;

@@ -117,6 +117,8 @@ struct work {
 	struct header segment_header;
 	/* The description of the segment at hand. */
 	struct descriptor piece;
+	/* The contribution that has come, and then all of them combined. */
+	struct kept_contribution contribution;
 	/* The packets of which each child is requested an acknowledgment, one bit per packet. */
 	__u64 ack_requests[CHILDREN_MAX];
 	/* The state of the group before a batch, which is restored if one of its segments is left to the slow path. */

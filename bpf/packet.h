@@ -13,6 +13,10 @@
 #define KIND_DATA 1
 #define KIND_ACKNOWLEDGMENT 2
 #define KIND_NAK 3
+#define KIND_CONTROL 5
+
+/* The operation of a control message that is a contribution to an all-reduce. */
+#define OPERATION_CONTRIBUTION 9
 
 /* Flags of data. */
 #define FLAG_ACK_REQUESTED 1
@@ -22,7 +26,13 @@
 /* The flag of acknowledgments and NAKs: multicast reaches the sender. */
 #define FLAG_REACHED 1
 
+/* The flag of the contribution of this node's application, on its way from user space to the program. No packet of the protocol has it. */
+#define FLAG_OWN 0x8000
+
 #define MESSAGE_BYTES_MAX (1ULL << 32)
+
+/* The longest values of a contribution that the program combines, in bytes. */
+#define VALUES_BYTES_MAX 64
 
 /* In network byte order. The body begins at a multiple of 4 bytes, so that its fields of 8 bytes are at multiples of 8. */
 struct header {
@@ -49,6 +59,13 @@ struct header {
 			__be32 missing_first;
 			__be64 missing;
 		} __attribute__((packed, aligned(4))) acknowledgment;
+		struct {
+			__be32 operation;
+			__be64 checksum;
+			__be32 length;
+			__be32 reserved;
+			__be64 nonce;
+		} __attribute__((packed, aligned(4))) control;
 	};
 	__be64 mac;
 };
@@ -59,6 +76,33 @@ struct header {
 #define AUTHENTIC_BYTES offsetof(struct header, mac)
 
 _Static_assert(HEADER_BYTES == 64 && AUTHENTIC_BYTES == 56, "docs/wire.md");
+
+/* The payload of a contribution. Its values are in the host's byte order. */
+struct contribution {
+	__be32 packet;
+	__u8 operation;
+	__u8 element;
+	__be16 processes;
+	__u8 values[VALUES_BYTES_MAX];
+};
+
+/* The length of a contribution without values, in bytes. */
+#define CONTRIBUTION_BYTES offsetof(struct contribution, values)
+
+/* How two values are combined. */
+#define OPERATION_SUM 1
+#define OPERATION_PRODUCT 2
+#define OPERATION_MIN 3
+#define OPERATION_MAX 4
+#define OPERATION_AND 5
+#define OPERATION_OR 6
+#define OPERATION_XOR 7
+
+/* The types of values that are integers. */
+#define ELEMENT_I32 0
+#define ELEMENT_I64 1
+#define ELEMENT_U32 2
+#define ELEMENT_U64 3
 
 /* The lengths of headers without options, in bytes. */
 #define ETHERNET_BYTES 14

@@ -14,6 +14,7 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
+#include "contribute.h"
 #include "flow.h"
 #include "forward.h"
 #include "group.h"
@@ -106,6 +107,23 @@ static __always_inline int handle_ack_packet(struct __sk_buff *buffer, struct wo
 	return acknowledge_and_wake(buffer, work, group);
 }
 
+static __always_inline int handle_contribution(struct __sk_buff *buffer, struct work *work, struct group *group)
+{
+	int becomes = CONTRIBUTION_LEFT;
+
+	if (!acquire(group))
+		return PASS;
+	if (group->number == bpf_ntohl(work->header.group))
+		becomes = receive_contribution(buffer, work, group);
+	release(group);
+	if (becomes != CONTRIBUTION_COMPLETES)
+		return becomes == CONTRIBUTION_KEPT ? TC_ACT_SHOT : PASS;
+	if (write_contribution(buffer, work, group))
+		return bpf_redirect(group->parent_path.interface, 0);
+	count(&group->counters.transmit_errors);
+	return TC_ACT_SHOT;
+}
+
 SEC("classifier")
 int treecast_ingress(struct __sk_buff *buffer)
 {
@@ -133,6 +151,9 @@ int treecast_ingress(struct __sk_buff *buffer)
 		verdict = handle_data_packet(buffer, work, group);
 	else if (work->header.kind == KIND_ACKNOWLEDGMENT || work->header.kind == KIND_NAK)
 		verdict = handle_ack_packet(buffer, work, group);
+	else if (work->header.kind == KIND_CONTROL &&
+		 work->header.control.operation == bpf_htonl(OPERATION_CONTRIBUTION))
+		verdict = handle_contribution(buffer, work, group);
 	if (verdict == PASS)
 		count(&group->counters.slow_path);
 	return verdict;
@@ -166,6 +187,28 @@ __noinline bool learn_path(struct work *work, struct path *path, __u32 interface
 	return true;
 }
 
+/* The contribution of this node's application, which user space sends to the parent: it leaves once those of all children are there. */
+static __always_inline int handle_own_contribution(struct __sk_buff *buffer, struct work *work, struct group *group)
+{
+	int becomes = CONTRIBUTION_LEFT;
+
+	work->now = clock();
+	/* User space has the group: it sends the contribution itself. */
+	if (!acquire(group))
+		return TC_ACT_SHOT;
+	if (group->number == bpf_ntohl(work->header.group))
+		becomes = receive_own_contribution(buffer, work, group);
+	release(group);
+	if (becomes == CONTRIBUTION_DIFFERS)
+		wake_node(work->group_index, WAKE_FOR_TIMER);
+	if (becomes != CONTRIBUTION_COMPLETES)
+		return TC_ACT_SHOT;
+	if (write_contribution(buffer, work, group))
+		return group->parent_path.interface == buffer->ifindex ? PASS : bpf_redirect(group->parent_path.interface, 0);
+	count(&group->counters.transmit_errors);
+	return TC_ACT_SHOT;
+}
+
 /* A packet that the slow path sends. */
 static __always_inline int handle_slow_path_packet(struct __sk_buff *buffer, struct node *node, struct work *work)
 {
@@ -173,6 +216,8 @@ static __always_inline int handle_slow_path_packet(struct __sk_buff *buffer, str
 	__u32 index;
 
 	__sync_fetch_and_add(&node->egress_count, 1);
+	if (work->header.kind == KIND_CONTROL && work->header.flags == bpf_htons(FLAG_OWN))
+		return group ? handle_own_contribution(buffer, work, group) : TC_ACT_SHOT;
 	/* Data is frequent, and never the first packet to a neighbour. */
 	if (!group || work->header.kind == KIND_DATA || learn_path(work, &group->parent_path, buffer->ifindex))
 		return PASS;

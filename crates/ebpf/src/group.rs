@@ -13,12 +13,12 @@ use treecast_proto::{
     FlowState, GroupCounters, GroupId, HandOff, HandOffPacket, MulticastSource, Nanoseconds, PlaceStatus,
     Sequence, Start,
 };
-use treecast_wire::{Authentication, HEADER_BYTES, Integrity};
+use treecast_wire::{Authentication, HEADER_BYTES, Integrity, Timestamp};
 
 use crate::fields::{get, set};
 use crate::layout::{
-    self, CHECK_CODE, CHECK_CRC, CHECK_NETWORK, CHILDREN_MAX, Child, FastPathCounters, Group, Path,
-    SEGMENTS_MAX,
+    self, CHECK_CODE, CHECK_CRC, CHECK_NETWORK, CHILDREN_MAX, Child, FastPathCounters, Group,
+    KeptContribution, Path, SEGMENTS_MAX,
 };
 use crate::memory::Mapping;
 use crate::slots::SlotMemory;
@@ -124,6 +124,10 @@ impl KernelGroup {
             // A program that still has such a pointer sees that the group has an owner.
             self.owner().store(layout::OWNER_USER, Ordering::SeqCst);
             set!(pointer, self.id.0, number);
+            set!(pointer, 0, contribution.length);
+            for index in 0..CHILDREN_MAX {
+                set!(pointer, 0, children[index].contribution.length);
+            }
             set!(pointer, 0, root_socket);
             set!(pointer, 0, child_count);
             set!(pointer, FlowState::new(Start::default()), flow);
@@ -418,6 +422,38 @@ impl KernelGroup {
         }
         None
     }
+
+    /// The contributions of children that the program has kept to the all-reduce that goes on, as
+    /// datagrams, each with the address of the child's node. User space owns the group.
+    pub fn contributions(&self) -> Vec<(SocketAddr, Vec<u8>)> {
+        debug_assert!(!self.is_handed_off, "only the owner reads contributions");
+        let pointer = self.pointer();
+        // SAFETY: user space owns the group; the structures are integers, and valid for any bytes.
+        let (next, count) = unsafe { (get!(pointer, flow).next, get!(pointer, child_count)) };
+        let of_child = |index: usize| {
+            // SAFETY: as above.
+            let (kept, path) =
+                unsafe { (get!(pointer, children[index].contribution), get!(pointer, children[index].path)) };
+            let KeptContribution { length, header, payload } = kept;
+            let payload = payload.get(..length as usize)?;
+            let is_about_next = payload.first_chunk() == Some(&next.0.to_be_bytes());
+            is_about_next.then_some((path.address()?, [&header[..], payload].concat()))
+        };
+        (0..count as usize).filter_map(of_child).collect()
+    }
+
+    /// Forgets all contributions that the program has kept. User space owns the group.
+    pub fn forget_contributions(&mut self) {
+        debug_assert!(!self.is_handed_off, "only the owner forgets contributions");
+        let pointer = self.pointer();
+        // SAFETY: user space owns the group, and this value is borrowed mutably.
+        unsafe {
+            set!(pointer, 0, contribution.length);
+            for index in 0..get!(pointer, child_count) as usize {
+                set!(pointer, 0, children[index].contribution.length);
+            }
+        }
+    }
 }
 
 /// # Safety
@@ -439,6 +475,7 @@ unsafe fn write(pointer: *mut Group, group: &HandOff) {
     // SAFETY: as the caller says.
     unsafe {
         set!(pointer, group.keys.header, header_key);
+        set!(pointer, group.keys.control, control_key);
         set!(pointer, group.keys.data, payload_key);
         let payload_check = match (group.keys.authentication, group.integrity) {
             (Authentication::Payload, _) => CHECK_CODE,
@@ -456,6 +493,10 @@ unsafe fn write(pointer: *mut Group, group: &HandOff) {
         set!(pointer, group.min_rto.0, min_rto);
         set!(pointer, group.keepalive.0, keepalive);
         set!(pointer, 0, window_wanted);
+        set!(pointer, u32::from(group.contributions_from.is_some()), takes_contributions);
+        set!(pointer, group.contributions_from.unwrap_or_default().0, contributions_from);
+        set!(pointer, group.contribution_sent_at.0, contribution_sent_at);
+        set!(pointer, group.contribution_timestamp.0, contribution_timestamp);
         // User space has the timers of the group.
         set!(pointer, 0, timer_set_for);
         set!(pointer, group.parent_heard_at.0, parent_heard_at);
@@ -494,6 +535,8 @@ unsafe fn read(pointer: *const Group, group: &mut HandOff) {
     unsafe {
         group.parent_heard_at = Nanoseconds(get!(pointer, parent_heard_at));
         group.flow = get!(pointer, flow);
+        group.contribution_sent_at = Nanoseconds(get!(pointer, contribution_sent_at));
+        group.contribution_timestamp = Timestamp(get!(pointer, contribution_timestamp));
         if let Some(multicast) = &mut group.multicast {
             multicast.state = get!(pointer, multicast);
         }

@@ -1,6 +1,6 @@
 //! Memory that the program and this crate share: a mirror of bpf/group.h. A test compares the two.
 
-use treecast_proto::{ChildState, FlowState, MulticastState};
+use treecast_proto::{ChildState, FAST_VALUES_BYTES_MAX, FlowState, MulticastState};
 use treecast_wire::{HEADER_BYTES, MacKey, PayloadKey};
 
 /// The greatest number of children of a group that the program forwards.
@@ -20,6 +20,9 @@ pub const CHECK_NETWORK: u32 = 2;
 pub const WAKE_FOR_NAK: u32 = 1;
 pub const WAKE_FOR_TIMER: u32 = 2;
 pub const WAKE_FOR_WINDOW: u32 = 3;
+
+/// The longest payload of a contribution that the program combines, in bytes.
+pub const CONTRIBUTION_BYTES_MAX: usize = 8 + FAST_VALUES_BYTES_MAX;
 
 /// Declares structures of C, and lists their fields for the test.
 macro_rules! mirror {
@@ -61,6 +64,13 @@ mirror! {
         pub state: ChildState,
         pub path: Path,
         pub nak: Nak,
+        pub contribution: KeptContribution,
+    }
+
+    pub struct KeptContribution {
+        pub length: u64,
+        pub header: [u8; HEADER_BYTES],
+        pub payload: [u8; CONTRIBUTION_BYTES_MAX],
     }
 
     /// The program's counters of a group, in addition to the protocol's.
@@ -83,6 +93,7 @@ mirror! {
         pub wake_nonce: u64,
         pub timer_set_for: u64,
         pub header_key: MacKey,
+        pub control_key: MacKey,
         pub payload_key: PayloadKey,
         pub payload_check: u32,
         pub number: u32,
@@ -100,13 +111,18 @@ mirror! {
         pub keepalive: u64,
         pub root_socket: u64,
         pub window_wanted: u32,
-        pub reserved2: u32,
+        pub takes_contributions: u32,
         pub parent_heard_at: u64,
         pub flow: FlowState,
         pub multicast: MulticastState,
         pub counters: FastPathCounters,
         pub parent_path: Path,
         pub multicast_path: Path,
+        pub contribution: KeptContribution,
+        pub contribution_sent_at: u64,
+        pub contribution_timestamp: u64,
+        pub contributions_from: u32,
+        pub reserved2: u32,
         pub children: [Child; CHILDREN_MAX],
     }
 
@@ -158,6 +174,7 @@ mod tests {
     use std::path::Path as FilePath;
 
     use treecast_proto::{CongestionWindow, Expected, GroupCounters, Rtt};
+    use treecast_wire::Contribution;
 
     use super::*;
     use crate::compiler::{Compiler, skip, sources};
@@ -169,7 +186,7 @@ mod tests {
             Ok(compiler) => compiler,
             Err(why) => return skip(&why),
         };
-        let mut source = String::from("#include <stddef.h>\n#include \"group.h\"\n");
+        let mut source = String::from("#include <stddef.h>\n#include \"group.h\"\n#include \"packet.h\"\n");
         let mut hold = |left: &str, right: usize| {
             source.push_str(&format!("_Static_assert({left} == {right}, \"{left} is not {right}\");\n"));
         };
@@ -202,6 +219,9 @@ mod tests {
             ("EXPECTED_REST", Expected::REST),
             ("CHILDREN_MAX", CHILDREN_MAX as u32),
             ("SEGMENTS_MAX", SEGMENTS_MAX),
+            ("VALUES_BYTES_MAX", FAST_VALUES_BYTES_MAX as u32),
+            ("sizeof(struct contribution)", CONTRIBUTION_BYTES_MAX as u32),
+            ("FLAG_OWN", u32::from(Contribution::FLAG_OWN)),
         ];
         for (name, number) in numbers {
             hold(name, number as usize);

@@ -24,7 +24,7 @@ use crate::wake::{WakeNonce, WakeSocket};
 /// The settings of a program that is loaded.
 #[derive(Debug, Clone, Copy)]
 pub struct ProgramSettings {
-    /// The greatest number of groups: 1 to 65,536. Each takes about 24 KiB of the kernel's memory.
+    /// The greatest number of groups: 1 to 65,536. Each takes about 30 KiB of the kernel's memory.
     pub groups_max: u32,
     /// The longest payload of a packet in bytes, up to 8,912.
     pub payload_bytes_max: u32,

@@ -266,6 +266,46 @@ fn applications_forward_where_the_group_says_so() {
     });
 }
 
+/// The program combines barriers and short integers; floats go by the slow path, in the same group.
+#[test]
+fn all_reduces_are_combined_by_the_program() {
+    in_own_network(|| {
+        for address in ["127.0.0.1:0", "[::1]:0"] {
+            let nodes = nodes(6, address);
+            let settings = GroupSettings { group: GroupId(1), root: 1, ..binomial(&nodes) };
+            let groups = groups(&nodes, &settings);
+            let run = |member: usize, group: &Group| {
+                let slow_path = || counts(group).fast_path.slow_path;
+                for round in 0..20_u64 {
+                    let mut sums = [member as u64, round];
+                    assert_eq!(group.all_reduce(&mut sums, Operation::Sum, TIMEOUT).unwrap(), 6);
+                    assert_eq!(sums, [15, 6 * round]);
+                    let mut least = [-(member as i32), i32::MAX];
+                    group.all_reduce(&mut least, Operation::Min, TIMEOUT).unwrap();
+                    assert_eq!(least, [-5, i32::MAX]);
+                    let mut greatest = [member as f64];
+                    group.all_reduce(&mut greatest, Operation::Max, TIMEOUT).unwrap();
+                    assert_eq!(greatest.map(f64::to_bits), [5_f64.to_bits()]);
+                }
+                group.barrier(TIMEOUT).unwrap();
+                let before = slow_path();
+                for _ in 0..100 {
+                    assert_eq!(group.barrier(TIMEOUT).unwrap(), 6);
+                }
+                // Contributions are sent again while a processor is busy, and so are probes.
+                let passed = slow_path() - before;
+                assert!(group.is_root() || passed < 50, "{passed} of 100 barriers left the program");
+            };
+            std::thread::scope(|scope| {
+                for (member, group) in groups.iter().enumerate() {
+                    scope.spawn(move || run(member, group));
+                }
+            });
+            groups[1].close(TIMEOUT).unwrap();
+        }
+    });
+}
+
 #[test]
 fn groups_side_by_side_fill_the_table_and_do_not_disturb_one_another() {
     in_own_network(|| {

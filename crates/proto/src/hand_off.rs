@@ -10,7 +10,9 @@
 
 use std::net::SocketAddr;
 
-use treecast_wire::{Authentication, Crcs, GroupId, Integrity, Keys, MacKey, MemberId, PayloadKey};
+use treecast_wire::{
+    Authentication, Crcs, GroupId, Integrity, Keys, MacKey, MemberId, PayloadKey, Sequence, Timestamp,
+};
 
 use crate::state::{ChildState, FlowState, MulticastState, Start};
 use crate::{Nanoseconds, Piece};
@@ -45,6 +47,14 @@ pub struct HandOff {
     pub keepalive: Nanoseconds,
     /// When the parent was heard last; 0 at the root.
     pub parent_heard_at: Nanoseconds,
+    /// The first packet of a result whose contributions the fast path keeps and combines; `None`:
+    /// it takes none.
+    pub contributions_from: Option<Sequence>,
+    /// When the fast path has sent the last contribution of this node's application to the parent,
+    /// with those of the children; 0: it has not.
+    pub contribution_sent_at: Nanoseconds,
+    /// The timestamp of the last one that it has sent; 0: of none.
+    pub contribution_timestamp: Timestamp,
     /// How far the packets are.
     pub flow: FlowState,
     /// With offload `switch`, how data comes.
@@ -82,6 +92,9 @@ pub struct HandOffChild {
     pub state: ChildState,
 }
 
+/// The longest values of a contribution that a fast path has to combine, in bytes.
+pub const FAST_VALUES_BYTES_MAX: usize = 64;
+
 /// A packet that was accepted, or queued, while the group was handed off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HandOffPacket {
@@ -114,6 +127,9 @@ impl HandOff {
             min_rto: Nanoseconds::ZERO,
             keepalive: Nanoseconds::ZERO,
             parent_heard_at: Nanoseconds::ZERO,
+            contributions_from: None,
+            contribution_sent_at: Nanoseconds::ZERO,
+            contribution_timestamp: Timestamp(0),
             flow: FlowState::new(Start::default()),
             multicast: None,
             children: Vec::new(),

@@ -37,7 +37,9 @@ pub use error::Refused;
 pub use event::{Ending, Event, MemberLoss};
 pub use flow::{Carrier, StreamChange};
 pub use group::Process;
-pub use hand_off::{HandOff, HandOffChild, HandOffMulticast, HandOffPacket, MulticastSource};
+pub use hand_off::{
+    FAST_VALUES_BYTES_MAX, HandOff, HandOffChild, HandOffMulticast, HandOffPacket, MulticastSource,
+};
 pub use io::{Input, Output, Piece, Store, Transmit, TransmitPayload};
 pub use protocol::{Checked, Protocol, Stray, StrayKind};
 pub use rtt::Rtt;

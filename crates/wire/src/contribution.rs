@@ -1,11 +1,13 @@
 //! What a member contributes to an all-reduce.
 
 use alloc::vec::Vec;
+use core::mem::offset_of;
 
 use zerocopy::byteorder::network_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::{Sequence, Table};
+use crate::layout::Layout;
+use crate::{HEADER_BYTES, Sequence, Table};
 
 /// A contribution to an all-reduce, on its way from a member to its parent: the values of the
 /// member and of its subtree, combined. The root's message with the result has the same format.
@@ -140,6 +142,16 @@ struct ContributionLayout {
 }
 
 impl Contribution {
+    /// A flag in the header of a packet for the kernel's packet path of this host, which combines
+    /// the contribution with those of the children. No packet that leaves the host has it.
+    pub const FLAG_OWN: u16 = 0x8000;
+
+    /// Sets [`Contribution::FLAG_OWN`] in the header of a contribution.
+    pub fn mark_own(header: &mut [u8; HEADER_BYTES]) {
+        let flags = offset_of!(Layout, flags);
+        header[flags..flags + size_of::<u16>()].copy_from_slice(&Self::FLAG_OWN.to_be_bytes());
+    }
+
     /// The contribution of a single process.
     pub const fn of_process(packet: Sequence, values: Option<Values>) -> Self {
         Self { packet, processes: 1, values }

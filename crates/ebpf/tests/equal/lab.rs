@@ -321,7 +321,7 @@ impl Lab {
             return socket.send_to(bytes, to).map(|_| ());
         }
         match sender {
-            Sender::Node => self.node.send(&[], frame),
+            Sender::Node => self.node.send(&[], frame).or_else(ignore_drop),
             Sender::Application => {
                 self.application.send(&offload_header(frame, None), frame).or_else(ignore_drop)
             }

@@ -10,7 +10,7 @@ use treecast_proto::{Authentication, Integrity};
 
 use super::lab::Lab;
 use super::pair::Counts;
-use super::stage::{Act, Defect, Setting, Stage};
+use super::stage::{Act, AnyValues, Defect, Setting, Stage};
 
 pub fn settings(slots_log2: RangeInclusive<u32>) -> BoxedStrategy<Setting> {
     let few = prop_oneof![4 => 0..4_u32, 1 => 0..=64_u32];
@@ -77,6 +77,16 @@ pub fn defects() -> BoxedStrategy<Defect> {
     .boxed()
 }
 
+/// Values of a contribution, mostly of integers and few.
+fn any_values() -> BoxedStrategy<AnyValues> {
+    let element = prop_oneof![6 => 0..4_u8, 1 => 4..6_u8];
+    let count = prop_oneof![2 => Just(0_u8), 6 => 1..9_u8, 1 => 8..64_u8];
+    let words = prop::collection::vec(prop_oneof![any::<u64>(), 0..3_u64, Just(u64::MAX)], 1..9);
+    (0..7_u8, element, count, words)
+        .prop_map(|(operation, element, count, words)| AnyValues { operation, element, count, words })
+        .boxed()
+}
+
 pub fn acts() -> BoxedStrategy<Act> {
     let ahead = prop_oneof![30 => Just(0_i8), 1 => -3..=3_i8, 1 => any::<i8>()];
     let bytes = prop_oneof![1 => Just(0_u16), 2 => 1..20_u16, 8 => any::<u16>()];
@@ -96,6 +106,10 @@ pub fn acts() -> BoxedStrategy<Act> {
             .prop_map(|(child, missing, bits, defect)| Act::Nak { child, missing, bits, defect }),
         1 => (any::<u8>(), 0..6_u8, any::<u64>())
             .prop_map(|(child, missing, bits)| Act::NakAndAcknowledgment { child, missing, bits }),
+        2 => (any::<u8>(), prop_oneof![8 => Just(0_i8), 1 => -2..=2_i8], prop_oneof![4 => 0..9_u16, 1 => any::<u16>()], any_values(), any_defects())
+            .prop_map(|(child, ahead, processes, values, defect)| Act::Contribution { child, ahead, processes, values, defect }),
+        3 => (any::<u8>(), prop::collection::vec(any_values(), 1..6), prop::bool::weighted(0.9))
+            .prop_map(|(own_after, values, is_alike)| Act::AllContribute { own_after, values, is_alike }),
         2 => any_defects().prop_map(|defect| Act::Probe { defect }),
         1 => any_defects().prop_map(|defect| Act::Heartbeat { defect }),
         1 => prop_oneof![0..4_u8, any::<u8>()].prop_map(|back| Act::Replay { back }),
@@ -133,7 +147,8 @@ fn a_node_with_random_inputs_behaves_the_same_with_the_program() {
     let counts = run(lab, 150, settings(2..=6), acts());
     println!("random: {counts:?}");
     assert!(counts.handled * 3 > counts.received, "the program handles many packets: {counts:?}");
-    assert!(counts.forwarded * 3 > counts.queued, "the program forwards many packets: {counts:?}");
+    assert!(counts.forwarded * 4 > counts.queued, "the program forwards many packets: {counts:?}");
+    assert!(counts.contributed > 20, "the program combines contributions: {counts:?}");
 }
 
 #[test]
@@ -157,6 +172,6 @@ fn packets_of_an_application_s_socket_are_forwarded_correctly() {
         let roots = settings(2..=6).prop_map(|setting| Setting { is_root: true, is_v6: false, ..setting });
         let counts = run(lab, 50, roots.boxed(), acts());
         println!("sockets, checksums by the interface {checksums_by_interface}: {counts:?}");
-        assert!(counts.forwarded * 3 > counts.queued, "the program forwards many packets: {counts:?}");
+        assert!(counts.forwarded * 4 > counts.queued, "the program forwards many packets: {counts:?}");
     }
 }

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use treecast_proto::{
-    Authentication, CreateGroup, GroupId, Input, Integrity, MemberId, Nanoseconds, Offload, Piece, Sequence,
-    Settings, Step,
+    Authentication, Contribution, CreateGroup, Element, GroupId, Input, Integrity, MemberId, Nanoseconds,
+    Offload, Operation, Piece, Process, Sequence, Settings, Step, Values,
 };
 use treecast_wire::{
     Acknowledgment, Body, Control, Data, Distribution, HEADER_BYTES, Header, Missing, Neighbour, Nonce, Role,
@@ -78,6 +78,11 @@ pub enum Act {
     Nak { child: u8, missing: u8, bits: u64, defect: Defect },
     /// A child sends a NAK, and acknowledges all packets before user space runs.
     NakAndAcknowledgment { child: u8, missing: u8, bits: u64 },
+    /// A child contributes to an all-reduce, or with a number behind the children this node;
+    /// `ahead` of the next packet is the one that the result is to be.
+    Contribution { child: u8, ahead: i8, processes: u16, values: AnyValues, defect: Defect },
+    /// All children and this node contribute, this node after `own_after` of them.
+    AllContribute { own_after: u8, values: Vec<AnyValues>, is_alike: bool },
     /// The parent sends a probe.
     Probe { defect: Defect },
     /// The root sends a heartbeat by multicast.
@@ -89,6 +94,26 @@ pub enum Act {
     Read { packets: u8, is_invalid: bool },
     /// Time passes.
     Pass { us: u32 },
+}
+
+/// Values of a contribution: operation and element by their numbers.
+#[derive(Debug, Clone)]
+pub struct AnyValues {
+    pub operation: u8,
+    pub element: u8,
+    /// The values are the first of these words.
+    pub count: u8,
+    pub words: Vec<u64>,
+}
+
+impl AnyValues {
+    fn values(&self) -> Values {
+        let (_, operation) = Operation::NAMES[usize::from(self.operation) % Operation::NAMES.len()];
+        let (_, element) = Element::NAMES[usize::from(self.element) % Element::NAMES.len()];
+        let words = self.words.iter().cycle().take(usize::from(self.count));
+        let bytes = words.flat_map(|word| word.to_le_bytes().into_iter().take(element.bytes())).collect();
+        Values { operation, element, bytes }
+    }
 }
 
 /// A defect of a packet. Its header is authentic nevertheless, except with a wrong code and with
@@ -354,6 +379,16 @@ impl<'a> Stage<'a> {
                     .datagrams(self.now, from, &[&nak, &acknowledgment])
                     .map_err(|what| format!("at {}, {act:?}: {what}", self.now))
             }
+            Act::Contribution { child, ahead, processes, values, defect } => {
+                let child = u32::from(*child) % (self.setting.children + 1);
+                let packet = self.next() + i32::from(*ahead) as u32;
+                let contribution =
+                    Contribution { packet, processes: *processes, values: Some(values.values()) };
+                self.contribute(child, contribution, defect)
+            }
+            Act::AllContribute { own_after, values, is_alike } => {
+                self.all_contribute(u32::from(*own_after), values, *is_alike)
+            }
             Act::Probe { defect } => {
                 let parent = self.setting.parent();
                 let header = self.header(parent, self.next(), Body::Probe);
@@ -434,6 +469,38 @@ impl<'a> Stage<'a> {
         let data = Data { distribution, ..data_of(&piece, ack_requested) };
         let header = self.header(sender, Sequence(self.setting.start) + place as u32, Body::Data(data));
         self.datagram(sender, header, &payload, defect)
+    }
+
+    /// The child with this place contributes, or behind the children this node.
+    fn contribute(&mut self, place: u32, contribution: Contribution, defect: &Defect) -> Result<(), String> {
+        if place == self.setting.children {
+            let contribution = Contribution { processes: 1, ..contribution };
+            return self
+                .request(Input::Contribute { group: GROUP, process: Process::ONLY, contribution }, &[]);
+        }
+        let child = self.setting.child(place);
+        let control = Control::Contribution(contribution);
+        let (header, payload) = self.session.control(MemberId(child), Nonce(0), &control);
+        // The program does not know the timestamps of contributions to earlier results. No child's
+        // clock goes back.
+        let is_stale = matches!(defect, Defect::Stale(_));
+        self.datagram(child, header, &payload, if is_stale { &Defect::None } else { defect })
+    }
+
+    fn all_contribute(&mut self, own_after: u32, values: &[AnyValues], is_alike: bool) -> Result<(), String> {
+        let (packet, children) = (self.next(), self.setting.children);
+        let mut places: Vec<u32> = (0..children).collect();
+        places.insert((own_after % (children + 1)) as usize, children);
+        for (number, place) in places.into_iter().enumerate() {
+            let mut own = values[number % values.len()].clone();
+            if is_alike {
+                let AnyValues { operation, element, count, .. } = values[0];
+                own = AnyValues { operation, element, count, ..own };
+            }
+            let contribution = Contribution::of_process(packet, Some(own.values()));
+            self.contribute(place, contribution, &Defect::None)?;
+        }
+        Ok(())
     }
 
     fn heartbeat(&mut self, defect: &Defect) -> Result<(), String> {

@@ -45,6 +45,7 @@ fn nodes_of_worlds_behave_the_same_with_the_program() {
     let Some(counts) = replay_worlds(Offload::Nic) else { return };
     // Most worlds lose packets, and the slow path handles a group with a gap until it is filled.
     assert!(counts.handled * 50 > counts.received, "the program handles some packets: {counts:?}");
+    assert!(counts.contributed > 0, "the program combines some contributions: {counts:?}");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! What runs groups beside the protocol: the kernel's packet path, where the engine has one.
 
 use treecast_ebpf::{HookTrouble, KernelCounters, KernelGroup};
-use treecast_proto::{GroupCounters, GroupId, PlaceStatus, Protocol};
+use treecast_proto::{GroupCounters, GroupId, PlaceStatus, Protocol, Sequence};
 
 use super::kernel::{HookCheck, KernelPath, Reclaimed};
 
@@ -36,6 +36,11 @@ impl FastPath {
     /// Whether it runs a group, so that the protocol does not.
     pub fn runs(&self, group: GroupId) -> bool {
         self.kernel().is_some_and(|kernel| kernel.runs(group))
+    }
+
+    /// As [`KernelPath::next`].
+    pub fn next(&self, group: GroupId) -> Option<Sequence> {
+        self.kernel().and_then(|kernel| kernel.next(group))
     }
 
     /// As [`KernelPath::check_hooks`].

@@ -290,6 +290,12 @@ impl KernelPath {
         self.groups.get(&group).is_some_and(|entry| entry.group.is_handed_off())
     }
 
+    /// The first packet of a group that the program runs which has not come, or is not sent.
+    pub fn next(&self, group: GroupId) -> Option<Sequence> {
+        let entry = self.groups.get(&group).filter(|entry| entry.group.is_handed_off())?;
+        Some(entry.group.next())
+    }
+
     /// Reclaims a group, if the program runs it.
     pub fn reclaim(&mut self, group: GroupId, protocol: &mut Protocol) -> Option<Reclaimed> {
         let Self { groups, packets, .. } = self;
@@ -307,6 +313,10 @@ impl KernelPath {
         while let Some(ReceivedNak { from, header, .. }) = kernel_group.take_nak() {
             let _ = protocol.handle(clock::now(), Input::Datagram { from, bytes: &header });
         }
+        for (from, bytes) in kernel_group.contributions() {
+            let _ = protocol.handle(clock::now(), Input::Datagram { from, bytes: &bytes });
+        }
+        kernel_group.forget_contributions();
         Some(Reclaimed { next, consumed, freed, is_valid })
     }
 

@@ -39,7 +39,8 @@ use std::sync::Arc;
 use rustix::time::{Itimerspec, TimerfdTimerFlags, Timespec};
 use treecast_ebpf::{HookTrouble, KernelGroup};
 use treecast_proto::{
-    AbortReason, GroupId, Input, Nanoseconds, Output, StrayCounters, TURN_MAX, Transmit, TransmitPayload,
+    AbortReason, Contribution, GroupId, Input, Nanoseconds, Output, StrayCounters, TURN_MAX, Transmit,
+    TransmitPayload,
 };
 
 use self::core::Core;
@@ -263,6 +264,24 @@ impl Engine {
         self.core.give_progress();
         self.core.hand_off();
         if self.core.can_send_delegated() { Progress::More } else { progress }
+    }
+
+    /// The only process of this node contributes to an all-reduce: to the fast path, if that has
+    /// the group and combines such values; otherwise false. Nothing else follows from it here.
+    pub fn contribute_to_fast_path(&mut self, group: GroupId, contribution: &Contribution) -> bool {
+        let Self { core, .. } = self;
+        let Some(next) = core.fast_path.next(group) else { return false };
+        let now = clock::now();
+        let Ok(transmit) = core.protocol.contribute_to_fast_path(now, group, contribution, next) else {
+            return false;
+        };
+        let timeout = core.protocol.timeout();
+        if let Some(transmit) = transmit {
+            self.transmit(now, transmit);
+            self.flush();
+        }
+        self.set_timer(now, timeout);
+        true
     }
 
     /// Whether all that is waited for arrives in one way: with one group, at a leaf on the stream

@@ -1,12 +1,13 @@
 //! Hand-offs to a fast path, and back.
 
-use treecast_wire::Sequence;
+use treecast_wire::{Contribution, Control, Nonce, Offload, Sequence, Timestamp, Values};
 
 use super::header::HeaderTemplate;
+use super::reduction::Process;
 use super::{Group, Role};
-use crate::Nanoseconds;
 use crate::flow::Flow;
-use crate::hand_off::{HandOff, HandOffPacket};
+use crate::hand_off::{FAST_VALUES_BYTES_MAX, HandOff, HandOffPacket};
+use crate::{Nanoseconds, Refused, Settings, Transmit};
 
 impl Group {
     /// Whether nothing needs the slow path.
@@ -38,9 +39,68 @@ impl Group {
         to.member = member;
         to.epoch = epoch;
         to.parent = parent.map(|(parent, _)| (parent.member, parent.address));
+        to.contributions_from = self.contributions_from();
+        (to.contribution_sent_at, to.contribution_timestamp) = (Nanoseconds::ZERO, Timestamp(0));
         to.parent_heard_at = parent.map_or(Nanoseconds::ZERO, |(_, heard_at)| heard_at);
         flow.hand_off(to, root);
         true
+    }
+
+    /// The first packet of a result whose contributions a fast path may keep and combine. None with
+    /// data by multicast, where a child may have the result before this node.
+    pub fn contributions_from(&self) -> Option<Sequence> {
+        let flow = self.flow.as_ref().filter(|flow| flow.offload() == Offload::Nic)?;
+        self.reduction.untouched_from(flow.next())
+    }
+
+    /// The only process of this node contributes to an all-reduce while a fast path has the group
+    /// and takes contributions, which knows that `next` is the first packet that has not come. It
+    /// gets the packet that is returned, which is for the parent. None at the root, where the last
+    /// contribution of a child brings the group back.
+    ///
+    /// # Errors
+    /// [`Refused::NeedsSlowPath`]: the fast path does not combine such values; and those of
+    /// [`Reduction::contribute`].
+    pub fn contribute_to_fast_path(
+        &mut self,
+        now: Nanoseconds,
+        settings: &Settings,
+        contribution: &Contribution,
+        next: Sequence,
+    ) -> Result<Option<Transmit>, Refused> {
+        let needs_slow_path = Refused::NeedsSlowPath(self.header.group);
+        let Some(flow) = &self.flow else { return Err(needs_slow_path) };
+        if !contribution.values.as_ref().is_some_and(is_combined_by_fast_path) {
+            return Err(needs_slow_path);
+        }
+        // It changes nothing, or replaces one that may have been sent.
+        if self.reduction.has_own(contribution.packet) {
+            return Err(needs_slow_path);
+        }
+        let has_children = flow.children().next().is_some();
+        self.reduction.contribute(Process::ONLY, contribution.clone(), next)?;
+        let Role::Member(membership) = &self.role else { return Ok(None) };
+        let Some((parent, _)) = membership.settled_parent() else { return Err(needs_slow_path) };
+        self.reduction.note_sent(now, settings, self.header.epoch, has_children);
+        let control = Control::Contribution(contribution.clone());
+        let before = self.header.timestamp();
+        let mut transmit = self.header.control(now, parent.address, Nonce(0), &control);
+        if has_children {
+            Contribution::mark_own(&mut transmit.header);
+            // The fast path says whether it has sent it.
+            self.header.set_timestamp(before);
+        }
+        Ok(Some(transmit))
+    }
+
+    /// When the next timeout is to be handled that a fast path does not know.
+    pub fn timeout_beside_fast_path(&self, settings: &Settings) -> Option<Nanoseconds> {
+        match &self.role {
+            Role::Root(table) => table.timeout(),
+            Role::Member(membership) => {
+                [membership.timeout(settings), self.reduction.timeout()].into_iter().flatten().min()
+            }
+        }
     }
 
     /// The packets that are new in slots with this state of a fast path.
@@ -49,9 +109,12 @@ impl Group {
     }
 
     /// Takes the state back from a fast path; false if it is invalid.
-    pub fn reclaim(&mut self, from: &HandOff, packets: &[HandOffPacket]) -> bool {
+    pub fn reclaim(&mut self, settings: &Settings, from: &HandOff, packets: &[HandOffPacket]) -> bool {
         let Some(flow) = &mut self.flow else { return true };
         let is_valid = flow.reclaim(from, packets);
+        let sent_at = Some(from.contribution_sent_at).filter(|&sent_at| sent_at > Nanoseconds::ZERO);
+        self.reduction.reclaim(settings, self.header.epoch, sent_at);
+        self.header.set_timestamp(from.contribution_timestamp.max(self.header.timestamp()));
         match &mut self.role {
             Role::Root(table) => {
                 for (child, address) in from.children.iter().zip(flow.addresses()) {
@@ -65,4 +128,9 @@ impl Group {
         }
         is_valid
     }
+}
+
+/// Whether a fast path combines such values: few, with the same result in any order.
+fn is_combined_by_fast_path(values: &Values) -> bool {
+    values.element.is_integer() && values.bytes.len() <= FAST_VALUES_BYTES_MAX
 }

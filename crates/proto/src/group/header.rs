@@ -143,6 +143,16 @@ impl HeaderTemplate {
         self.timestamp
     }
 
+    /// The timestamp of the last probe or control message.
+    pub const fn timestamp(&self) -> Timestamp {
+        self.timestamp
+    }
+
+    /// The last probe or control message that was sent had this timestamp.
+    pub const fn set_timestamp(&mut self, timestamp: Timestamp) {
+        self.timestamp = timestamp;
+    }
+
     fn following_timestamp(&self, now: Nanoseconds) -> Timestamp {
         Timestamp(now.0.max(self.timestamp.0 + 1))
     }

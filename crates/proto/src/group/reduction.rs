@@ -29,6 +29,8 @@ pub(super) struct Reduction {
     /// between two times at which it is sent.
     again_at: Option<Nanoseconds>,
     interval: Nanoseconds,
+    /// Whether a fast path has the contribution of this node.
+    is_with_fast_path: bool,
     /// At the root: the last all-reduce whose result was handed over.
     completed: Option<Sequence>,
 }
@@ -147,11 +149,50 @@ impl Reduction {
             return None;
         };
         let doubled = Nanoseconds(self.interval.0.saturating_mul(2));
-        self.interval =
-            if is_new { FIRST_INTERVAL } else { doubled }.min(settings.keepalive).max(TIMEOUT_MIN);
-        self.again_at = Some(now + self.interval);
-        self.sent_epoch = Some(subtree.epoch);
+        self.set_sent(now, settings, subtree.epoch, if is_new { FIRST_INTERVAL } else { doubled });
         Some(combined)
+    }
+
+    /// At another member: the contribution is sent again after this interval.
+    fn set_sent(&mut self, now: Nanoseconds, settings: &Settings, epoch: u32, interval: Nanoseconds) {
+        self.interval = interval.min(settings.keepalive).max(TIMEOUT_MIN);
+        self.again_at = Some(now + self.interval);
+        self.sent_epoch = Some(epoch);
+    }
+
+    /// The first packet of a result to which nobody has contributed here, if that is `next`, or at
+    /// the root the one behind a result that is to be sent.
+    pub fn untouched_from(&self, next: Sequence) -> Option<Sequence> {
+        let completed = self.completed.filter(|completed| !completed.is_before(next));
+        let from = completed.map_or(next, |completed| completed + 1);
+        let own = self.own.iter().map(|own| own.packet);
+        let mut contributed = own.chain(self.children.iter().map(|known| known.contribution.packet));
+        contributed.all(|packet| packet.is_before(from)).then_some(from)
+    }
+
+    /// At another member: the contribution goes to the parent, or to a fast path, which sends it as
+    /// soon as those of the children are there. It is sent again as others are.
+    pub fn note_sent(&mut self, now: Nanoseconds, settings: &Settings, epoch: u32, is_with_fast_path: bool) {
+        self.set_sent(now, settings, epoch, FIRST_INTERVAL);
+        self.is_with_fast_path = is_with_fast_path;
+    }
+
+    /// The fast path gives the group back. If it has the contribution of this node, it says when it
+    /// has sent that, or that it has not.
+    pub fn reclaim(&mut self, settings: &Settings, epoch: u32, sent_at: Option<Nanoseconds>) {
+        if !std::mem::take(&mut self.is_with_fast_path) {
+            return;
+        }
+        if let Some(sent_at) = sent_at {
+            self.set_sent(sent_at, settings, epoch, FIRST_INTERVAL);
+        } else {
+            (self.sent_epoch, self.again_at) = (None, None);
+        }
+    }
+
+    /// Whether a process of this node has contributed to the result that is to be this packet.
+    pub fn has_own(&self, packet: Sequence) -> bool {
+        self.own.as_ref().is_some_and(|own| own.packet == packet)
     }
 
     /// At another member: when it is to be polled again.

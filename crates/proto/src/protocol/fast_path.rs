@@ -1,10 +1,10 @@
 //! Groups are handed off to a fast path and reclaimed from it.
 
-use treecast_wire::{GroupId, Sequence, View};
+use treecast_wire::{Contribution, GroupId, Sequence, View};
 
 use super::{Checked, Entry, Protocol, Turn};
-use crate::Refused;
 use crate::hand_off::{HandOff, HandOffPacket};
+use crate::{Nanoseconds, Refused, Transmit};
 
 impl Entry {
     /// A group that is ready may have something to send.
@@ -37,7 +37,38 @@ impl Protocol {
             return Err(Refused::NeedsSlowPath(group));
         }
         entry.is_handed_off = true;
+        entry.contributions_from = entry.group.contributions_from();
         Ok(())
+    }
+
+    /// The only process of this node contributes to an all-reduce of a group that a fast path has,
+    /// which knows that `next` is the first packet that has not come, or is not queued.
+    /// The packet that is returned is to be sent: the fast path sees it and sends it on to the
+    /// parent, combined with those of the children. None at the root, where the last contribution
+    /// of a child brings the group back.
+    ///
+    /// # Errors
+    /// [`Refused::NotHandedOff`], [`Refused::NeedsSlowPath`]: the group is to be reclaimed, and the
+    /// contribution an input. [`Refused::Contribution`].
+    pub fn contribute_to_fast_path(
+        &mut self,
+        now: Nanoseconds,
+        group: GroupId,
+        contribution: &Contribution,
+        next: Sequence,
+    ) -> Result<Option<Transmit>, Refused> {
+        let Self { settings, groups, indices, timeouts, .. } = self;
+        let found = indices.get(&group).and_then(|&index| Some((index, groups.get_mut(index)?)));
+        let (index, entry) = found.ok_or(Refused::UnknownGroup(group))?;
+        if !entry.is_handed_off {
+            return Err(Refused::NotHandedOff(group));
+        }
+        if entry.contributions_from.is_none_or(|from| contribution.packet.is_before(from)) {
+            return Err(Refused::NeedsSlowPath(group));
+        }
+        let transmit = entry.group.contribute_to_fast_path(now, settings, contribution, next)?;
+        timeouts.set(index, entry.group.timeout_beside_fast_path(settings));
+        Ok(transmit)
     }
 
     pub(super) fn reclaim(
@@ -46,11 +77,13 @@ impl Protocol {
         state: &HandOff,
         packets: &[HandOffPacket],
     ) -> Result<(), Refused> {
-        let (index, entry) = self.entry_mut(group)?;
+        let Self { settings, groups, indices, .. } = self;
+        let found = indices.get(&group).and_then(|&index| Some((index, groups.get_mut(index)?)));
+        let (index, entry) = found.ok_or(Refused::UnknownGroup(group))?;
         if !std::mem::replace(&mut entry.is_handed_off, false) {
             return Err(Refused::NotHandedOff(group));
         }
-        let is_valid = entry.group.reclaim(state, packets);
+        let is_valid = entry.group.reclaim(settings, state, packets);
         self.make_ready(index);
         if is_valid { Ok(()) } else { Err(Refused::InvalidState(group)) }
     }

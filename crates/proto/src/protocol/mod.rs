@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 
 use slab::Slab;
-use treecast_wire::{Body, Challenge, GroupId, HEADER_BYTES, View};
+use treecast_wire::{Body, Challenge, GroupId, HEADER_BYTES, Sequence, View};
 
 pub use self::check::Checked;
 use crate::flow::Carrier;
@@ -58,6 +58,8 @@ struct Entry {
     owner: OwnerId,
     turn: Turn,
     is_handed_off: bool,
+    /// The first packet of a result whose contributions the fast path takes that has the group.
+    contributions_from: Option<Sequence>,
     /// Whether it is among those that have changed.
     is_changed: bool,
 }
@@ -288,6 +290,7 @@ impl Protocol {
             owner: OwnerId::default(),
             turn: Turn::Idle,
             is_handed_off: false,
+            contributions_from: None,
             is_changed: false,
         };
         let index = self.groups.insert(entry);
@@ -331,8 +334,8 @@ impl Protocol {
         }
     }
 
-    /// The earliest timeout of all groups.
-    fn timeout(&mut self) -> Option<Nanoseconds> {
+    /// When the next timeout is to be handled, as [`Output::Timeout`] says it.
+    pub fn timeout(&mut self) -> Option<Nanoseconds> {
         self.timeouts.first().map(|(timeout, _)| timeout)
     }
 }

@@ -9,7 +9,7 @@ use treecast_proto::{GroupId, HandOff, Nanoseconds, Output};
 use treecast_wire::{HEADER_BYTES, View};
 
 use super::super::frame::{self, Style};
-use super::{Pair, Posted, Sent, describe, payload_of, reclaim, udp_frames};
+use super::{Pair, Posted, Sent, describe, payload_of, reclaim, take_contributions, udp_frames};
 
 /// What wake datagrams carry.
 pub(super) const WAKE_NONCE: WakeNonce = WakeNonce(0x5152_5354_5556_5758);
@@ -20,7 +20,7 @@ const HEADERS_BYTES: usize = 62 + HEADER_BYTES;
 impl Pair<'_> {
     /// Checks the headers below ours in every frame.
     pub(super) fn check_frames(&self, frames: &[Vec<u8>]) -> Result<Sent, String> {
-        let mut sent = Sent::new();
+        let mut sent = Sent::default();
         let mut numbers: BTreeMap<SocketAddr, u16> = BTreeMap::new();
         for frame in udp_frames(frames) {
             let mut frame = frame.clone();
@@ -45,7 +45,7 @@ impl Pair<'_> {
                     &right[..headers]
                 ));
             }
-            sent.entry(to).or_default().push(datagram.to_vec());
+            sent.push(to, datagram.to_vec());
         }
         Ok(sent)
     }
@@ -85,6 +85,7 @@ impl Pair<'_> {
         let mut copy = self.subject.clone();
         for Posted { kernel, state, .. } in self.groups.values_mut() {
             if reclaim(&mut copy, now, kernel, state) {
+                take_contributions(&mut copy, now, kernel);
                 assert!(kernel.hand_off(state), "a group that was handed off can be handed off again");
             }
         }

@@ -12,8 +12,8 @@ use std::sync::atomic::Ordering;
 
 use treecast_ebpf::{CHILDREN_MAX, KernelGroup, ReceivedNak, SlotMemory, WakeReason, WakeSocket};
 use treecast_proto::{
-    Authentication, Event, GroupId, HandOff, Input, Integrity, MemberId, Nanoseconds, Output, Piece,
-    Protocol, Refused, Sequence, Settings, Step, Store, Trace, Transmit, TransmitPayload,
+    Authentication, Contribution, Event, GroupId, HandOff, Input, Integrity, MemberId, Nanoseconds, Output,
+    Piece, Process, Protocol, Refused, Sequence, Settings, Step, Store, Trace, Transmit, TransmitPayload,
 };
 use treecast_wire::{Body, Data, Distribution, HEADER_BYTES, Header, MacKey, Timestamp, View};
 use treecast_world::{Act, Fault, Node, Packet};
@@ -23,8 +23,16 @@ use super::lab::{Lab, Sender, Verdict};
 use super::session::has_wrong_crc;
 use compare::{WAKE_NONCE, equal};
 
-/// The datagrams that were sent, by destination, in order.
-type Sent = BTreeMap<SocketAddr, Vec<Vec<u8>>>;
+/// The datagrams that were sent, by destination and group, in order.
+#[derive(Default)]
+struct Sent(BTreeMap<(SocketAddr, Option<GroupId>), Vec<Vec<u8>>>);
+
+impl Sent {
+    fn push(&mut self, to: SocketAddr, bytes: Vec<u8>) {
+        let group = View::new(&bytes).ok().map(|view| view.group());
+        self.0.entry((to, group)).or_default().push(bytes);
+    }
+}
 
 /// How frames arrive, and how applications read.
 #[derive(Debug, Clone, Copy)]
@@ -50,6 +58,8 @@ pub struct Counts {
     pub handled: u64,
     /// Of these, those by which the program woke a reader.
     pub wakeups: u64,
+    /// Contributions that the program combines or sends.
+    pub contributed: u64,
     /// Packets that applications of roots sent.
     pub queued: u64,
     /// Of these, those that the program forwarded.
@@ -68,6 +78,7 @@ impl std::ops::AddAssign for Counts {
         self.received += other.received;
         self.handled += other.handled;
         self.wakeups += other.wakeups;
+        self.contributed += other.contributed;
         self.queued += other.queued;
         self.forwarded += other.forwarded;
         self.batches += other.batches;
@@ -169,12 +180,24 @@ impl<'a> Pair<'a> {
                 self.queue(now, *group, piece, payload)
             }
             Step::Request { input: Input::Consumed { group, upto }, .. } => self.consumed(now, *group, *upto),
+            Step::Request { input: Input::Contribute { group, process, contribution }, .. } => {
+                self.contribute(now, *group, *process, contribution)
+            }
             Step::Request { input, .. } => self.request(now, input),
         }
     }
 
     /// Sets the time, and handles an expired timeout unless the input is a timeout itself.
     fn advance(&mut self, now: Nanoseconds, is_done: bool) -> Result<(), String> {
+        // The slow path sends a contribution again, whether the result has come to the program or
+        // not; the reference knows that it has.
+        while let Some(at) = self.subject.timeout().filter(|&at| at < now) {
+            self.lab.program.set_time(at.0);
+            self.request(at, &Input::Timeout)?;
+            if self.subject.timeout() == Some(at) {
+                break;
+            }
+        }
         self.lab.program.set_time(now.0);
         let is_due = self.deadline.is_some_and(|deadline| deadline <= now);
         if is_due && !is_done { self.request(now, &Input::Timeout) } else { Ok(()) }
@@ -196,13 +219,17 @@ impl<'a> Pair<'a> {
         for bytes in datagrams {
             let view = View::new(bytes).ok();
             let group = view.map(|view| view.group()).filter(|group| self.groups.contains_key(group));
-            if let Some(group) = group {
+            let is_fast_path = group.is_some() && matches!(bytes[1], 1 | 2);
+            self.counts.received += u64::from(is_fast_path);
+            // The program reads the application's page when it handles a packet, but not for a
+            // contribution.
+            let kept = if is_control(bytes) { self.offer(group, from, bytes)? } else { None };
+            if let Some(group) = group.filter(|_| kept.is_none()) {
                 self.sync_consumed(now, group);
             }
             self.handle(now, from, bytes)?;
-            let is_fast_path = group.is_some() && matches!(bytes[1], 1 | 2);
-            self.counts.received += u64::from(is_fast_path);
-            match self.offer(group, from, bytes)? {
+            let offered = if is_control(bytes) { kept } else { self.offer(group, from, bytes)? };
+            match offered {
                 Some(frames) => {
                     self.counts.handled += u64::from(is_fast_path);
                     sent.extend(frames);
@@ -411,6 +438,42 @@ impl<'a> Pair<'a> {
             let handled = self.subject.handle(now, Input::Datagram { from, bytes: &header });
             handled.expect("no datagram is refused");
         }
+        take_contributions(&mut self.subject, now, kernel);
+        kernel.forget_contributions();
+    }
+
+    /// The application contributes to an all-reduce.
+    fn contribute(
+        &mut self,
+        now: Nanoseconds,
+        group: GroupId,
+        process: Process,
+        contribution: &Contribution,
+    ) -> Result<(), String> {
+        let input = Input::Contribute { group, process, contribution: contribution.clone() };
+        let with_program = self.groups.get(&group).filter(|posted| posted.kernel.is_handed_off());
+        let Some(next) = with_program.filter(|_| process == Process::ONLY).map(|posted| posted.kernel.next())
+        else {
+            return self.request(now, &input);
+        };
+        let Ok(transmit) = self.subject.contribute_to_fast_path(now, group, contribution, next) else {
+            return self.request(now, &input);
+        };
+        let expected = refused(self.reference.request(now, input))?;
+        equal("the answer to a contribution", &expected, &Ok(()))?;
+        self.counts.contributed += 1;
+        let mut sent = Vec::new();
+        if let Some(Transmit { to, header, payload: TransmitPayload::Bytes(payload), .. }) = transmit {
+            let frame = frame::build(self.address, to, &[&header[..], &payload].concat(), Style::OWN);
+            self.lab.send(Sender::Node, &frame).map_err(text)?;
+            sent = self.lab.frames();
+        }
+        // The contributions differ in kind.
+        while self.lab.program.take_wakeup().is_some() {
+            self.sync_consumed(now, group);
+            self.reclaim(now, group);
+        }
+        self.settle(now, sent)
     }
 
     fn post(
@@ -456,27 +519,56 @@ impl<'a> Pair<'a> {
     /// sent.
     fn settle(&mut self, now: Nanoseconds, mut frames: Vec<Vec<u8>>) -> Result<(), String> {
         self.take_events()?;
-        let mut expected = Sent::new();
+        let mut expected = Sent::default();
+        self.poll_reference(now, &mut expected)?;
+        while let Some(group) = self.poll_subject(now, &mut frames)? {
+            // Its contribution may have to be sent again, and its page is read.
+            self.sync_consumed(now, group);
+            self.reclaim(now, group);
+            self.poll_reference(now, &mut expected)?;
+        }
+        self.take_events()?;
+        let found = self.check_frames(&frames)?;
+        let receivers = expected.0.keys().chain(found.0.keys());
+        for to in receivers {
+            let what = format!("the packets to {}", to.0);
+            let described = |sent: &Sent| {
+                sent.0.get(to).map(|sent| sent.iter().map(|bytes| describe(bytes)).collect::<Vec<_>>())
+            };
+            if expected.0.get(to) != found.0.get(to) {
+                equal(&what, &described(&expected), &described(&found))?;
+                return Err(format!("{what} differs in its payload"));
+            }
+        }
+        self.hand_off(now)?;
+        self.compare(now)
+    }
+
+    fn poll_reference(&mut self, now: Nanoseconds, sent: &mut Sent) -> Result<(), String> {
         self.deadline = loop {
             match self.reference.poll(now).map_err(text)? {
                 Act::Wait(timeout) => break timeout,
                 Act::Event(event) => self.reference_events.push_back(event),
                 Act::Stray(_) => {}
                 Act::Reclaim(group) => return Err(format!("{group} is due, and not handed off")),
-                Act::Send(Packet { to, bytes, .. }) => expected.entry(to).or_default().push(bytes),
+                Act::Send(Packet { to, bytes, .. }) => sent.push(to, bytes),
             }
         };
+        Ok(())
+    }
+
+    /// Polls the node with the program, until a group is to be reclaimed, which is returned.
+    fn poll_subject(&mut self, now: Nanoseconds, sent: &mut Vec<Vec<u8>>) -> Result<Option<GroupId>, String> {
         loop {
             let Transmit { group, to, header, payload, .. } = match self.subject.poll(now) {
-                Output::Timeout(_) => break,
+                Output::Timeout(_) => return Ok(None),
+                Output::Reclaim(group) => return Ok(Some(group)),
                 Output::Event(event) => {
                     self.subject_events.push_back(event);
                     continue;
                 }
                 Output::Stray(_) => continue,
-                output @ (Output::Store(_) | Output::Reclaim(_)) => {
-                    return Err(format!("without a datagram, and after it was reclaimed: {output:?}"));
-                }
+                Output::Store(store) => return Err(format!("without a datagram: {store:?}")),
                 Output::Transmit(transmit) => transmit,
             };
             let mut bytes = header.to_vec();
@@ -488,23 +580,8 @@ impl<'a> Pair<'a> {
                 }
             }
             self.lab.send(Sender::Node, &frame::build(self.address, to, &bytes, Style::OWN)).map_err(text)?;
-            frames.extend(self.lab.frames());
+            sent.extend(self.lab.frames());
         }
-        self.take_events()?;
-        let found = self.check_frames(&frames)?;
-        let receivers = expected.keys().chain(found.keys());
-        for to in receivers {
-            let what = format!("the packets to {to}");
-            let described = |sent: &Sent| {
-                sent.get(to).map(|sent| sent.iter().map(|bytes| describe(bytes)).collect::<Vec<_>>())
-            };
-            if expected.get(to) != found.get(to) {
-                equal(&what, &described(&expected), &described(&found))?;
-                return Err(format!("{what} differs in its payload"));
-            }
-        }
-        self.hand_off(now)?;
-        self.compare(now)
     }
 
     /// Hands off every group that needs no slow path.
@@ -552,6 +629,20 @@ pub fn reclaim(
         assert_eq!(protocol.handle(now, input), Ok(()), "{state:?}");
     }
     was_handed_off
+}
+
+/// Whether a datagram is a control message: one may be a contribution.
+fn is_control(bytes: &[u8]) -> bool {
+    let body = View::new(bytes).and_then(View::read).map(|packet| packet.header.body);
+    matches!(body, Ok(Body::Control(_)))
+}
+
+/// The slow path gets the contributions that the program has kept.
+pub fn take_contributions(protocol: &mut Protocol, now: Nanoseconds, kernel: &KernelGroup) {
+    for (from, bytes) in kernel.contributions() {
+        let handled = protocol.handle(now, Input::Datagram { from, bytes: &bytes });
+        handled.expect("no datagram is refused");
+    }
 }
 
 /// Whether a request is refused.
