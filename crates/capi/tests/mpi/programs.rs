@@ -74,7 +74,8 @@ impl Mpi {
     ///
     /// The daemons of Open MPI 5 must not start sessions of their own. For each session Linux makes
     /// a scheduling group, and next to the busy ranks of another group threads wait for tens of
-    /// seconds until they run.
+    /// seconds until they run. Ranks are not bound: the launcher ends at once if there are more of them
+    /// on a host than processors.
     pub fn launcher(self, hosts: u32, ranks: u32, environment: &[(&str, &str)]) -> String {
         let list: Vec<String> = (0..hosts).map(|host| format!("n{host}:{ranks}")).collect();
         let option = if self.interface() == "openmpi" { "-x %=" } else { "-genv % " };
@@ -88,9 +89,9 @@ impl Mpi {
                  --mca oob_tcp_if_include eth0 --host {list} {variables} \"$@\""
             ),
             Self::OpenMpi5 => format!(
-                "{mpirun} --allow-run-as-root --leave-session-attached --prtemca plm_ssh_agent \
-                 \"$TREECAST_LAB_AGENT\" {tcp} --prtemca prte_if_include eth0 --mca pml ob1 \
-                 --host {list} {variables} \"$@\""
+                "{mpirun} --allow-run-as-root --leave-session-attached --bind-to none \
+                 --prtemca plm_ssh_agent \"$TREECAST_LAB_AGENT\" {tcp} --prtemca prte_if_include eth0 \
+                 --mca pml ob1 --host {list} {variables} \"$@\""
             ),
             Self::Mpich | Self::Mpich5 | Self::Standard => format!(
                 "{mpirun} -launcher rsh -launcher-exec \"$TREECAST_LAB_AGENT\" -iface eth0 -hosts {list} \
