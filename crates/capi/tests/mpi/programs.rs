@@ -74,8 +74,8 @@ impl Mpi {
     ///
     /// The daemons of Open MPI 5 must not start sessions of their own. For each session Linux makes
     /// a scheduling group, and next to the busy ranks of another group threads wait for tens of
-    /// seconds until they run. Ranks are not bound: the launcher ends at once if there are more of them
-    /// on a host than processors.
+    /// seconds until they run. Ranks are not bound: the launcher ends at once if a host has more of
+    /// them than processors.
     pub fn launcher(self, hosts: u32, ranks: u32, environment: &[(&str, &str)]) -> String {
         let list: Vec<String> = (0..hosts).map(|host| format!("n{host}:{ranks}")).collect();
         let option = if self.interface() == "openmpi" { "-x %=" } else { "-genv % " };
