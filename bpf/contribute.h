@@ -23,8 +23,8 @@
 #include "receive.h"
 #include "send.h"
 
-/* What becomes of a contribution: user space handles it, it is kept, or it completes those for the parent; or all are there and differ in
- * kind, which user space tells the parent. */
+/* How a contribution is handled: left to user space, kept, or combined with all others and sent to the parent; or all are there and differ
+ * in kind, which user space tells the parent. */
 #define CONTRIBUTION_LEFT 0
 #define CONTRIBUTION_KEPT 1
 #define CONTRIBUTION_COMPLETES 2
@@ -40,7 +40,7 @@ static __always_inline bool has_short_elements(struct contribution *contribution
 	return contribution->element == ELEMENT_I32 || contribution->element == ELEMENT_U32;
 }
 
-/* Reads the contribution in the buffer; false if it is none that the program takes. */
+/* Reads the contribution in the buffer; false if the program does not combine it. */
 static __always_inline bool read_contribution(struct __sk_buff *buffer, struct work *work, __be16 flags)
 {
 	struct kept_contribution *given = &work->contribution;
@@ -154,7 +154,7 @@ struct combination {
 /* Whether contributions to the next result are kept here. */
 static __always_inline bool takes_contributions(struct group *group)
 {
-	return group->takes_contributions && !is_before(group->flow.next, group->contributions_from);
+	return !is_before(group->flow.next, group->contributions_from);
 }
 
 static __always_inline bool is_about(struct kept_contribution *kept, __u32 packet)
@@ -198,7 +198,7 @@ __noinline int complete_contributions(struct work *work, struct group *group)
 
 	if (!work || !group)
 		return CONTRIBUTION_LEFT;
-	/* User space sends it again in time. */
+	/* It was sent already: the timer of user space repeats it. */
 	if (!is_about(&group->contribution, group->flow.next) || group->contribution_sent_at)
 		return CONTRIBUTION_KEPT;
 	bpf_loop(group->child_count, find_contribution, &combination, 0);
@@ -235,7 +235,7 @@ __noinline int receive_contribution(struct __sk_buff *buffer, struct work *work,
 	struct header *header;
 	struct child *child;
 	__u32 index;
-	int becomes;
+	int outcome;
 
 	if (!work || !group)
 		return CONTRIBUTION_LEFT;
@@ -261,9 +261,9 @@ __noinline int receive_contribution(struct __sk_buff *buffer, struct work *work,
 	if (group->is_root && others.is_complete)
 		return CONTRIBUTION_LEFT;
 	child->contribution = *given;
-	becomes = group->is_root ? CONTRIBUTION_KEPT : complete_contributions(work, group);
-	if (becomes != CONTRIBUTION_DIFFERS)
-		return becomes;
+	outcome = group->is_root ? CONTRIBUTION_KEPT : complete_contributions(work, group);
+	if (outcome != CONTRIBUTION_DIFFERS)
+		return outcome;
 	child->contribution.length = 0;
 	return CONTRIBUTION_LEFT;
 }

@@ -231,8 +231,8 @@ struct group {
 	/* At the root, user space is woken when this number of packets may be sent to every child, or all packets are freed; 0: not. User
 	 * space writes it at any time, and the program resets it to 0. */
 	__u32 window_wanted;
-	/* Whether contributions to all-reduces are kept and combined here, from `contributions_from` on: user space has none of these. */
-	__u32 takes_contributions;
+	/* The first packet of a result whose contributions are kept and combined here: user space has those to earlier ones. */
+	__u32 contributions_from;
 	__u64 parent_heard_at;
 	struct flow_state flow;
 	struct multicast_state multicast;
@@ -246,9 +246,6 @@ struct group {
 	struct kept_contribution contribution;
 	__u64 contribution_sent_at;
 	__u64 contribution_timestamp;
-	/* The first packet of a result whose contributions are taken here. */
-	__u32 contributions_from;
-	__u32 reserved2;
 	struct child children[CHILDREN_MAX];
 };
 

@@ -109,15 +109,15 @@ static __always_inline int handle_ack_packet(struct __sk_buff *buffer, struct wo
 
 static __always_inline int handle_contribution(struct __sk_buff *buffer, struct work *work, struct group *group)
 {
-	int becomes = CONTRIBUTION_LEFT;
+	int outcome = CONTRIBUTION_LEFT;
 
 	if (!acquire(group))
 		return PASS;
 	if (group->number == bpf_ntohl(work->header.group))
-		becomes = receive_contribution(buffer, work, group);
+		outcome = receive_contribution(buffer, work, group);
 	release(group);
-	if (becomes != CONTRIBUTION_COMPLETES)
-		return becomes == CONTRIBUTION_KEPT ? TC_ACT_SHOT : PASS;
+	if (outcome != CONTRIBUTION_COMPLETES)
+		return outcome == CONTRIBUTION_KEPT ? TC_ACT_SHOT : PASS;
 	if (write_contribution(buffer, work, group))
 		return bpf_redirect(group->parent_path.interface, 0);
 	count(&group->counters.transmit_errors);
@@ -190,18 +190,18 @@ __noinline bool learn_path(struct work *work, struct path *path, __u32 interface
 /* The contribution of this node's application, which user space sends to the parent: it leaves once those of all children are there. */
 static __always_inline int handle_own_contribution(struct __sk_buff *buffer, struct work *work, struct group *group)
 {
-	int becomes = CONTRIBUTION_LEFT;
+	int outcome = CONTRIBUTION_LEFT;
 
 	work->now = clock();
-	/* User space has the group: it sends the contribution itself. */
+	/* User space has the group, or another processor for long: user space sends the contribution in time. */
 	if (!acquire(group))
 		return TC_ACT_SHOT;
 	if (group->number == bpf_ntohl(work->header.group))
-		becomes = receive_own_contribution(buffer, work, group);
+		outcome = receive_own_contribution(buffer, work, group);
 	release(group);
-	if (becomes == CONTRIBUTION_DIFFERS)
+	if (outcome == CONTRIBUTION_DIFFERS)
 		wake_node(work->group_index, WAKE_FOR_TIMER);
-	if (becomes != CONTRIBUTION_COMPLETES)
+	if (outcome != CONTRIBUTION_COMPLETES)
 		return TC_ACT_SHOT;
 	if (write_contribution(buffer, work, group))
 		return group->parent_path.interface == buffer->ifindex ? PASS : bpf_redirect(group->parent_path.interface, 0);
@@ -216,8 +216,12 @@ static __always_inline int handle_slow_path_packet(struct __sk_buff *buffer, str
 	__u32 index;
 
 	__sync_fetch_and_add(&node->egress_count, 1);
-	if (work->header.kind == KIND_CONTROL && work->header.flags == bpf_htons(FLAG_OWN))
-		return group ? handle_own_contribution(buffer, work, group) : TC_ACT_SHOT;
+	if (work->header.kind == KIND_CONTROL && work->header.flags == bpf_htons(FLAG_OWN)) {
+		if (!group)
+			return TC_ACT_SHOT;
+		learn_path(work, &group->parent_path, buffer->ifindex);
+		return handle_own_contribution(buffer, work, group);
+	}
 	/* Data is frequent, and never the first packet to a neighbour. */
 	if (!group || work->header.kind == KIND_DATA || learn_path(work, &group->parent_path, buffer->ifindex))
 		return PASS;

@@ -17,8 +17,8 @@ use treecast_wire::{Authentication, HEADER_BYTES, Integrity, Timestamp};
 
 use crate::fields::{get, set};
 use crate::layout::{
-    self, CHECK_CODE, CHECK_CRC, CHECK_NETWORK, CHILDREN_MAX, Child, FastPathCounters, Group,
-    KeptContribution, Path, SEGMENTS_MAX,
+    self, CHECK_CODE, CHECK_CRC, CHECK_NETWORK, CHILDREN_MAX, Child, FastPathCounters, Group, Path,
+    SEGMENTS_MAX,
 };
 use crate::memory::Mapping;
 use crate::slots::SlotMemory;
@@ -434,10 +434,8 @@ impl KernelGroup {
             // SAFETY: as above.
             let (kept, path) =
                 unsafe { (get!(pointer, children[index].contribution), get!(pointer, children[index].path)) };
-            let KeptContribution { length, header, payload } = kept;
-            let payload = payload.get(..length as usize)?;
-            let is_about_next = payload.first_chunk() == Some(&next.0.to_be_bytes());
-            is_about_next.then_some((path.address()?, [&header[..], payload].concat()))
+            let payload = kept.payload.get(..kept.length as usize).filter(|payload| !payload.is_empty())?;
+            kept.is_about(next).then_some((path.address()?, [&kept.header[..], payload].concat()))
         };
         (0..count as usize).filter_map(of_child).collect()
     }
@@ -493,8 +491,7 @@ unsafe fn write(pointer: *mut Group, group: &HandOff) {
         set!(pointer, group.min_rto.0, min_rto);
         set!(pointer, group.keepalive.0, keepalive);
         set!(pointer, 0, window_wanted);
-        set!(pointer, u32::from(group.contributions_from.is_some()), takes_contributions);
-        set!(pointer, group.contributions_from.unwrap_or_default().0, contributions_from);
+        set!(pointer, group.contributions_from.0, contributions_from);
         set!(pointer, group.contribution_sent_at.0, contribution_sent_at);
         set!(pointer, group.contribution_timestamp.0, contribution_timestamp);
         // User space has the timers of the group.
@@ -535,7 +532,10 @@ unsafe fn read(pointer: *const Group, group: &mut HandOff) {
     unsafe {
         group.parent_heard_at = Nanoseconds(get!(pointer, parent_heard_at));
         group.flow = get!(pointer, flow);
-        group.contribution_sent_at = Nanoseconds(get!(pointer, contribution_sent_at));
+        let own = get!(pointer, contribution);
+        let is_about_next = own.length > 0 && own.is_about(group.flow.next);
+        let sent_at = Nanoseconds(get!(pointer, contribution_sent_at));
+        group.contribution_sent_at = if is_about_next { sent_at } else { Nanoseconds::ZERO };
         group.contribution_timestamp = Timestamp(get!(pointer, contribution_timestamp));
         if let Some(multicast) = &mut group.multicast {
             multicast.state = get!(pointer, multicast);

@@ -1,7 +1,7 @@
 //! Memory that the program and this crate share: a mirror of bpf/group.h. A test compares the two.
 
 use treecast_proto::{ChildState, FAST_VALUES_BYTES_MAX, FlowState, MulticastState};
-use treecast_wire::{HEADER_BYTES, MacKey, PayloadKey};
+use treecast_wire::{HEADER_BYTES, MacKey, PayloadKey, Sequence};
 
 /// The greatest number of children of a group that the program forwards.
 pub const CHILDREN_MAX: usize = 64;
@@ -111,7 +111,7 @@ mirror! {
         pub keepalive: u64,
         pub root_socket: u64,
         pub window_wanted: u32,
-        pub takes_contributions: u32,
+        pub contributions_from: u32,
         pub parent_heard_at: u64,
         pub flow: FlowState,
         pub multicast: MulticastState,
@@ -121,8 +121,6 @@ mirror! {
         pub contribution: KeptContribution,
         pub contribution_sent_at: u64,
         pub contribution_timestamp: u64,
-        pub contributions_from: u32,
-        pub reserved2: u32,
         pub children: [Child; CHILDREN_MAX],
     }
 
@@ -161,6 +159,13 @@ mirror! {
         pub egress_count: u32,
         pub ingress_count: u32,
         pub reserved2: u32,
+    }
+}
+
+impl KeptContribution {
+    /// Whether the result is to be this packet, if there is a contribution.
+    pub fn is_about(&self, packet: Sequence) -> bool {
+        self.payload.first_chunk() == Some(&packet.0.to_be_bytes())
     }
 }
 

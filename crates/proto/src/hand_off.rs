@@ -11,7 +11,8 @@
 use std::net::SocketAddr;
 
 use treecast_wire::{
-    Authentication, Crcs, GroupId, Integrity, Keys, MacKey, MemberId, PayloadKey, Sequence, Timestamp,
+    Authentication, Contribution, Crcs, GroupId, Integrity, Keys, MacKey, MemberId, PayloadKey, Sequence,
+    Timestamp, Values,
 };
 
 use crate::state::{ChildState, FlowState, MulticastState, Start};
@@ -47,9 +48,8 @@ pub struct HandOff {
     pub keepalive: Nanoseconds,
     /// When the parent was heard last; 0 at the root.
     pub parent_heard_at: Nanoseconds,
-    /// The first packet of a result whose contributions the fast path keeps and combines; `None`:
-    /// it takes none.
-    pub contributions_from: Option<Sequence>,
+    /// The first packet of a result whose contributions the fast path keeps and combines.
+    pub contributions_from: Sequence,
     /// When the fast path has sent the last contribution of this node's application to the parent,
     /// with those of the children; 0: it has not.
     pub contribution_sent_at: Nanoseconds,
@@ -92,8 +92,16 @@ pub struct HandOffChild {
     pub state: ChildState,
 }
 
-/// The longest values of a contribution that a fast path has to combine, in bytes.
+/// The longest values of a contribution that a fast path combines, in bytes.
 pub const FAST_VALUES_BYTES_MAX: usize = 64;
+
+/// Whether a fast path combines a contribution: one of few values, with the same result in any
+/// order.
+pub fn fast_path_combines(contribution: &Contribution) -> bool {
+    let is_fast =
+        |values: &Values| values.element.is_integer() && values.bytes.len() <= FAST_VALUES_BYTES_MAX;
+    contribution.values.as_ref().is_some_and(is_fast)
+}
 
 /// A packet that was accepted, or queued, while the group was handed off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -127,7 +135,7 @@ impl HandOff {
             min_rto: Nanoseconds::ZERO,
             keepalive: Nanoseconds::ZERO,
             parent_heard_at: Nanoseconds::ZERO,
-            contributions_from: None,
+            contributions_from: Sequence(0),
             contribution_sent_at: Nanoseconds::ZERO,
             contribution_timestamp: Timestamp(0),
             flow: FlowState::new(Start::default()),

@@ -39,6 +39,7 @@ pub use flow::{Carrier, StreamChange};
 pub use group::Process;
 pub use hand_off::{
     FAST_VALUES_BYTES_MAX, HandOff, HandOffChild, HandOffMulticast, HandOffPacket, MulticastSource,
+    fast_path_combines,
 };
 pub use io::{Input, Output, Piece, Store, Transmit, TransmitPayload};
 pub use protocol::{Checked, Protocol, Stray, StrayKind};

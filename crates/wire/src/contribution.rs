@@ -146,10 +146,12 @@ impl Contribution {
     /// the contribution with those of the children. No packet that leaves the host has it.
     pub const FLAG_OWN: u16 = 0x8000;
 
-    /// Sets [`Contribution::FLAG_OWN`] in the header of a contribution.
+    /// Sets [`Contribution::FLAG_OWN`] in the header of a contribution, and removes its code:
+    /// without the flag it would be the whole subtree's.
     pub fn mark_own(header: &mut [u8; HEADER_BYTES]) {
-        let flags = offset_of!(Layout, flags);
+        let (flags, code) = (offset_of!(Layout, flags), offset_of!(Layout, mac));
         header[flags..flags + size_of::<u16>()].copy_from_slice(&Self::FLAG_OWN.to_be_bytes());
+        header[code..].fill(0);
     }
 
     /// The contribution of a single process.

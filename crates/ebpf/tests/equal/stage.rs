@@ -474,7 +474,6 @@ impl<'a> Stage<'a> {
     /// The child with this place contributes, or behind the children this node.
     fn contribute(&mut self, place: u32, contribution: Contribution, defect: &Defect) -> Result<(), String> {
         if place == self.setting.children {
-            let contribution = Contribution { processes: 1, ..contribution };
             return self
                 .request(Input::Contribute { group: GROUP, process: Process::ONLY, contribution }, &[]);
         }

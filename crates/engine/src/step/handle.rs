@@ -10,7 +10,9 @@ use std::{io, mem};
 
 use rustix::time::{TimerfdClockId, TimerfdFlags};
 use treecast_ebpf::HookTrouble;
-use treecast_proto::{AbortReason, GroupId, Input, MemberId, Process, Sequence, StrayCounters};
+use treecast_proto::{
+    AbortReason, GroupId, Input, MemberId, Process, Sequence, StrayCounters, fast_path_combines,
+};
 use treecast_shm::message_buffer::LentBuffer;
 use treecast_shm::progress::ProgressList;
 use treecast_shm::shared_group::SharedGroup;
@@ -404,6 +406,7 @@ impl Backend for EngineHandle {
     fn request(&self, input: Input<'static>) {
         if let Input::Contribute { group, process: Process::ONLY, contribution } = &input
             && self.has_kernel
+            && fast_path_combines(contribution)
             && self.engine.lock().contribute_to_fast_path(*group, contribution)
         {
             return;

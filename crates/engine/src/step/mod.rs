@@ -269,18 +269,20 @@ impl Engine {
     /// The only process of this node contributes to an all-reduce: to the fast path, if that has
     /// the group and combines such values; otherwise false. Nothing else follows from it here.
     pub fn contribute_to_fast_path(&mut self, group: GroupId, contribution: &Contribution) -> bool {
-        let Self { core, .. } = self;
-        let Some(next) = core.fast_path.next(group) else { return false };
         let now = clock::now();
+        let core = &mut self.core;
+        let Some(next) = core.fast_path.next(group) else { return false };
         let Ok(transmit) = core.protocol.contribute_to_fast_path(now, group, contribution, next) else {
             return false;
         };
         let timeout = core.protocol.timeout();
         if let Some(transmit) = transmit {
             self.transmit(now, transmit);
-            self.flush();
+            if self.flush() {
+                self.send_some();
+            }
         }
-        self.set_timer(now, timeout);
+        self.set_timer(now, [timeout, self.stream_timeout()].into_iter().flatten().min());
         true
     }
 

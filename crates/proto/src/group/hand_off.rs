@@ -1,12 +1,12 @@
 //! Hand-offs to a fast path, and back.
 
-use treecast_wire::{Contribution, Control, Nonce, Offload, Sequence, Timestamp, Values};
+use treecast_wire::{Contribution, Control, Nonce, Sequence, Timestamp};
 
 use super::header::HeaderTemplate;
 use super::reduction::Process;
 use super::{Group, Role};
 use crate::flow::Flow;
-use crate::hand_off::{FAST_VALUES_BYTES_MAX, HandOff, HandOffPacket};
+use crate::hand_off::{HandOff, HandOffPacket, fast_path_combines};
 use crate::{Nanoseconds, Refused, Settings, Transmit};
 
 impl Group {
@@ -39,23 +39,21 @@ impl Group {
         to.member = member;
         to.epoch = epoch;
         to.parent = parent.map(|(parent, _)| (parent.member, parent.address));
-        to.contributions_from = self.contributions_from();
+        to.contributions_from = self.reduction.untouched_from(flow.next());
         (to.contribution_sent_at, to.contribution_timestamp) = (Nanoseconds::ZERO, Timestamp(0));
         to.parent_heard_at = parent.map_or(Nanoseconds::ZERO, |(_, heard_at)| heard_at);
         flow.hand_off(to, root);
         true
     }
 
-    /// The first packet of a result whose contributions a fast path may keep and combine. None with
-    /// data by multicast, where a child may have the result before this node.
-    pub fn contributions_from(&self) -> Option<Sequence> {
-        let flow = self.flow.as_ref().filter(|flow| flow.offload() == Offload::Nic)?;
-        self.reduction.untouched_from(flow.next())
+    /// The first packet of a result whose contributions a fast path may keep and combine.
+    pub fn contributions_from(&self) -> Sequence {
+        self.flow.as_ref().map_or(Sequence(0), |flow| self.reduction.untouched_from(flow.next()))
     }
 
     /// The only process of this node contributes to an all-reduce while a fast path has the group
-    /// and takes contributions, which knows that `next` is the first packet that has not come. It
-    /// gets the packet that is returned, which is for the parent. None at the root, where the last
+    /// and takes contributions; `next` is the first packet that it has not accepted. It gets the
+    /// packet that is returned, which is for the parent. None at the root, where the last
     /// contribution of a child brings the group back.
     ///
     /// # Errors
@@ -70,19 +68,20 @@ impl Group {
     ) -> Result<Option<Transmit>, Refused> {
         let needs_slow_path = Refused::NeedsSlowPath(self.header.group);
         let Some(flow) = &self.flow else { return Err(needs_slow_path) };
-        if !contribution.values.as_ref().is_some_and(is_combined_by_fast_path) {
+        if !fast_path_combines(contribution) {
             return Err(needs_slow_path);
         }
-        // It changes nothing, or replaces one that may have been sent.
-        if self.reduction.has_own(contribution.packet) {
+        // Another one changes nothing, or replaces one that may have been sent.
+        if contribution.packet != next || self.reduction.has_own(next) {
             return Err(needs_slow_path);
         }
         let has_children = flow.children().next().is_some();
+        let contribution = Contribution { processes: 1, ..contribution.clone() };
         self.reduction.contribute(Process::ONLY, contribution.clone(), next)?;
         let Role::Member(membership) = &self.role else { return Ok(None) };
         let Some((parent, _)) = membership.settled_parent() else { return Err(needs_slow_path) };
         self.reduction.note_sent(now, settings, self.header.epoch, has_children);
-        let control = Control::Contribution(contribution.clone());
+        let control = Control::Contribution(contribution);
         let before = self.header.timestamp();
         let mut transmit = self.header.control(now, parent.address, Nonce(0), &control);
         if has_children {
@@ -91,16 +90,6 @@ impl Group {
             self.header.set_timestamp(before);
         }
         Ok(Some(transmit))
-    }
-
-    /// When the next timeout is to be handled that a fast path does not know.
-    pub fn timeout_beside_fast_path(&self, settings: &Settings) -> Option<Nanoseconds> {
-        match &self.role {
-            Role::Root(table) => table.timeout(),
-            Role::Member(membership) => {
-                [membership.timeout(settings), self.reduction.timeout()].into_iter().flatten().min()
-            }
-        }
     }
 
     /// The packets that are new in slots with this state of a fast path.
@@ -128,9 +117,4 @@ impl Group {
         }
         is_valid
     }
-}
-
-/// Whether a fast path combines such values: few, with the same result in any order.
-fn is_combined_by_fast_path(values: &Values) -> bool {
-    values.element.is_integer() && values.bytes.len() <= FAST_VALUES_BYTES_MAX
 }

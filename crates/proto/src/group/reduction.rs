@@ -160,14 +160,11 @@ impl Reduction {
         self.sent_epoch = Some(epoch);
     }
 
-    /// The first packet of a result to which nobody has contributed here, if that is `next`, or at
-    /// the root the one behind a result that is to be sent.
-    pub fn untouched_from(&self, next: Sequence) -> Option<Sequence> {
-        let completed = self.completed.filter(|completed| !completed.is_before(next));
-        let from = completed.map_or(next, |completed| completed + 1);
-        let own = self.own.iter().map(|own| own.packet);
-        let mut contributed = own.chain(self.children.iter().map(|known| known.contribution.packet));
-        contributed.all(|packet| packet.is_before(from)).then_some(from)
+    /// The first packet, from `next` on, of a result to which nobody has contributed here.
+    pub fn untouched_from(&self, next: Sequence) -> Sequence {
+        let own = self.own.as_ref().map(|own| own.packet).into_iter().chain(self.completed);
+        let contributed = own.chain(self.children.iter().map(|known| known.contribution.packet));
+        contributed.fold(next, |from, packet| from.max(packet + 1))
     }
 
     /// At another member: the contribution goes to the parent, or to a fast path, which sends it as

@@ -41,8 +41,8 @@ impl Protocol {
         Ok(())
     }
 
-    /// The only process of this node contributes to an all-reduce of a group that a fast path has,
-    /// which knows that `next` is the first packet that has not come, or is not queued.
+    /// The only process of this node contributes to an all-reduce of a group that a fast path has.
+    /// `next` is the first packet that the fast path has not accepted.
     /// The packet that is returned is to be sent: the fast path sees it and sends it on to the
     /// parent, combined with those of the children. None at the root, where the last contribution
     /// of a child brings the group back.
@@ -63,11 +63,12 @@ impl Protocol {
         if !entry.is_handed_off {
             return Err(Refused::NotHandedOff(group));
         }
-        if entry.contributions_from.is_none_or(|from| contribution.packet.is_before(from)) {
+        if contribution.packet.is_before(entry.contributions_from) {
             return Err(Refused::NeedsSlowPath(group));
         }
         let transmit = entry.group.contribute_to_fast_path(now, settings, contribution, next)?;
-        timeouts.set(index, entry.group.timeout_beside_fast_path(settings));
+        // The timers of the flow are still user space's.
+        timeouts.set(index, entry.group.timeout(settings));
         Ok(transmit)
     }
 

@@ -58,8 +58,8 @@ struct Entry {
     owner: OwnerId,
     turn: Turn,
     is_handed_off: bool,
-    /// The first packet of a result whose contributions the fast path takes that has the group.
-    contributions_from: Option<Sequence>,
+    /// While it is handed off: contributions to results from this packet on are the fast path's.
+    contributions_from: Sequence,
     /// Whether it is among those that have changed.
     is_changed: bool,
 }
@@ -290,7 +290,7 @@ impl Protocol {
             owner: OwnerId::default(),
             turn: Turn::Idle,
             is_handed_off: false,
-            contributions_from: None,
+            contributions_from: Sequence(0),
             is_changed: false,
         };
         let index = self.groups.insert(entry);
