@@ -72,10 +72,12 @@ static bool is_full(void)
 tc_result tc_group_send_part(const tc_group *group, const void *part, size_t length, uint64_t message_bytes, int64_t timeout_ms,
                              size_t *sent)
 {
-    uint64_t own_rest;
+    uint64_t own_rest, before;
+    tc_result result;
 
     expect(group->member < 0, "a member sends");
     pthread_mutex_lock(&lock);
+    before = written;
     while (is_full())
         if (!wait_once(timeout_ms))
             break;
@@ -100,9 +102,11 @@ tc_result tc_group_send_part(const tc_group *group, const void *part, size_t len
     bytes_sent += *sent;
     if (*sent || (!message_bytes && !is_full()))
         message_rest = own_rest;
+    /* A message of no bytes is a packet too. */
+    result = written != before ? TC_OK : TC_TIMED_OUT;
     pthread_cond_broadcast(&change);
     pthread_mutex_unlock(&lock);
-    return *sent || !length ? TC_OK : TC_TIMED_OUT;
+    return result;
 }
 
 tc_result tc_group_receive_part(const tc_group *group, void *buffer, size_t capacity, int64_t timeout_ms, uint64_t *message_bytes,
