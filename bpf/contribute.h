@@ -1,9 +1,11 @@
-/* Contributions to all-reduces: those of the children and of this node's application are kept, and combined into one for the parent once all
- * are there. docs/protocol.md, "All-reduces"; crates/proto/src/group/reduction.rs has the same rules in Rust.
+/* Contributions to all-reduces: those of the children and of this node's application are kept,
+ * and combined into one for the parent once all are there. docs/protocol.md, "All-reduces";
+ * crates/proto/src/group/reduction.rs has the same rules in Rust.
  *
- * The program takes few integers, whose result is the same in any order, and barriers, which have no values. All others are left to user
- * space. A contribution that is lost is sent again by the user space of its sender, which has a timer for it. When a group is reclaimed,
- * user space handles what is kept as if it had just come. */
+ * The program takes few integers, whose result is the same in any order, and barriers, which
+ * have no values. All others are left to user space. A contribution that is lost is sent again
+ * by the user space of its sender, which has a timer for it. When a group is reclaimed, user
+ * space handles what is kept as if it had just come. */
 #pragma once
 
 #include <stdbool.h>
@@ -23,8 +25,8 @@
 #include "receive.h"
 #include "send.h"
 
-/* How a contribution is handled: left to user space, kept, or combined with all others and sent to the parent; or all are there and differ
- * in kind, which user space tells the parent. */
+/* How a contribution is handled: left to user space, kept, or combined with all others and sent
+ * to the parent; or all are there and differ in kind, which user space tells the parent. */
 #define CONTRIBUTION_LEFT 0
 #define CONTRIBUTION_KEPT 1
 #define CONTRIBUTION_COMPLETES 2
@@ -49,7 +51,8 @@ static __always_inline bool read_contribution(struct __sk_buff *buffer, struct w
 	__u32 length = work->length - HEADER_BYTES, last = length - 1;
 
 	__builtin_memset(given->payload, 0, sizeof(given->payload));
-	/* The verifier has to see that the length is at least 1: it is a bounded number plus a constant. */
+	/* The verifier has to see that the length is at least 1: it is a bounded number plus a
+	 * constant. */
 	asm volatile("" : "+r"(last));
 	if (work->segments != 1 || last >= sizeof(given->payload))
 		return false;
@@ -68,7 +71,8 @@ static __always_inline bool is_less(__u64 one, __u64 other, bool is_signed)
 	return is_signed ? (__s64)one < (__s64)other : one < other;
 }
 
-/* Both values combined. A value of 4 bytes is extended to 8, so that its sign is that of all of them. */
+/* Both values combined. A value of 4 bytes is extended to 8, so that its sign is that of all of
+ * them. */
 static __always_inline __u64 combined(__u64 one, __u64 other, __u8 operation, bool is_signed)
 {
 	switch (operation) {
@@ -212,7 +216,8 @@ __noinline int complete_contributions(struct work *work, struct group *group)
 		return CONTRIBUTION_DIFFERS;
 	header = &work->data;
 	__builtin_memcpy(header, all->header, HEADER_BYTES);
-	/* Later than those of user space, which has chosen a timestamp when the application contributed, and than the last one. */
+	/* Later than those of user space, which has chosen a timestamp when the application
+	 * contributed, and than the last one. */
 	timestamp = bpf_be64_to_cpu(header->timestamp);
 	if (timestamp <= group->contribution_timestamp)
 		timestamp = group->contribution_timestamp + 1;

@@ -117,7 +117,7 @@ struct work {
 	struct header segment_header;
 	/* The description of the segment at hand. */
 	struct descriptor piece;
-	/* The contribution that has come, and then all of them combined. */
+	/* The contribution in the buffer; then the combined one. */
 	struct kept_contribution contribution;
 	/* The packets of which each child is requested an acknowledgment, one bit per packet. */
 	__u64 ack_requests[CHILDREN_MAX];

@@ -342,7 +342,7 @@ static struct port *find_port(const struct channel *channel, uint32_t number)
     return port;
 }
 
-/* Whether the next message stays where it is for now. The lock is held. */
+/* Whether to leave the next message in the group for now. The lock is held. */
 static bool is_to_be_left(struct channel *channel, const struct port *port)
 {
     int64_t now;
@@ -482,7 +482,7 @@ static bool receive_beginning(struct channel *channel, struct part *part, int wa
     return false;
 }
 
-/* Takes what has come of the caller's message. */
+/* Copies the received bytes of the caller's message into its buffer. */
 static bool take_beginning(struct channel *channel, struct port *port, struct part *part)
 {
     struct beginning *beginning = &channel->beginning;

@@ -182,7 +182,7 @@ static bool has_other_message(const struct stream *stream)
                                 &received) == TC_BUFFER_TOO_SMALL;
 }
 
-/* Nothing has come. The time with a message in the other group counts from its arrival, except
+/* No data was received. The time with a message in the other group counts from its arrival, except
  * while this process is stopped, or messages of other communicators come first. */
 static enum step check_other(struct stream *stream)
 {
@@ -289,7 +289,7 @@ static void send_packed(struct stream *stream, const struct buffer *buffer)
     }
 }
 
-/* Receives until the broadcast has ended, or some bytes have come. */
+/* Receives until the broadcast has ended, or some bytes are received. */
 static void receive_next(struct stream *stream)
 {
     size_t before = stream->room;

@@ -52,8 +52,8 @@ struct stream begin_stream(struct communicator *communicator, struct root_groups
 /* Whether the groups of a broadcast are there, or have ended. */
 bool has_groups(const struct stream *stream);
 
-/* Ends a broadcast, so that the next one can begin, also if this has failed. It calls no function of
- * the MPI. */
+/* Ends a broadcast, so that the next one can begin, also if this has failed. It calls no
+ * function of the MPI. */
 void end_stream(struct stream *stream);
 
 /* The MPI error code of a broadcast that has ended. */

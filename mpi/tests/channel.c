@@ -1,5 +1,6 @@
-/* Channels by themselves, with groups in the memory of this process: the root and the members are threads, and each has threads of
- * its own. Prints what does not hold, and then ends with status 1. */
+/* Channels by themselves, with groups in the memory of this process: the root and the members
+ * are threads, and each has threads of its own. Prints what does not hold, and then ends with
+ * status 1. */
 
 #define _GNU_SOURCE
 
@@ -19,7 +20,8 @@ struct packet {
     char bytes[PACKET_BYTES];
 };
 
-/* What the root of a group has sent, and how many packets each member has received. What the root and the members lack of a message. */
+/* What the root of a group has sent, and how many packets each member has received. What the
+ * root and the members lack of a message. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t change;
 static struct packet slots[SLOTS];
@@ -174,8 +176,8 @@ const char *tc_error_message(void)
 struct scenario {
     const char *name;
     int ports, broadcasts, length_max;
-    /* At the root, and at members: whether each communicator has a thread; else one thread does one communicator after the other, the
-     * last one first. Whether they poll. */
+    /* At the root, and at members: whether each communicator has a thread; else one thread does
+     * one communicator after the other, the last one first. Whether they poll. */
     bool has_root_threads, has_member_threads, polls;
 };
 
@@ -345,7 +347,8 @@ static void run_scenario(void)
     printf("%s\n", scenario->name);
 }
 
-/* A member gives up a message in the middle, and a communicator is removed before its messages are received. Then the root aborts. */
+/* A member gives up a message in the middle, and a communicator is removed before its messages
+ * are received. Then the root aborts. */
 static void run_ends(void)
 {
     static const struct scenario ends = {"ends", 2, 1, 5000, false, false, false};

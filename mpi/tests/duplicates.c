@@ -58,7 +58,8 @@ static void broadcast(MPI_Comm comm, int root, int length, int seed)
     free(bytes);
 }
 
-/* In turn on MPI_COMM_WORLD, duplicates and a communicator of the other order, one of which is freed and made anew in each round. */
+/* In turn on MPI_COMM_WORLD, duplicates and a communicator of the other order, one of which is
+ * freed and made anew in each round. */
 void duplicates(void)
 {
     enum { COMMS = 5, ROUNDS = 60 };
@@ -89,7 +90,8 @@ void duplicates(void)
         MPI_Comm_free(&comms[i]);
 }
 
-/* A rank that passes another number of bytes gets an error, and those of the other communicators and later ones are right. */
+/* A rank that passes another number of bytes gets an error, and those of the other communicators
+ * and later ones are right. */
 void duplicates_of_other_bytes(void)
 {
     enum { COMMS = 2 };
@@ -119,7 +121,8 @@ void duplicates_of_other_bytes(void)
         MPI_Comm_free(&comms[i]);
 }
 
-/* All at the same time. The later ones are freed first, and then the one that has made the groups. */
+/* All at the same time. The later ones are freed first, and then the one that has made the
+ * groups. */
 void many_duplicates(void)
 {
     enum { COMMS = 200 };
@@ -160,8 +163,8 @@ static void start(pthread_t *thread, struct work *work)
     expect(pthread_create(thread, NULL, broadcast_for_a_while, work) == 0, "no thread");
 }
 
-/* Threads on two communicators, of which another one is late at each rank. Then the root has two threads, and the others one, which goes
- * first to the communicator whose messages come last. */
+/* Threads on two communicators, of which another one is late at each rank. Then the root has two
+ * threads, and the others one, which goes first to the communicator whose messages come last. */
 void duplicates_of_threads(void)
 {
     enum { LENGTH = 9 << 20, MESSAGES = 5 };
@@ -198,7 +201,8 @@ void duplicates_of_threads(void)
         MPI_Comm_free(&comms[i]);
 }
 
-/* Nonblocking broadcasts that each rank starts in another order, and of which it first waits for another one. */
+/* Nonblocking broadcasts that each rank starts in another order, and of which it first waits for
+ * another one. */
 void duplicates_of_requests(void)
 {
     enum { COMMS = 3, ROUNDS = 40, LENGTH = 150000 };

@@ -1,4 +1,5 @@
-/* Broadcasts among processes that MPI_Comm_spawn starts, and with their parents: what comes is compared with what the MPI's own broadcast gives. */
+/* Broadcasts among processes that MPI_Comm_spawn starts, and with their parents: what comes is
+ * compared with what the MPI's own broadcast gives. */
 
 #include <mpi.h>
 #include <stdio.h>

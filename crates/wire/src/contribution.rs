@@ -143,7 +143,7 @@ struct ContributionLayout {
 
 impl Contribution {
     /// A flag in the header of a packet for the kernel's packet path of this host, which combines
-    /// the contribution with those of the children. No packet that leaves the host has it.
+    /// the contribution with those of the children. Members refuse packets with it.
     pub const FLAG_OWN: u16 = 0x8000;
 
     /// Sets [`Contribution::FLAG_OWN`] in the header of a contribution, and removes its code:

@@ -267,7 +267,7 @@ impl Engine {
     }
 
     /// The only process of this node contributes to an all-reduce: to the fast path, if that has
-    /// the group and combines such values; otherwise false. Nothing else follows from it here.
+    /// the group and combines such values. Returns whether it has.
     pub fn contribute_to_fast_path(&mut self, group: GroupId, contribution: &Contribution) -> bool {
         let now = clock::now();
         let core = &mut self.core;

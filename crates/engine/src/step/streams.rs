@@ -135,8 +135,8 @@ impl Engine {
         Some(change)
     }
 
-    /// Reads the stream on which data is expected, and forwards what has come. Returns `None` if
-    /// nothing has come.
+    /// Reads the stream on which data is expected, and forwards the data. Returns `None` if there
+    /// was none.
     ///
     /// Most wake-ups of a member are for this, and nothing else is looked at then.
     pub(super) fn forward_expected(&mut self) -> Option<Progress> {

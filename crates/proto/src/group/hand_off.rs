@@ -39,7 +39,7 @@ impl Group {
         to.member = member;
         to.epoch = epoch;
         to.parent = parent.map(|(parent, _)| (parent.member, parent.address));
-        to.contributions_from = self.reduction.untouched_from(flow.next());
+        to.contributions_from = self.contributions_from();
         (to.contribution_sent_at, to.contribution_timestamp) = (Nanoseconds::ZERO, Timestamp(0));
         to.parent_heard_at = parent.map_or(Nanoseconds::ZERO, |(_, heard_at)| heard_at);
         flow.hand_off(to, root);

@@ -160,7 +160,7 @@ impl Reduction {
         self.sent_epoch = Some(epoch);
     }
 
-    /// The first packet, from `next` on, of a result to which nobody has contributed here.
+    /// The first packet, from `next` on, that begins a result without a contribution at this node.
     pub fn untouched_from(&self, next: Sequence) -> Sequence {
         let own = self.own.as_ref().map(|own| own.packet).into_iter().chain(self.completed);
         let contributed = own.chain(self.children.iter().map(|known| known.contribution.packet));

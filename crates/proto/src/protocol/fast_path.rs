@@ -2,7 +2,7 @@
 
 use treecast_wire::{Contribution, GroupId, Sequence, View};
 
-use super::{Checked, Entry, Protocol, Turn};
+use super::{Checked, Entry, Protocol, Turn, find_mut};
 use crate::hand_off::{HandOff, HandOffPacket};
 use crate::{Nanoseconds, Refused, Transmit};
 
@@ -58,8 +58,7 @@ impl Protocol {
         next: Sequence,
     ) -> Result<Option<Transmit>, Refused> {
         let Self { settings, groups, indices, timeouts, .. } = self;
-        let found = indices.get(&group).and_then(|&index| Some((index, groups.get_mut(index)?)));
-        let (index, entry) = found.ok_or(Refused::UnknownGroup(group))?;
+        let (index, entry) = find_mut(indices, groups, group)?;
         if !entry.is_handed_off {
             return Err(Refused::NotHandedOff(group));
         }
@@ -79,8 +78,7 @@ impl Protocol {
         packets: &[HandOffPacket],
     ) -> Result<(), Refused> {
         let Self { settings, groups, indices, .. } = self;
-        let found = indices.get(&group).and_then(|&index| Some((index, groups.get_mut(index)?)));
-        let (index, entry) = found.ok_or(Refused::UnknownGroup(group))?;
+        let (index, entry) = find_mut(indices, groups, group)?;
         if !std::mem::replace(&mut entry.is_handed_off, false) {
             return Err(Refused::NotHandedOff(group));
         }

@@ -371,8 +371,7 @@ impl Protocol {
     }
 
     fn entry_mut(&mut self, id: GroupId) -> Result<(usize, &mut Entry), Refused> {
-        let found = self.indices.get(&id).and_then(|&index| Some((index, self.groups.get_mut(index)?)));
-        found.ok_or(Refused::UnknownGroup(id))
+        find_mut(&self.indices, &mut self.groups, id)
     }
 
     /// Whether a group is held back ([`Input::Hold`]).
@@ -380,6 +379,16 @@ impl Protocol {
         let entry = self.indices.get(&group).and_then(|&index| self.groups.get(index));
         entry.is_some_and(|entry| entry.turn == Turn::Held)
     }
+}
+
+/// The entry of a group, and its index, while other fields of the protocol are in use.
+fn find_mut<'a>(
+    indices: &BTreeMap<GroupId, usize>,
+    groups: &'a mut Slab<Entry>,
+    id: GroupId,
+) -> Result<(usize, &'a mut Entry), Refused> {
+    let found = indices.get(&id).and_then(|&index| Some((index, groups.get_mut(index)?)));
+    found.ok_or(Refused::UnknownGroup(id))
 }
 
 /// Outputs.

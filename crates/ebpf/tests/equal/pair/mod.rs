@@ -189,8 +189,8 @@ impl<'a> Pair<'a> {
 
     /// Sets the time, and handles an expired timeout unless the input is a timeout itself.
     fn advance(&mut self, now: Nanoseconds, is_done: bool) -> Result<(), String> {
-        // The slow path sends a contribution again, whether the result has come to the program or
-        // not; the reference knows that it has.
+        // The slow path's timer for a contribution also fires if the program has the result, which
+        // the slow path does not know yet.
         while let Some(at) = self.subject.timeout().filter(|&at| at < now) {
             self.lab.program.set_time(at.0);
             self.request(at, &Input::Timeout)?;
