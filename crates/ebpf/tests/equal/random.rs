@@ -87,6 +87,11 @@ fn any_values() -> BoxedStrategy<AnyValues> {
         .boxed()
 }
 
+/// One `i64`, of a sum.
+fn sum() -> BoxedStrategy<AnyValues> {
+    any::<u64>().prop_map(|word| AnyValues { operation: 0, element: 1, count: 1, words: vec![word] }).boxed()
+}
+
 pub fn acts() -> BoxedStrategy<Act> {
     let ahead = prop_oneof![30 => Just(0_i8), 1 => -3..=3_i8, 1 => any::<i8>()];
     let bytes = prop_oneof![1 => Just(0_u16), 2 => 1..20_u16, 8 => any::<u16>()];
@@ -110,6 +115,9 @@ pub fn acts() -> BoxedStrategy<Act> {
             .prop_map(|(child, ahead, processes, values, defect)| Act::Contribution { child, ahead, processes, values, defect }),
         3 => (any::<u8>(), prop::collection::vec(any_values(), 1..6), prop::bool::weighted(0.9))
             .prop_map(|(own_after, values, is_alike)| Act::AllContribute { own_after, values, is_alike }),
+        // One kind again and again: an earlier contribution is not to be taken for a later one.
+        3 => (any::<u8>(), prop::collection::vec(sum(), 1..6))
+            .prop_map(|(own_after, values)| Act::AllContribute { own_after, values, is_alike: true }),
         2 => any_defects().prop_map(|defect| Act::Probe { defect }),
         1 => any_defects().prop_map(|defect| Act::Heartbeat { defect }),
         1 => prop_oneof![0..4_u8, any::<u8>()].prop_map(|back| Act::Replay { back }),
