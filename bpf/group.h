@@ -294,7 +294,10 @@ struct page {
 	__u32 is_delegated;
 	/* Not 0 as long as a daemon lends the memory to its client. */
 	__u32 is_lent;
-	__u32 fill[12];
+	/* At the root of a group with both carriers: until when its messages go in datagrams, in
+	 * nanoseconds of the clock. */
+	__u64 datagrams_until;
+	__u32 fill[10];
 	__u8 rest[3840];
 };
 

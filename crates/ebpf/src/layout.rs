@@ -148,7 +148,8 @@ mirror! {
         pub is_handed_off: u32,
         pub is_delegated: u32,
         pub is_lent: u32,
-        pub fill: [u32; 12],
+        pub datagrams_until: u64,
+        pub fill: [u32; 10],
         pub rest: [u8; 3840],
     }
 

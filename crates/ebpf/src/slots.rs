@@ -5,7 +5,7 @@
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use treecast_proto::{Nanoseconds, PayloadChecksum, Piece, Sequence};
 
@@ -206,6 +206,13 @@ impl SlotMemory {
     pub fn is_lent(&self) -> &AtomicU32 {
         // SAFETY: as in `written`.
         unsafe { AtomicU32::from_ptr(&raw mut (*self.page()).is_lent) }
+    }
+
+    /// At the root of a group with both carriers, until when its messages go in datagrams: a time
+    /// of `CLOCK_MONOTONIC` in nanoseconds, which the node sets.
+    pub fn datagrams_until(&self) -> &AtomicU64 {
+        // SAFETY: as in `written`; eight bytes that are aligned to eight.
+        unsafe { AtomicU64::from_ptr(&raw mut (*self.page()).datagrams_until) }
     }
 }
 

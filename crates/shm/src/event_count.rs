@@ -229,7 +229,7 @@ impl EventCount {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
     use std::sync::atomic::AtomicU64;
@@ -282,7 +282,7 @@ mod tests {
     }
 
     /// Slots of a group, as one process of a host maps them.
-    fn memory() -> SlotMemory {
+    pub(crate) fn memory() -> SlotMemory {
         let new = |bytes: usize| {
             let descriptor = memfd_create("test", MemfdFlags::CLOEXEC).unwrap();
             ftruncate(&descriptor, bytes as u64).unwrap();

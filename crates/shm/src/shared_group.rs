@@ -180,12 +180,20 @@ impl SharedGroup {
     /// At a root whose group has both carriers: from now until then datagrams are preferred, since
     /// streams lose packets. Whether it was another time before.
     pub fn prefer_datagrams_until(&self, time: Nanoseconds) -> bool {
-        self.datagrams_until.swap(time.0, Ordering::Relaxed) != time.0
+        let is_new = self.datagrams_until.swap(time.0, Ordering::Relaxed) != time.0;
+        if is_new && let Some(memory) = self.events.kernel_memory() {
+            memory.datagrams_until().store(time.0, Ordering::Relaxed);
+        }
+        is_new
     }
 
-    /// Whether datagrams are preferred.
+    /// Whether datagrams are preferred. A client of a daemon finds that in the memory of its slots.
     pub fn prefers_datagrams(&self) -> bool {
-        let until = Nanoseconds(self.datagrams_until.load(Ordering::Relaxed));
+        let until = match self.events.kernel_memory() {
+            Some(memory) => memory.datagrams_until(),
+            None => &self.datagrams_until,
+        };
+        let until = Nanoseconds(until.load(Ordering::Relaxed));
         until > Nanoseconds::ZERO && clock::now() < until
     }
 
@@ -312,5 +320,30 @@ impl SharedGroup {
         // What was read comes before the word.
         fence(Ordering::Acquire);
         reader.shared_memory().is_none_or(|memory| memory.is_lent().load(Ordering::Relaxed) != 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event_count::tests::memory;
+
+    #[test]
+    fn a_client_knows_which_carrier_its_daemon_prefers() {
+        let memory = memory();
+        let [node, client] = [(); 2].map(|()| {
+            let shared_group = SharedGroup::new(GroupId(1), Arc::new(Waker::new().unwrap()), None);
+            shared_group.events.attach_kernel(memory.clone());
+            shared_group
+        });
+        assert!(!client.prefers_datagrams());
+        let until = clock::now() + Nanoseconds::from_ms(60_000);
+        assert!(node.prefer_datagrams_until(until));
+        assert!(client.prefers_datagrams());
+        // What a client writes there is its own affair.
+        memory.datagrams_until().store(u64::MAX, Ordering::Relaxed);
+        assert!(!node.prefer_datagrams_until(until));
+        assert!(node.prefer_datagrams_until(clock::now()));
+        assert!(!client.prefers_datagrams());
     }
 }
