@@ -40,6 +40,11 @@ impl Rate {
     pub fn bits_per_s(self) -> u64 {
         self.0
     }
+
+    /// In 10^6 bytes per second, as network files have it. Rates below 1 MB/s count as 1 MB/s.
+    pub fn mb_per_s(self) -> u64 {
+        (self.0 / 8_000_000).max(1)
+    }
 }
 
 impl FromStr for Rate {

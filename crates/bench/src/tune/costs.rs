@@ -14,8 +14,12 @@
 //! that all hosts share as on hosts of their own. Costs for each piece and for each KB are those
 //! that fit all sizes best. A relay of several pieces overlaps the next one, so relays of one piece
 //! only are used.
+//!
+//! Links with a limit ([`link_mb_per_s`]) add the time of a message on them to last deliveries. A
+//! relay of a long message is then mostly that time, in which it already forwards: relays of one
+//! packet only are used.
 
-use treecast_model::ethernet::{Parameters, Wake};
+use treecast_model::ethernet::{PACKET, Parameters, Wake};
 use treecast_node::EngineChoice;
 use treecast_terms::Picoseconds;
 
@@ -116,10 +120,45 @@ impl Cost {
     }
 }
 
-/// The mean over the messages of one piece.
-fn mean_of_single(measured: &[Measurement], value: impl Fn(&Measurement) -> f64) -> f64 {
-    let single: Vec<f64> = measured.iter().filter(|it| it.pieces() <= 1.0).map(value).collect();
-    single.iter().sum::<f64>() / single.len().max(1) as f64
+fn mean_of(measured: &[Measurement], value: impl Fn(&Measurement) -> f64) -> f64 {
+    measured.iter().map(value).sum::<f64>() / measured.len().max(1) as f64
+}
+
+/// The messages of one piece.
+fn single(measured: &[Measurement]) -> Vec<Measurement> {
+    measured.iter().filter(|it| it.pieces() <= 1.0).copied().collect()
+}
+
+/// The messages whose relays tell what a node takes: those of one piece. Where links have a limit,
+/// those of one packet, or else the shortest.
+fn relayed(base: &Parameters, measured: &[Measurement]) -> Vec<Measurement> {
+    if base.link_mb_per_s == 0 {
+        return single(measured);
+    }
+    let least = measured.iter().map(|it| it.bytes).min().unwrap_or_default();
+    measured.iter().filter(|it| it.bytes <= least.max(PACKET.0)).copied().collect()
+}
+
+/// The time of a KB on a link, in microseconds.
+fn link_us_per_kb(costs: &Parameters) -> f64 {
+    if costs.link_mb_per_s == 0 { 0.0 } else { 1e3 / costs.link_mb_per_s as f64 }
+}
+
+/// A link is the bottleneck if a further child delays the last delivery by at least this many times
+/// the CPU time of a copy.
+const BOTTLENECK: f64 = 1.25;
+
+/// The rate of the root's link in MB/s, by what two more children delay the last deliveries of
+/// messages of several pieces. 0 if the copies take about as long by themselves: the links are then
+/// no bottleneck, and their rate cannot be measured.
+pub fn link_mb_per_s(measured: &[Measurement]) -> u64 {
+    let us_per_kb = |it: &Measurement| {
+        let child_us = (it.star.last_delivery_us - it.pair.last_delivery_us) / 2.0;
+        (child_us > BOTTLENECK * it.copy_us()).then(|| child_us / it.kilobytes())
+    };
+    let long = measured.iter().filter(|it| it.pieces() > 1.0);
+    // Losses only make a link look slower.
+    long.filter_map(us_per_kb).min_by(f64::total_cmp).map_or(0, |us| (1e3 / us).round().max(1.0) as u64)
 }
 
 /// What a member does with a message.
@@ -158,8 +197,11 @@ pub fn of_nodes(
     let Member { once_us, receive_us, per_kb_us } = Member::of(measured);
     // From the first copy until the application has the message, and until the copy to the next
     // member.
-    let arrival_us = |it: &Measurement| it.pair.last_delivery_us - call.for_message(it) - send.for_pieces(it);
-    let relay_us = |it: &Measurement| it.relay_us().map_or(0.0, |relay_us| relay_us - send.for_pieces(it));
+    let link_us = |it: &Measurement| it.kilobytes() * link_us_per_kb(base);
+    let sent_us = |it: &Measurement| send.for_pieces(it) + link_us(it);
+    let arrival_us = |it: &Measurement| it.pair.last_delivery_us - call.for_message(it) - sent_us(it);
+    let relay_us = |it: &Measurement| it.relay_us().map_or(0.0, |relay_us| relay_us - sent_us(it));
+    let relayed = relayed(base, measured);
     let of_root = Parameters {
         call: us(call.us),
         call_per_kb: us(call.per_kb_us),
@@ -172,10 +214,14 @@ pub fn of_nodes(
     if engine == EngineChoice::Ebpf {
         // The program receives and forwards where a packet comes from; a member's own time is for
         // its application.
-        let single: Vec<Measurement> = measured.iter().filter(|it| it.pieces() <= 1.0).copied().collect();
-        let receive = Cost::of_pieces(&single, relay_us);
+        let receive = if base.link_mb_per_s == 0 {
+            Cost::of_pieces(&relayed, relay_us)
+        } else {
+            // What each KB takes is hidden behind the links, and packets alone do not tell it.
+            Cost { us: mean_of(&relayed, relay_us), per_kb_us: 0.0 }
+        };
         let deliver_us = once_us + receive_us;
-        let wake_us = mean_of_single(measured, |it| {
+        let wake_us = mean_of(&relayed, |it| {
             arrival_us(it) - receive.for_pieces(it) - deliver_us - it.kilobytes() * per_kb_us
         });
         return Parameters {
@@ -193,10 +239,10 @@ pub fn of_nodes(
     let receive_per_kb_us = per_kb_us - deliver_per_kb_us;
     // The application has the message when the node has forwarded it.
     let deliver_us =
-        mean_of_single(measured, |it| arrival_us(it) - relay_us(it) - it.kilobytes() * deliver_per_kb_us);
+        mean_of(&relayed, |it| arrival_us(it) - relay_us(it) - it.kilobytes() * deliver_per_kb_us);
     let deliver_us = deliver_us.clamp(0.0, once_us);
     let wake_cpu_us = once_us - deliver_us;
-    let wake_us = mean_of_single(measured, |it| {
+    let wake_us = mean_of(&relayed, |it| {
         relay_us(it) - wake_cpu_us - receive_us - it.kilobytes() * receive_per_kb_us
     });
     Parameters {
@@ -216,11 +262,15 @@ pub fn of_nodes(
 pub fn of_applications(of_nodes: &Parameters, measured: &[Measurement]) -> Parameters {
     let steps_us = |it: &Measurement| {
         let kb = it.kilobytes();
-        let per_kb = of_nodes.receive_per_kb.us() + of_nodes.deliver_per_kb.us() + of_nodes.send_per_kb.us();
+        let per_kb = of_nodes.receive_per_kb.us()
+            + of_nodes.deliver_per_kb.us()
+            + of_nodes.send_per_kb.us()
+            + link_us_per_kb(of_nodes);
         let once = [of_nodes.wake, of_nodes.wake_cpu, of_nodes.receive, of_nodes.deliver, of_nodes.send];
         once.map(Picoseconds::us).iter().sum::<f64>() + kb * per_kb
     };
-    let ask_us = mean_of_single(measured, |it| it.relay_us().map_or(0.0, |relay_us| relay_us - steps_us(it)));
+    let ask_us =
+        mean_of(&single(measured), |it| it.relay_us().map_or(0.0, |relay_us| relay_us - steps_us(it)));
     Parameters { ask: us(ask_us), ..of_nodes.clone() }
 }
 
@@ -317,6 +367,12 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(30))]
 
+        #[test]
+        fn links_that_are_no_bottleneck_have_no_rate(send_kb in 100..300_u32) {
+            let truth = known(&format!("shared_processors=0 send_ns_per_kb={send_kb} link_mb_per_s=12500"));
+            prop_assert_eq!(link_mb_per_s(&measurements(&truth, Offload::Nic)), 0);
+        }
+
         /// The model with these costs is measured, and the costs are found again.
         #[test]
         fn costs_of_the_model_are_found_again(
@@ -346,6 +402,28 @@ mod tests {
             let multicast = Parameters { switch_copy: us(f64::from(receive)), ..truth.clone() };
             let found = of_switches(&found, &measurements(&multicast, Offload::Switch));
             check(&found, &multicast, Offload::Switch, &["separate"]);
+        }
+
+        /// The same on links that are the bottleneck, whose rate is found too.
+        #[test]
+        fn the_rate_of_links_is_found_if_they_are_the_bottleneck(
+            mb_per_s in 2..300_u32, wake in 0..30_u32, receive in 1..10_u32, send_kb in 10..300_u32,
+        ) {
+            let truth = known(&format!(
+                "shared_processors=0 link_mb_per_s={mb_per_s} call_us=5 call_ns_per_kb=50 send_us=5 \
+                 send_ns_per_kb={send_kb} wake_us={wake} wake_cpu_us=2 receive_us={receive} \
+                 receive_ns_per_kb=100 deliver_us=3 deliver_ns_per_kb=50"
+            ));
+            let measured = measurements(&truth, Offload::Nic);
+            let rate = link_mb_per_s(&measured);
+            prop_assert!((f64::from(mb_per_s) / rate as f64 - 1.0).abs() < 0.05, "{} {}", rate, mb_per_s);
+            let base = Parameters { link_mb_per_s: rate, ..known("shared_processors=0") };
+            let found = of_nodes(&base, EngineChoice::User, &measured, 0.05);
+            for (scheme, bytes) in [("separate", 64), ("serial", 64), ("separate", 1_000_000), ("serial", 1_000_000)] {
+                let [found, truth] =
+                    [&found, &truth].map(|costs| times(costs, Offload::Nic, 12, scheme, bytes).last_delivery_us);
+                prop_assert!((found / truth - 1.0).abs() < 0.1, "{} of {}: {} {}", scheme, bytes, found, truth);
+            }
         }
 
         /// The same with the kernel's packet path, with a processor for each thread.

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::thread;
 use std::time::Duration;
 
+use treecast_lab::Rate;
 use treecast_model::ethernet::Parameters;
 use treecast_model::{Network, Way};
 use treecast_node::{Authentication, EngineChoice, Integrity, Offload, Scheme, Transport, TreeScheme};
@@ -107,6 +108,7 @@ impl Tune {
         let mut copy_us_per_kb = None;
         let mut network = Network { about, ways: BTreeMap::new() };
         let mut of_nic = None;
+        let mut base = self.base();
         for (engine, way) in ways {
             let mut reports = Vec::new();
             // One way after the other, so that a node has few groups, whose keepalives cost time
@@ -119,16 +121,17 @@ impl Tune {
             let limits = reports.iter().find_map(|report| report.limits.as_ref());
             copy_us_per_kb = copy_us_per_kb.or_else(|| Some(1e9 / limits?.copy_bytes_per_s));
             let measurements = self.measurements(&way, &reports);
-            let base = match way.offload {
-                Offload::Nic => self.base(),
-                _ => of_nic.clone().unwrap_or_else(|| self.base()),
-            };
+            // The first way, which forwards by nodes, tells the rate of the links for all.
+            if network.ways.is_empty() && !self.are_here() {
+                base.link_mb_per_s = costs::link_mb_per_s(&measurements);
+            }
+            let of_nodes = of_nic.as_ref().unwrap_or(&base);
             let costs = match way.offload {
                 Offload::Nic => {
                     costs::of_nodes(&base, engine, &measurements, copy_us_per_kb.unwrap_or(COPY_US_PER_KB))
                 }
-                Offload::Assisted | Offload::Host => costs::of_applications(&base, &measurements),
-                Offload::Switch => costs::of_switches(&base, &measurements),
+                Offload::Assisted | Offload::Host => costs::of_applications(of_nodes, &measurements),
+                Offload::Switch => costs::of_switches(of_nodes, &measurements),
             };
             if way.offload == Offload::Nic && way.transport == Transport::Packets {
                 of_nic = Some(costs.clone());
@@ -182,11 +185,19 @@ impl Tune {
         Parameters {
             processors: 2,
             shared_processors: if self.are_here() { processors } else { 0 },
-            // What the links take is in the costs of a relay.
-            link_mb_per_s: 0,
+            // What the links take is in the costs of a relay, unless they have a limit.
+            link_mb_per_s: self.link_mb_per_s(),
             hop: Picoseconds::ZERO,
             piece: Self::PIECE,
             ..Parameters::default()
+        }
+    }
+
+    /// The rate of a lab's links; 0 for no limit.
+    fn link_mb_per_s(&self) -> u64 {
+        match &self.hosts {
+            Hosts::Lab(settings) => settings.rate.map_or(0, Rate::mb_per_s),
+            Hosts::Loopback(_) | Hosts::Remote(_) => 0,
         }
     }
 

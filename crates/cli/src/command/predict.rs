@@ -224,9 +224,9 @@ fn change(costs: &mut Parameters, arguments: &Arguments) {
     }
 }
 
-/// Sets the rate of each link. Links slower than 1 MB/s count as 1 MB/s.
+/// Sets the rate of each link.
 pub fn limit_links(costs: &mut Parameters, rate: Rate) {
-    costs.link_mb_per_s = (rate.bits_per_s() / 8_000_000).max(1);
+    costs.link_mb_per_s = rate.mb_per_s();
 }
 
 /// The ways of the network that the user has chosen.

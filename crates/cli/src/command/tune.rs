@@ -7,7 +7,7 @@ use anyhow::Context;
 use clap::{ArgGroup, Args};
 use comfy_table::{CellAlignment, Table};
 use treecast_bench::{Hosts, RemoteHosts, Tune};
-use treecast_lab::LabSettings;
+use treecast_lab::{LabSettings, Rate};
 use treecast_model::{Choice, Network};
 use treecast_node::EngineChoice;
 use treecast_plan::Scheme;
@@ -68,6 +68,11 @@ pub struct Arguments {
     #[arg(value_parser = whole_number::<u32>(10, 1_000_000), allow_negative_numbers = true)]
     messages: u32,
 
+    /// Rate limit of each link of the lab, such as 200mbit
+    #[arg(long, value_name = "RATE", allow_negative_numbers = true)]
+    #[arg(requires = "lab", conflicts_with_all = ["loopback", "hosts"])]
+    rate: Option<Rate>,
+
     /// MTU in bytes
     #[arg(long, value_name = "BYTES", default_value_t = 1_500)]
     #[arg(value_parser = whole_number::<u16>(604, 65_535), allow_negative_numbers = true)]
@@ -91,7 +96,10 @@ fn engine(name: &str) -> Result<EngineChoice, &'static str> {
 pub fn run(arguments: &Arguments, log: &LogArguments) -> anyhow::Result<u8> {
     let _temporary_files = temporary_files()?;
     let hosts = match (arguments.lab, &arguments.hosts, arguments.loopback) {
-        (Some(hosts), ..) => Hosts::Lab(LabSettings { mtu: arguments.mtu.into(), ..LabSettings::new(hosts) }),
+        (Some(hosts), ..) => {
+            let (mtu, rate) = (arguments.mtu.into(), arguments.rate);
+            Hosts::Lab(LabSettings { mtu, rate, ..LabSettings::new(hosts) })
+        }
         (_, Some(Hostlist(names)), _) => {
             Hosts::Remote(RemoteHosts { names: names.clone(), shell: RemoteShell::new(&arguments.shell) })
         }

@@ -50,6 +50,7 @@ use treecast_sim::Offload;
 use treecast_terms::{Bytes, Picoseconds};
 
 pub use parameters::{Parameters, Wake};
+pub use pieces::PACKET;
 
 use crate::kernel::LAST;
 use crate::task::{Measure, ModelError, Outcome, Task, check_deliveries};

@@ -5,7 +5,7 @@ use treecast_terms::{Bytes, Picoseconds};
 use super::parameters::Parameters;
 
 /// The payload of a packet. A unit that is longer arrives, and is forwarded, packet by packet.
-pub(super) const PACKET: Bytes = Bytes(1_400);
+pub const PACKET: Bytes = Bytes(1_400);
 
 /// The maximum number of units of a message.
 const UNITS_MAX: u64 = 1 << 11;
