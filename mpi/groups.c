@@ -128,6 +128,21 @@ static void wait_for_close(const struct communicator *communicator, const tc_gro
         make_progress(communicator);
 }
 
+/* Closes the group at the root, once every member has all messages. A member whose slots are full
+ * reads them in its next broadcasts, before which it may wait for a message that this process's MPI
+ * has not sent yet. */
+static void close_with_progress(const struct communicator *communicator, tc_group *group)
+{
+    int64_t until = now_ms() + CLOSE_TIMEOUT_MS;
+    int wait_ms = WAIT_MIN_MS;
+
+    while (tc_group_flush(group, wait_ms) == TC_TIMED_OUT && now_ms() < until) {
+        make_progress(communicator);
+        wait_ms = WAIT_MAX_MS;
+    }
+    tc_group_close(group, now_ms() < until ? until - now_ms() : 0);
+}
+
 /* Groups as a communicator uses them, in one of its roots. */
 struct used {
     int root;
@@ -161,7 +176,7 @@ static void leave(const struct communicator *communicator, struct used *used)
         tc_group *group = groups->channels[kind].group;
 
         if (group && groups->is_root)
-            tc_group_close(group, CLOSE_TIMEOUT_MS);
+            close_with_progress(communicator, group);
         if (group && !groups->is_root) {
             wait_for_close(communicator, group);
             tc_group_free(group);

@@ -341,6 +341,37 @@ static void progress(void)
     free(bytes);
 }
 
+/* A rank receives a long message of the root before its broadcasts, of which more are under way than its slots hold. While the root closes
+ * the group, its MPI has to send that message. */
+static void closing(void)
+{
+    enum { LENGTH = 16 << 20, COUNT = 600, BYTES = 1400 };
+    char *bytes = calloc(1, LENGTH), values[BYTES] = {0};
+    MPI_Request request = MPI_REQUEST_NULL;
+    MPI_Comm comm;
+    double since_s;
+    int i;
+
+    MPI_Comm_split(MPI_COMM_WORLD, 0, world_rank, &comm);
+    MPI_Bcast(values, BYTES, MPI_BYTE, 0, comm);
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (world_rank == 0 && world_size > 1)
+        MPI_Isend(bytes, LENGTH, MPI_BYTE, 1, 6, MPI_COMM_WORLD, &request);
+    if (world_rank == 1)
+        MPI_Recv(bytes, LENGTH, MPI_BYTE, 0, 6, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    for (i = 0; i < COUNT; i++) {
+        memset(values, world_rank ? 0 : i % 100, BYTES);
+        MPI_Bcast(values, BYTES, MPI_BYTE, 0, comm);
+        expect(values[0] == i % 100 && values[BYTES - 1] == i % 100, "a broadcast before its group is closed");
+        broadcasts++;
+    }
+    since_s = MPI_Wtime();
+    MPI_Comm_free(&comm);
+    expect(world_rank || MPI_Wtime() - since_s < 4, "the root waits for seconds until its group is closed");
+    MPI_Wait(&request, MPI_STATUS_IGNORE);
+    free(bytes);
+}
+
 /* Ranks that come late, also the root, to short messages and to one that is longer than all slots. */
 static void late_ranks(void)
 {
@@ -494,6 +525,7 @@ static const struct {
     {"basic", basic_types},       {"derived", derived_types},        {"mixed", mixed_types},
     {"sizes", sizes},             {"communicators", communicators},  {"many", many_communicators},
     {"back-to-back", back_to_back}, {"nonblocking", nonblocking},    {"progress", progress},
+    {"closing", closing},
     {"late", late_ranks},         {"truncation", truncation},        {"threads", threads},
     {"killed", killed_rank},      {"stopped", stopped_rank},
     {"iterations", iterations},   {"bounds", bounds},                {"completions", completions},

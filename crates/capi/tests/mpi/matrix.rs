@@ -10,7 +10,7 @@ const SHAPES: [(u32, u32); 4] = [(4, 1), (2, 2), (4, 4), (16, 1)];
 const PARTS: [&[&str]; 6] = [
     &["basic", "derived", "mixed", "sizes", "late"],
     &["communicators", "many"],
-    &["back-to-back", "nonblocking", "threads", "progress", "truncation"],
+    &["back-to-back", "nonblocking", "threads", "progress", "closing", "truncation"],
     &["completions", "shapes", "pending", "other-lengths", "waits-elsewhere", "nonblocking-threads"],
     &["persistent", "persistent-ends"],
     &["gathers", "reduces"],
