@@ -5,7 +5,7 @@ use std::process::Command;
 use treecast_lab::LabSettings;
 
 use super::programs::{
-    ALL, Built, MPICH_TRIES, Mpi, Ran, repository, run, run_in, run_line, skip, start, target, text,
+    ALL, Built, MPICH_TRIES, Mpi, Ran, repository, run, run_in, run_line, skip, start, target, text, treecast,
 };
 
 /// Compiles a program of `mpi/tests` for each binding of Fortran, and runs it with each MPI of
@@ -67,7 +67,7 @@ fn requests_of_fortran_are_completed_in_every_way() {
 #[test]
 fn mpi4py_broadcasts_with_each_mpi() {
     let python = target().join("python/bin/python");
-    let treecast = std::env::current_exe().unwrap().parent().unwrap().join("../treecast");
+    let treecast = treecast();
     if !python.exists() || !treecast.exists() {
         return skip("no mpi4py or no treecast, so no program in Python broadcasts with the shim");
     }

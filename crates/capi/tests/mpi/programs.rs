@@ -121,6 +121,11 @@ pub fn target() -> PathBuf {
     repository().canonicalize().unwrap().join("target")
 }
 
+/// The command, which exists if the whole workspace has been built.
+pub fn treecast() -> PathBuf {
+    std::env::current_exe().unwrap().parent().unwrap().join("../treecast")
+}
+
 pub fn run(command: &mut Command) -> Output {
     let output = command.output().unwrap();
     assert!(output.status.success(), "{command:?}: {}", text(&output));

@@ -3,7 +3,7 @@
 
 use treecast_lab::LabSettings;
 
-use super::programs::{Mpi, Ran, compare, run_in, start, text};
+use super::programs::{Built, Mpi, Ran, compare, run_in, run_line, skip, start, text, treecast};
 
 #[test]
 fn open_mpi_5_is_right_with_several_ranks_on_each_host() {
@@ -16,6 +16,29 @@ fn mpich_5_and_the_standard_abi_are_right() {
     for mpi in [Mpi::Mpich5, Mpi::Standard] {
         compare(mpi, &LabSettings::new(3), 1, &parts);
     }
+}
+
+/// `treecast mpi` finds the launcher beside the program.
+#[test]
+fn open_mpi_5_starts_more_ranks_than_processors() {
+    let mpi = Mpi::OpenMpi5;
+    let Some(lab) = start(mpi, &LabSettings::new(1)) else { return };
+    if !treecast().exists() {
+        return skip("no treecast, so it starts no ranks");
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let program = directory.path().join("program");
+    std::fs::copy(Built::get().program(mpi), &program).unwrap();
+    std::os::unix::fs::symlink(mpi.tool("mpirun"), directory.path().join("mpirun")).unwrap();
+    let ranks = std::thread::available_parallelism().unwrap().get() + 1;
+    let line = format!(
+        "exec {} mpi --library {} --ranks {ranks} -- \"$@\"",
+        treecast().display(),
+        Built::get().shim(mpi).parent().unwrap().display()
+    );
+    let Ran { output, .. } = run_line(&lab, &line, &program, &["mixed"]);
+    assert!(output.status.success(), "{}", text(&output));
+    assert!(text(&output).contains("mixed: "), "{}", text(&output));
 }
 
 /// Open MPI 4.1 has no sessions, and Debian's MPICH may hang at the end. In a second session of a

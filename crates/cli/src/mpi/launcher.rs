@@ -74,6 +74,10 @@ fn is_with_prrte(version: &str) -> bool {
 /// The daemons of PRRTE would each start a session, for which Linux makes a scheduling group
 /// (`autogroup` in sched(7)). Next to the busy ranks of another group, Linux 6.18 let threads that
 /// could run wait for tens of seconds.
+///
+/// Ranks are not bound. The launcher takes each host of a lab for a machine of its own, and would
+/// bind the ranks of all hosts to the same processors; that of Open MPI 5 ends at once if a host
+/// has more ranks than processors.
 fn options_of_open_mpi(hosts: &LabHosts, ranks: u32, has_prrte: bool) -> Vec<OsString> {
     let mut options: Vec<OsString> = Vec::new();
     if rustix::process::geteuid().is_root() {
@@ -98,7 +102,7 @@ fn options_of_open_mpi(hosts: &LabHosts, ranks: u32, has_prrte: bool) -> Vec<OsS
         options.push("--mca".into());
         options.extend(setting.map(OsString::from));
     }
-    options.extend(["--host".into(), hosts.list(ranks)]);
+    options.extend(["--bind-to".into(), "none".into(), "--host".into(), hosts.list(ranks)]);
     options
 }
 
@@ -130,7 +134,8 @@ mod tests {
         let hosts = LabHosts { agent: "/agent".into(), count: 1 };
         let of_each = [(false, "plm_rsh_agent"), (true, "plm_ssh_agent"), (true, "--leave-session-attached")];
         for (has_prrte, option) in of_each {
-            assert!(options_of_open_mpi(&hosts, 1, has_prrte).contains(&option.into()));
+            let options = options_of_open_mpi(&hosts, 1, has_prrte);
+            assert!(options.contains(&option.into()) && options.contains(&"none".into()));
         }
     }
 }
