@@ -8,9 +8,9 @@ use super::programs::{
     ALL, Built, MPICH_TRIES, Mpi, Ran, repository, run, run_in, run_line, skip, start, target, text, treecast,
 };
 
-/// Compiles a program of `mpi/tests` for each binding of Fortran, and runs it with each MPI of
-/// Debian.
-fn compare_bindings(source: &str, is_right: impl Fn(&Ran) -> bool) {
+/// Compiles a program of `mpi/tests`, and its part in C if it has one, for each binding of Fortran,
+/// and runs it with each MPI of Debian.
+fn compare_bindings(source: &str, part_in_c: Option<&str>, is_right: impl Fn(&Ran) -> bool) {
     for mpi in ALL {
         let compiler = mpi.tool("mpif90");
         if Command::new(&compiler).arg("-v").output().is_err() {
@@ -19,6 +19,11 @@ fn compare_bindings(source: &str, is_right: impl Fn(&Ran) -> bool) {
         }
         let Some(lab) = start(mpi, &LabSettings::new(2)) else { return };
         let directory = tempfile::tempdir().unwrap();
+        let object = part_in_c.map(|part| {
+            let object = directory.path().join("part.o");
+            mpi.compile(&["-c"], &[part], &object);
+            object
+        });
         for (number, binding) in (1..).zip(["mpif.h", "mpi", "mpi_f08"]) {
             let program = directory.path().join(binding);
             let mut compile = Command::new(&compiler);
@@ -26,7 +31,8 @@ fn compare_bindings(source: &str, is_right: impl Fn(&Ran) -> bool) {
             if mpi == Mpi::OpenMpi {
                 compile.arg("-DEXTENSION");
             }
-            run(compile.arg("-o").arg(&program).arg(repository().join("mpi/tests").join(source)));
+            compile.arg("-o").arg(&program).arg(repository().join("mpi/tests").join(source));
+            run(compile.args(&object));
             let mut tries = if mpi == Mpi::Mpich { MPICH_TRIES } else { 1 };
             loop {
                 let ran = run_in(&lab, mpi, 1, &[], &program, &[]);
@@ -45,7 +51,7 @@ fn compare_bindings(source: &str, is_right: impl Fn(&Ran) -> bool) {
 
 #[test]
 fn each_binding_of_fortran_broadcasts() {
-    compare_bindings("bindings.F90", |ran| {
+    compare_bindings("bindings.F90", None, |ran| {
         ran.taken == 6 && text(&ran.output).contains("fortran: 6 broadcasts")
     });
 }
@@ -53,11 +59,19 @@ fn each_binding_of_fortran_broadcasts() {
 /// Each MPI and binding reaches the functions of C by different names.
 #[test]
 fn requests_of_fortran_are_completed_in_every_way() {
-    compare_bindings("requests.F90", |ran| {
+    compare_bindings("requests.F90", None, |ran| {
         let written = text(&ran.output);
         ["fortran: 48 broadcasts", " 22 taken, nonblocking, ", " 24 taken, persistent, "]
             .iter()
             .all(|line| written.contains(line))
+    });
+}
+
+#[test]
+fn requests_of_one_language_are_completed_in_the_other() {
+    compare_bindings("crossing.F90", Some("crossing.c"), |ran| {
+        let written = text(&ran.output);
+        ["crossing: 24 broadcasts", " 24 taken, nonblocking, "].iter().all(|line| written.contains(line))
     });
 }
 

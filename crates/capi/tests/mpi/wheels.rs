@@ -66,7 +66,7 @@ fn program_is_right(mpi: Mpi, name: &str, arguments: &[&str]) -> Option<Ran> {
     let lab = start(mpi, &LabSettings::new(2))?;
     let directory = tempfile::tempdir().unwrap();
     let program = directory.path().join(name);
-    mpi.compile(&[&format!("{name}.c")], &program);
+    mpi.compile(&[], &[&format!("{name}.c")], &program);
     let ran = run_in(&lab, mpi, 2, &[], &program, arguments);
     let written = text(&ran.output);
     assert!(ran.output.status.success(), "{mpi:?}: {}: {written}", ran.output.status);
