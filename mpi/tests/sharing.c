@@ -2,9 +2,9 @@
  *
  *     treecast lab 4 --on 0 --no-prefix -- treecast mpi --ranks 1 -- ./sharing
  *
- * Prints the time of the first broadcast on MPI_COMM_WORLD and on each of three duplicates, and then
- * that of a broadcast on one of them alone, and on two in turn. All are medians in us, at the slowest
- * rank; those of first broadcasts are of rounds with new duplicates. */
+ * Prints the time of the first broadcast on MPI_COMM_WORLD and on each of three duplicates, and
+ * then that of a broadcast on one of them alone, and on two in turn. All are medians in us, at the
+ * slowest rank; those of first broadcasts are of rounds with new duplicates. */
 
 #define _GNU_SOURCE
 
@@ -81,7 +81,8 @@ int main(int count, char *arguments[])
     if (!rank)
         printf("\nbytes\tone\ttwo in turn\n");
     for (i = 0; i < 3; i++) {
-        double one_us = measure(comms, 1, bytes, lengths[i]), two_us = measure(comms, 2, bytes, lengths[i]);
+        double one_us = measure(comms, 1, bytes, lengths[i]);
+        double two_us = measure(comms, 2, bytes, lengths[i]);
 
         if (!rank)
             printf("%d\t%.0f\t%.0f\n", lengths[i], one_us, two_us);
