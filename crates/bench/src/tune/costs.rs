@@ -242,9 +242,8 @@ pub fn of_nodes(
         mean_of(&relayed, |it| arrival_us(it) - relay_us(it) - it.kilobytes() * deliver_per_kb_us);
     let deliver_us = deliver_us.clamp(0.0, once_us);
     let wake_cpu_us = once_us - deliver_us;
-    let wake_us = mean_of(&relayed, |it| {
-        relay_us(it) - wake_cpu_us - receive_us - it.kilobytes() * receive_per_kb_us
-    });
+    let wake_us =
+        mean_of(&relayed, |it| relay_us(it) - wake_cpu_us - receive_us - it.kilobytes() * receive_per_kb_us);
     Parameters {
         wake_for: Wake::Arrival,
         wake: us(wake_us),
