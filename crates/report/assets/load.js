@@ -110,7 +110,6 @@ class LoadPicture extends FabricPicture {
     return { picture, numbers };
   });
   const pictures = parts.map(({ picture }) => picture);
-  element("pictures").classList.toggle("wide", pictures.some((picture) => picture.isWide));
   element("pictures").append(...pictures.map((picture) => picture.figure));
   element("most").textContent = percent(most);
 

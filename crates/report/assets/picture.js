@@ -47,6 +47,7 @@ class FabricPicture {
     const margin = 1 + (fabric.pitch ?? 0) / 2;
     const [[left, right], [top, bottom]] = [bounds(xs), bounds(ys)];
     this.box = { left: left - margin, top: top - margin, width: right - left + 2 * margin, height: bottom - top + 2 * margin };
+    this.figure.classList.toggle("wide", this.isWide);
   }
 
   // Whether it needs the whole width of the page.

@@ -39,7 +39,6 @@
   let since = null;
 
   const pictures = runs.map((run) => new Picture(fabric, run, choose, (time) => `${shown(time)} ${time === 1 ? unit : units}`));
-  element("pictures").classList.toggle("wide", pictures.some((picture) => picture.isWide));
   element("pictures").append(...pictures.map((picture) => picture.figure));
 
   function show() {

@@ -290,6 +290,24 @@ fn runs_under_load_are_side_by_side_on_one_scale() {
 }
 
 #[test]
+fn only_wide_fabrics_take_the_whole_width() {
+    let specs = ["star:8", "fat-tree:k=8"];
+    let fabrics = specs.map(|spec| Fabric::from_spec(&spec.parse::<FabricSpec>().unwrap()).unwrap());
+    let documents = [0, 1].map(|number| load_of(&fabrics[number], specs[number], "separate", 0.01));
+    let part = |number: usize| LoadPart {
+        label: specs[number],
+        document: &documents[number],
+        fabric: &fabrics[number],
+        simulated_with: specs[number],
+    };
+    let page = load_page(&[part(0), part(1)], "treecast report ...").unwrap();
+    let script =
+        "say([...document.querySelectorAll('#pictures figure')].map((it) => it.matches('.wide')).join());";
+    let Some(dom) = rendered(&page, script) else { return };
+    assert_eq!(said(&dom), ["false,true"]);
+}
+
+#[test]
 fn a_run_under_load_on_another_fabric_has_no_page() {
     let text = r#"{"format": "treecast-load/1", "status": "complete", "offered_load": 0.1, "ejection_load": 0.1,
         "accepted_load": 0.1, "multicasts_measured": 1, "latency_mean_cycles": 1.0, "latency_p50_cycles": 1,
