@@ -1,18 +1,22 @@
 //! The control protocol between the host that copies and a receiver: requests and responses, a line
 //! of JSON each.
 
+use std::io::BufRead;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
-use treecast_node::{CongestionControl, Nanoseconds, NodeSettings, PortRange, Retention};
+use treecast_node::{
+    CongestionControl, GroupId, GroupSettings, Nanoseconds, NodeSettings, PortRange, Retention,
+};
 
+use crate::sources::described;
 use crate::stream::Hash;
 use crate::waits::Waits;
 
 /// The first message of a receiver: its version, and that of the protocol, which counts the changes
 /// after which a receiver does not understand a sender.
-pub const HELLO: &str = concat!("treecast-copy ", env!("CARGO_PKG_VERSION"), ", protocol 5");
+pub const HELLO: &str = concat!("treecast-copy ", env!("CARGO_PKG_VERSION"), ", protocol 6");
 
 /// A request to a receiver, in this order.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -39,11 +43,49 @@ pub(crate) enum Request {
         retention: Retention,
         /// Whether files are written into the destination, and not as the destination.
         into: bool,
+        /// The group of another host that serves messages: each empty message of this group stands
+        /// for the next message of that one.
+        served: Option<ServedGroup>,
     },
+    /// Serve messages to a group, as its root, from the files at the destination.
+    Serve {
+        members: Vec<SocketAddr>,
+        /// The settings of the group, as text.
+        settings: String,
+        into: bool,
+        /// The level at which messages are compressed, if they are.
+        compression: Option<i32>,
+    },
+    /// Build the message that has this hash and send it, or answer why not. The outline of the
+    /// message follows the line.
+    Outline { digest: Hash, bytes: usize },
+    /// Wait no longer for a member whose receiver has ended.
+    Evict(u32),
+    /// All messages were sent.
+    Close,
     /// The BLAKE3 hash of the next message of the stream: one such request for each message, before
     /// it is sent. The stream passes through other receivers, and this pipe does not, so a receiver
     /// acts on no message before it has compared it.
     Digest(Hash),
+}
+
+/// A group whose root is a host that serves. The other members are those of the group of the host
+/// that copies.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct ServedGroup {
+    pub root: SocketAddr,
+    pub group: u32,
+    pub token: String,
+}
+
+impl ServedGroup {
+    /// The settings of this group, by those of the group of the host that copies.
+    pub fn settings(self, mut of_other: GroupSettings) -> GroupSettings {
+        if let Some(first) = of_other.members.first_mut() {
+            *first = self.root;
+        }
+        GroupSettings { group: GroupId(self.group), token: self.token, ..of_other }
+    }
 }
 
 /// How long a host may be silent before it is lost, in milliseconds: a copy is worth waiting for a
@@ -56,6 +98,19 @@ pub(crate) fn node_settings(address: IpAddr, ports: Option<PortRange>) -> NodeSe
     let mut settings = NodeSettings { bind, ports, ..NodeSettings::default() };
     settings.protocol.peer_timeout = Nanoseconds::from_ms(PEER_TIMEOUT_MS);
     settings
+}
+
+/// Reads the next request.
+///
+/// # Errors
+/// There is none, or the line is no request.
+pub(crate) fn request(input: &mut impl BufRead) -> Result<Request, String> {
+    let mut line = String::new();
+    match input.read_line(&mut line) {
+        Ok(0) => Err("the host that copies is gone".into()),
+        Ok(_) => serde_json::from_str(&line).map_err(|error| format!("no request: {error}")),
+        Err(error) => Err(described(&error)),
+    }
 }
 
 /// How a receiver writes.
@@ -126,6 +181,10 @@ pub(crate) enum Response {
         /// The digest of the stream that was received.
         stream: Hash,
     },
+    /// The next message was sent, or why it cannot be built.
+    Served { refusal: Option<String> },
+    /// The last response of a host that serves.
+    Closed,
     /// The last response of a receiver that cannot go on.
     Failed { why: String },
 }

@@ -11,6 +11,8 @@ pub(crate) struct Message {
     pub bytes: Vec<u8>,
     /// How many bytes of files are in it.
     pub file_bytes: u64,
+    /// The outline of the message, from which another host can build it.
+    pub outline: Option<Vec<u8>>,
 }
 
 /// The end of the thread that reads.
@@ -70,7 +72,7 @@ mod tests {
     use super::*;
 
     fn message(byte: u8) -> Message {
-        Message { bytes: vec![byte; 10], file_bytes: 0 }
+        Message { bytes: vec![byte; 10], ..Message::default() }
     }
 
     #[test]

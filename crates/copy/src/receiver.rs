@@ -11,9 +11,10 @@ use std::time::{Duration, Instant};
 
 use treecast_node::{Ending, Eviction, Group, GroupId, GroupSettings, Node, NodeError};
 
-use crate::control::{HELLO, Request, Response, Writing, node_settings};
+use crate::control::{HELLO, Request, Response, Writing, node_settings, request};
 use crate::destination::path_here;
 use crate::disk::{DiskWatch, WriterState};
+use crate::server::Service;
 use crate::sources::described;
 use crate::stopper::Stopper;
 use crate::stream::{Hash, MESSAGE_BYTES_MAX, StreamDigest};
@@ -55,7 +56,7 @@ pub fn receive(
     let failed = |why| Response::Failed { why };
     let response = done.unwrap_or_else(failed);
     respond(&response)?;
-    Ok(matches!(response, Response::Done { failure_count: 0, .. }))
+    Ok(matches!(response, Response::Done { failure_count: 0, .. } | Response::Closed))
 }
 
 /// The last response, or why there is none.
@@ -73,12 +74,18 @@ fn take_part(
             respond(&opened).map_err(|error| described(&error))?;
             (destination, writing, node)
         }
-        Request::Receive { .. } | Request::Digest(_) => return Err("a request before the first one".into()),
+        _ => return Err("a request before the first one".into()),
     };
-    let Request::Receive { members, member, group, token, tcp_congestion, retention, into } =
-        request(&mut input)?
-    else {
-        return Err("another request than the second one".into());
+    let (members, member, group, token, tcp_congestion, retention, into, served) = match request(&mut input)?
+    {
+        Request::Receive { members, member, group, token, tcp_congestion, retention, into, served } => {
+            (members, member, group, token, tcp_congestion, retention, into, served)
+        }
+        Request::Serve { members, settings, into, compression } => {
+            let service = Service { members, settings, destination, into, compression };
+            return service.run(&node, input, respond, stopper);
+        }
+        _ => return Err("another request than the second one".into()),
     };
     if into && !writing.is_dry {
         std::fs::create_dir_all(&destination)
@@ -87,14 +94,65 @@ fn take_part(
     let (group, member) = (GroupId(group), Some(member));
     let settings =
         GroupSettings { group, token, member, tcp_congestion, retention, ..GroupSettings::new(members) };
-    let group = Arc::new(node.group(&settings).map_err(text)?);
-    stopper.watch(&group);
-    let authentic = Authentic { digests: read_digests(input, Arc::clone(&group)), stopper: stopper.clone() };
-    write_all(&group, &authentic, destination, into, writing, respond)
+    let join = |settings: &GroupSettings| {
+        let group = Arc::new(node.group(settings).map_err(text)?);
+        stopper.watch(&group);
+        Ok::<_, String>(group)
+    };
+    let group = join(&settings)?;
+    let served = served.map(|served| join(&served.settings(settings))).transpose()?;
+    let groups = Groups { group, served };
+    let authentic = Authentic { digests: read_digests(input, groups.clone()), stopper: stopper.clone() };
+    write_all(&groups, &authentic, destination, into, writing, respond)
 }
 
-/// Reads the digests of messages in a thread. Ends the group when the host that copies is gone.
-fn read_digests(mut input: impl BufRead + Send + 'static, group: Arc<Group>) -> mpsc::Receiver<Hash> {
+/// The groups from which messages come.
+#[derive(Clone)]
+struct Groups {
+    /// That of the host that copies.
+    group: Arc<Group>,
+    /// That of a host that serves.
+    served: Option<Arc<Group>>,
+}
+
+impl Groups {
+    /// Receives the next message into `message`, which is empty. Returns whether there is one, and
+    /// not the end of all.
+    fn receive(&self, message: &mut Vec<u8>) -> Result<bool, String> {
+        let is_there = receive_message(&self.group, message).map_err(|error| group_text(&error))?;
+        let Some(served) = &self.served else { return Ok(is_there) };
+        if !is_there {
+            // Leaves that group when nobody needs it any more. Everything is here already.
+            let _ = receive_message(served, message);
+            return Ok(false);
+        }
+        if message.is_empty() {
+            match receive_message(served, message) {
+                Ok(true) => {}
+                Ok(false) => return Err("the host that serves has closed its group too early".into()),
+                Err(error) => return Err(format!("the host that serves: {error}")),
+            }
+        }
+        Ok(true)
+    }
+
+    fn abort(&self) {
+        self.group.abort();
+        self.served.iter().for_each(|served| served.abort());
+    }
+}
+
+/// Receives the next message of a group, unless it is closed.
+fn receive_message(group: &Group, message: &mut Vec<u8>) -> Result<bool, NodeError> {
+    let append = |length, part: &[u8]| {
+        message.reserve_exact((length as usize).saturating_sub(message.len()));
+        message.extend_from_slice(part);
+    };
+    Ok(group.receive_with(None, RECEIVED_BYTES_MAX, append)?.is_some())
+}
+
+/// Reads the digests of messages in a thread. Ends the groups when the host that copies is gone.
+fn read_digests(mut input: impl BufRead + Send + 'static, groups: Groups) -> mpsc::Receiver<Hash> {
     // The slots bound the queue: the sender writes a digest directly before it sends the message.
     let (digests, queue) = channel();
     thread::spawn(move || {
@@ -102,7 +160,7 @@ fn read_digests(mut input: impl BufRead + Send + 'static, group: Arc<Group>) -> 
             // A receiver that has failed is not interested; its input has to be read to its end.
             let _ = digests.send(digest);
         }
-        group.abort();
+        groups.abort();
     });
     queue
 }
@@ -136,7 +194,7 @@ impl Authentic {
 }
 
 fn write_all(
-    group: &Arc<Group>,
+    groups: &Groups,
     authentic: &Authentic,
     destination: PathBuf,
     into: bool,
@@ -147,7 +205,7 @@ fn write_all(
     let is_done = Arc::new(AtomicBool::new(false));
     let answer = respond.clone();
     let (respond, bytes, until) = (respond.clone(), Arc::clone(&written_bytes), Arc::clone(&is_done));
-    let watched = Arc::downgrade(group);
+    let watched = Arc::downgrade(&groups.group);
     let state = Arc::new(WriterState::default());
     let of_writer = Arc::clone(&state);
     thread::spawn(move || {
@@ -187,7 +245,7 @@ fn write_all(
         }
         Ok::<_, WriteError>(writer)
     });
-    let received = pass_on(group, authentic, &messages, &buffers);
+    let received = pass_on(groups, authentic, &messages, &buffers);
     drop(messages);
     let written = writer.join().unwrap_or(Err(WriteError::Stream("the writer has panicked, which is a bug")));
     is_done.store(true, Ordering::Release);
@@ -204,7 +262,7 @@ fn write_all(
 /// Leaves the group at the first message that is not authentic, or if the writer has ended.
 /// `buffers` are messages that are written.
 fn pass_on(
-    group: &Group,
+    groups: &Groups,
     authentic: &Authentic,
     messages: &SyncSender<Vec<u8>>,
     buffers: &mpsc::Receiver<Vec<u8>>,
@@ -214,18 +272,13 @@ fn pass_on(
         // New memory for each message would be cleared by the system first.
         let mut message: Vec<u8> = buffers.try_recv().unwrap_or_default();
         message.clear();
-        let append = |length, part: &[u8]| {
-            message.reserve_exact((length as usize).saturating_sub(message.len()));
-            message.extend_from_slice(part);
-        };
-        if group.receive_with(None, RECEIVED_BYTES_MAX, append).map_err(|error| group_text(&error))?.is_none()
-        {
+        if !groups.receive(&mut message)? {
             return Ok(stream);
         }
-        let digest = authentic.check(&message).inspect_err(|_| group.abort())?;
+        let digest = authentic.check(&message).inspect_err(|_| groups.abort())?;
         stream.add(&digest);
         if messages.send(message).is_err() {
-            group.abort();
+            groups.abort();
             return Ok(stream);
         }
     }
@@ -249,15 +302,6 @@ pub(crate) const NO_TCP: &str = "a firewall may let no TCP pass between the host
 
 fn text(error: impl std::fmt::Display) -> String {
     error.to_string()
-}
-
-fn request(input: &mut impl BufRead) -> Result<Request, String> {
-    let mut line = String::new();
-    match input.read_line(&mut line) {
-        Ok(0) => Err("the host that copies is gone".into()),
-        Ok(_) => serde_json::from_str(&line).map_err(|error| format!("no request: {error}")),
-        Err(error) => Err(described(&error)),
-    }
 }
 
 /// Whether the destination is a directory; none if it does not exist.
@@ -355,6 +399,7 @@ mod tests {
             tcp_congestion: CongestionControl::new("reno"),
             retention: Retention::All,
             into: true,
+            served: None,
         });
         for message in announced {
             send(&Request::Digest(blake3::hash(message).into()));

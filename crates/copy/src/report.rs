@@ -4,7 +4,7 @@ use std::time::Duration;
 use crate::stream::Hash;
 
 /// The result of a copy.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Report {
     /// The files, as they were sent.
     pub files: Vec<CopiedFile>,
@@ -24,8 +24,23 @@ pub struct Report {
     pub into: bool,
     /// The hosts that became leaves of the tree because they forwarded or wrote slowly, in order.
     pub relieved: Vec<Relieved>,
+    /// The hosts that served others from their own files, in order.
+    pub served_by: Vec<Served>,
     /// In the order in which they were given.
     pub hosts: Vec<HostReport>,
+}
+
+/// What a complete host has sent to the others instead of the host that copies.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Served {
+    /// The host.
+    pub host: String,
+    /// The bytes of the messages that it sent.
+    pub bytes: u64,
+    /// Why the host that copies sent some or all messages itself, if it did.
+    pub refusal: Option<String>,
+    /// Why it could not serve to the end: the hosts that it served are not complete.
+    pub failure: Option<String>,
 }
 
 /// A host that became a leaf of the tree, so that it does not delay others.
@@ -128,6 +143,15 @@ impl Report {
         self.hosts.iter().filter(|host| host.outcome != Outcome::Complete)
     }
 
+    /// A complete host that can serve the others, of those that are not among `asked`: the first
+    /// one, if possible one that was not slow.
+    pub fn server(&self, asked: &[String]) -> Option<&str> {
+        let names = self.hosts.iter().filter(|host| host.outcome == Outcome::Complete);
+        let names = names.map(|host| host.host.as_str()).filter(|name| !asked.iter().any(|one| one == name));
+        let is_slow = |name: &&str| self.relieved.iter().any(|slow| slow.host == *name);
+        names.min_by_key(is_slow)
+    }
+
     /// Takes the outcomes of another copy of the same files to some of the hosts.
     pub fn update(&mut self, later: Self) {
         for new in later.hosts {
@@ -140,6 +164,7 @@ impl Report {
         }
         self.left_out = later.left_out;
         self.relieved.extend(later.relieved);
+        self.served_by.extend(later.served_by);
         self.attempts += later.attempts;
         self.bytes += later.bytes;
         self.stream_bytes += later.stream_bytes;
@@ -149,5 +174,26 @@ impl Report {
     /// Whether all hosts have all that was to be copied.
     pub fn is_complete(&self) -> bool {
         self.left_out.is_empty() && self.hosts.iter().all(|host| host.outcome == Outcome::Complete)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_complete_host_that_is_not_slow_serves() {
+        let host = |(host, outcome): (&str, Outcome)| HostReport {
+            host: host.into(),
+            outcome,
+            ..HostReport::default()
+        };
+        let failed = Outcome::Failed("down".into());
+        let outcomes = [("a", failed), ("b", Outcome::Complete), ("c", Outcome::Complete)];
+        let relieved = vec![Relieved { host: "b".into(), to: None, cause: Cause::Disk }];
+        let report = Report { hosts: outcomes.map(host).into(), relieved, ..Report::default() };
+        assert_eq!(report.server(&[]), Some("c"));
+        assert_eq!(report.server(&["c".into()]), Some("b"));
+        assert_eq!(report.server(&["b".into(), "c".into()]), None);
     }
 }

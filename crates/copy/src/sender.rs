@@ -12,7 +12,7 @@ use crate::file_hash::ContentHash;
 use crate::queue::{Filler, Message, Stopped};
 use crate::sources::{Source, changed, described};
 use crate::stopper::Stopper;
-use crate::stream::{DATA_BYTES_MAX, Hash, MESSAGE_BYTES_MAX, Question, Record, append};
+use crate::stream::{DATA_BYTES_MAX, Hash, MESSAGE_BYTES_MAX, Question, Record, append, outline};
 use crate::{CopiedFile, Kind};
 
 /// Data shorter than this does not fill up a message: the next one begins instead.
@@ -29,6 +29,8 @@ pub(crate) struct Sender {
     queue: Filler,
     message: Message,
     compressor: Option<Compressor>,
+    /// Whether messages come with their outlines.
+    pub outlines: bool,
     /// Where data is read to.
     read: Vec<u8>,
     pub files: Vec<CopiedFile>,
@@ -58,9 +60,10 @@ impl From<io::Error> for FileError {
 
 impl Sender {
     pub fn new(queue: Filler, compressor: Option<Compressor>) -> Self {
-        let message = Message { bytes: Vec::with_capacity(MESSAGE_BYTES_MAX), file_bytes: 0 };
+        let message = Message { bytes: Vec::with_capacity(MESSAGE_BYTES_MAX), ..Message::default() };
         let read = vec![0; DATA_BYTES_MAX];
-        Self { queue, message, compressor, read, files: Vec::new(), left_out: Vec::new() }
+        let (files, left_out) = (Vec::new(), Vec::new());
+        Self { queue, message, compressor, outlines: false, read, files, left_out }
     }
 
     /// Lists all sources, with the hashes of files if these are compared, and asks which of them
@@ -294,6 +297,9 @@ impl Sender {
 
     fn flush(&mut self) -> Result<(), Stopped> {
         let mut message = std::mem::take(&mut self.message);
+        if self.outlines {
+            message.outline = outline(&message.bytes).ok();
+        }
         if let Some(compressor) = &mut self.compressor {
             compressor.compress(&mut message.bytes);
         }

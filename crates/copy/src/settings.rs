@@ -15,6 +15,8 @@ use crate::control::Writing;
 pub struct CopySettings {
     /// The hosts, by names for the remote shell, such as `node01` or `admin@node01`.
     pub hosts: Vec<String>,
+    /// A host that has everything from an earlier attempt, and serves the others from its files.
+    pub served_by: Option<String>,
     /// Where files go on each of them.
     pub to: Destination,
     /// Whether the destination is a directory, as an earlier attempt has found; `None`: the hosts

@@ -84,6 +84,15 @@ pub enum Record<'a> {
         #[serde(borrow, serialize_with = "at_once")]
         bytes: &'a [u8],
     },
+    /// In the outline of a message, data that a host which serves reads from its own file.
+    Stored {
+        /// The number of the entry.
+        entry: u32,
+        /// The offset of the data in the file.
+        offset: u64,
+        /// The bytes.
+        length: u32,
+    },
     /// All of a file has been sent.
     End {
         /// The number of the entry.
@@ -139,6 +148,25 @@ pub fn next(message: &[u8]) -> Result<Option<(Record<'_>, &[u8])>, NoRecords> {
     postcard::take_from_bytes(message).map(Some).map_err(|error| NoRecords(error.to_string()))
 }
 
+/// The outline of an uncompressed message: its records, with references to data instead of data.
+///
+/// # Errors
+/// The bytes are no records.
+pub(crate) fn outline(message: &[u8]) -> Result<Vec<u8>, NoRecords> {
+    let (mut outline, mut rest) = (Vec::new(), message);
+    while let Some((record, after)) = next(rest)? {
+        let record = match record {
+            Record::Data { entry, offset, bytes } => {
+                Record::Stored { entry, offset, length: bytes.len() as u32 }
+            }
+            other => other,
+        };
+        append(&mut outline, &record);
+        rest = after;
+    }
+    Ok(outline)
+}
+
 /// Appends a record to a message.
 pub fn append(message: &mut Vec<u8>, record: &Record<'_>) {
     let filled = std::mem::take(message);
@@ -173,6 +201,7 @@ mod tests {
             Record::Passed { entries: 2 },
             Record::Entry(entry()),
             Record::Data { entry: 0, offset: 1 << 40, bytes: b"abc" },
+            Record::Stored { entry: 0, offset: 1 << 40, length: 3 },
             Record::End { entry: 0, length: 3, hash: Some([7; 32]) },
             Record::Unreadable { entry: 1 },
             Record::Compressed { length: 4, bytes: b"abcd" },

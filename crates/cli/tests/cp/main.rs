@@ -4,6 +4,7 @@
 mod again;
 mod hosts;
 mod interrupts;
+mod served;
 mod slow;
 mod uploads;
 

@@ -31,7 +31,10 @@ impl Copy {
     ) {
         self.hear(timeout);
         self.hear_losses(&group.losses());
-        self.relieve(group, sent, total);
+        if self.server.is_none() {
+            // The data comes from another host.
+            self.relieve(group, sent, total);
+        }
         tell(&self.progress(sent, total));
     }
 
@@ -63,7 +66,11 @@ impl Copy {
     pub(super) fn hear(&mut self, timeout: Duration) {
         let mut next = self.news.recv_timeout(timeout);
         while let Ok((number, said)) = next {
-            let host = &mut self.hosts[number];
+            next = self.news.try_recv().map_err(|_| RecvTimeoutError::Timeout);
+            let Some(host) = self.hosts.get_mut(number) else {
+                self.server.iter_mut().for_each(|server| server.hear(&said));
+                continue;
+            };
             host.heard = Instant::now();
             match said {
                 Ok(Response::Progress { bytes, waits }) => {
@@ -102,9 +109,10 @@ impl Copy {
                     let explain = |worker: &Worker| worker.explain(std::io::Error::other(why)).to_string();
                     let why = host.lost.take().or_else(|| host.worker.as_ref().map(explain));
                     host.fail(why.unwrap_or_default());
+                    let member = host.member;
+                    self.server.iter_mut().for_each(|server| server.evict(member));
                 }
             }
-            next = self.news.try_recv().map_err(|_| RecvTimeoutError::Timeout);
         }
     }
 

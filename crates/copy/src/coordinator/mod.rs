@@ -2,22 +2,24 @@
 
 mod hearing;
 mod relief;
+mod server;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, ToSocketAddrs};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender as ChannelSender, channel};
+use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use fixedbitset::FixedBitSet;
 use relief::Relief;
+use server::{PENDING_MAX, Server};
 use treecast_node::{CongestionControl, Group, GroupId, GroupSettings, Node, NodeError, draw_token};
 
 use crate::chunks::{Compared, Lacking};
 use crate::compression::Compressor;
-use crate::control::{Existing, Request, Writing, node_settings};
+use crate::control::{Existing, Request, ServedGroup, Writing, node_settings};
 use crate::host::{Host, Listener, News, Ranges};
 use crate::program::Program;
 use crate::queue::{Drain, Message, queue};
@@ -26,7 +28,7 @@ use crate::sender::Sender;
 use crate::sources::Source;
 use crate::start::{Starts, start_all};
 use crate::stopper::Stopper;
-use crate::stream::StreamDigest;
+use crate::stream::{Hash, StreamDigest};
 use crate::worker::Worker;
 use crate::{CopyError, CopySettings, Destination, Kind, Planned, Progress, Report, Sources};
 
@@ -78,6 +80,7 @@ pub fn copy(
         duration: since.elapsed(),
         into,
         relieved: copy.relieved_hosts(),
+        served_by: copy.server.iter().map(Server::report).collect(),
         hosts: copy.hosts.into_iter().map(Host::into_report).collect(),
     })
 }
@@ -112,6 +115,8 @@ struct Copy {
     /// When the group was formed.
     since: Instant,
     relief: Relief,
+    /// The host that serves messages instead of this one, if there is one.
+    server: Option<Server>,
     /// The bytes of messages that were sent.
     stream_bytes: u64,
     /// Their digest.
@@ -148,11 +153,14 @@ impl Copy {
             .map_err(|why| CopyError::Program { path: sent.clone(), why })?;
         let program = Arc::new(program);
         let starts = Starts { shell, program: Arc::clone(&program), open, timeout: *timeout };
-        let started = start_all(names, &starts, stopper, &mut |awaited, failed| {
-            let awaited = awaited.iter().map(|&number| names[number].as_str()).collect();
+        let all: Vec<String> = names.iter().chain(&settings.served_by).cloned().collect();
+        let mut started = start_all(&all, &starts, stopper, &mut |awaited, failed| {
+            let awaited = awaited.iter().map(|&number| all[number].as_str()).collect();
             let (total, upload) = (sources.bytes, program.upload());
             tell(&Progress { total, failed, awaited, upload, ..Progress::default() });
         });
+        let served = settings.served_by.as_ref().zip(started.pop_if(|_| settings.served_by.is_some()));
+        let server = served.map(|(name, worker)| Server::new(name, worker));
         let hosts: Vec<Host> =
             names.iter().zip(started).map(|(name, worker)| Host::new(name, worker)).collect();
         // Where the name does not resolve here, the receiver has learned this host's address from
@@ -174,6 +182,7 @@ impl Copy {
             stopper: stopper.clone(),
             since: Instant::now(),
             relief: Relief::default(),
+            server,
             stream_bytes: 0,
             digest: StreamDigest::default(),
         })
@@ -210,10 +219,12 @@ impl Copy {
     /// stopped, those that do not are killed soon.
     fn end(&mut self) {
         self.hosts.iter_mut().for_each(Host::close);
+        self.server.iter_mut().for_each(Server::end);
         if !self.stopper.is_stopped() {
             return;
         }
-        let workers = || self.hosts.iter().filter_map(|host| host.worker.as_ref());
+        let of_server = self.server.as_ref().and_then(Server::worker);
+        let workers = || self.hosts.iter().filter_map(|host| host.worker.as_ref()).chain(of_server);
         let until = Instant::now() + STOP_TIMEOUT;
         while Instant::now() < until && !workers().all(Worker::has_ended) {
             thread::sleep(Duration::from_millis(10));
@@ -258,12 +269,12 @@ impl Copy {
                 members.push(worker.address);
             }
         }
-        let token = draw_token()
-            .map_err(|source| NodeError::System { what: "cannot draw a random number", source })?;
-        // Copies at the same time may share nodes, and a node has each number once.
-        let group = GroupId(u32::from_le_bytes(
-            *blake3::hash(token.as_bytes()).as_bytes().first_chunk().unwrap_or(&[1; 4]),
-        ));
+        let (group, token) = draw_group()?;
+        let worker = self.server.as_ref().and_then(Server::worker);
+        let served = worker.map(|worker| {
+            draw_group().map(|(GroupId(group), token)| ServedGroup { root: worker.address, group, token })
+        });
+        let served = served.transpose()?;
         for host in &mut self.hosts {
             let Some(worker) = &host.worker else { continue };
             let request = Request::Receive {
@@ -274,6 +285,7 @@ impl Copy {
                 tcp_congestion: settings.group.tcp_congestion.clone(),
                 retention: settings.group.retention,
                 into,
+                served: served.clone(),
             };
             // Nothing else has been posted, so there is room.
             let _ = worker.post(&Worker::line(&request));
@@ -283,6 +295,11 @@ impl Copy {
         let slots = settings.group.slots.or(Some(SLOTS));
         let of_members =
             GroupSettings { members, slots, token, group, message_bytes, ..settings.group.clone() };
+        if let Some((server, served)) = self.server.as_mut().zip(served) {
+            let (number, news) = (self.hosts.len(), self.news_sender.clone());
+            let listener = Listener { number, member: 0, group: Weak::new(), news };
+            server.begin(served.settings(of_members.clone()), into, settings.compression, listener);
+        }
         let group = Arc::new(node.group(&of_members)?);
         for (number, host) in self.hosts.iter_mut().enumerate() {
             if let Some(responses) = host.worker.as_mut().and_then(Worker::take_responses) {
@@ -337,8 +354,10 @@ impl Copy {
             compared = asked.unwrap_or_default();
             compared.lacking = union(&self.hear_lacking(group, tell), compared.chunk_count());
         }
+        let is_served = self.server.as_ref().and_then(Server::worker).is_some();
         let total = sources.bytes_of(&lacking).saturating_sub(compared.bytes_spared());
         let ((files, left_out), bytes) = self.stream(group, total, compressor()?, tell, |sender| {
+            sender.outlines = is_served;
             let _ = sender.send(&sources.all, &lacking, &compared);
             (std::mem::take(&mut sender.files), std::mem::take(&mut sender.left_out))
         })?;
@@ -426,12 +445,18 @@ impl Copy {
     ) -> Result<u64, CopyError> {
         let mut sent = 0;
         let mut told = Instant::now();
-        while let Some(Message { bytes, file_bytes }) = queue.take() {
-            self.announce(&bytes);
-            group.send(&bytes)?;
+        while let Some(Message { bytes, file_bytes, outline }) = queue.take() {
+            let digest = blake3::hash(&bytes).into();
+            if let (Some(server), Some(outline)) = (&mut self.server, outline) {
+                server.ask(digest, bytes, &outline);
+                self.send_answered(group, PENDING_MAX, sent, total, tell)?;
+            } else {
+                self.announce(digest);
+                group.send(&bytes)?;
+                self.stream_bytes += bytes.len() as u64;
+                queue.give_back(bytes);
+            }
             sent += file_bytes;
-            self.stream_bytes += bytes.len() as u64;
-            queue.give_back(bytes);
             if told.elapsed() >= PROGRESS_INTERVAL {
                 told = Instant::now();
                 self.look_around(group, Duration::ZERO, sent, total, tell);
@@ -440,12 +465,12 @@ impl Copy {
                 }
             }
         }
+        self.send_answered(group, 0, sent, total, tell)?;
         Ok(sent)
     }
 
     /// Posts the digest of the next message to each receiver, by its own pipe.
-    fn announce(&mut self, message: &[u8]) {
-        let digest = blake3::hash(message).into();
+    fn announce(&mut self, digest: Hash) {
         self.digest.add(&digest);
         let line = Worker::line(&Request::Digest(digest));
         for host in self.hosts.iter_mut().filter(|host| host.takes_part()) {
@@ -476,6 +501,7 @@ impl Copy {
         total: u64,
         tell: &mut dyn FnMut(&Progress<'_>),
     ) -> Result<(), CopyError> {
+        self.server.iter_mut().for_each(Server::close);
         loop {
             match group.close(Some(PROGRESS_INTERVAL)) {
                 Ok(lost) => {
@@ -487,6 +513,15 @@ impl Copy {
             }
         }
     }
+}
+
+/// A new group's number and token. Copies at the same time may share nodes, and a node has each
+/// number once.
+fn draw_group() -> Result<(GroupId, String), NodeError> {
+    let token =
+        draw_token().map_err(|source| NodeError::System { what: "cannot draw a random number", source })?;
+    let hash = blake3::hash(token.as_bytes());
+    Ok((GroupId(u32::from_le_bytes(*hash.as_bytes().first_chunk().unwrap_or(&[1; 4]))), token))
 }
 
 /// This host's address towards another one, if its name resolves here.

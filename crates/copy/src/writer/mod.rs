@@ -8,6 +8,7 @@ mod listing;
 mod part_file;
 mod parts;
 mod place;
+mod stored;
 mod write_behind;
 
 use std::io;
@@ -22,6 +23,7 @@ use self::deletion::Deletion;
 use self::listing::{Listing, has_time, is_here};
 use self::part_file::PartFile;
 use self::place::{Place, Places};
+pub(crate) use self::stored::StoredFiles;
 use crate::compression::decompress;
 use crate::control::{Existing, Writing};
 use crate::exclusion::Exclusion;
@@ -283,6 +285,7 @@ impl Writer {
                 Ok(())
             }
             Record::Compressed { .. } => Err(WriteError::Stream("a compressed message that has no place")),
+            Record::Stored { .. } => Err(WriteError::Stream("an outline in place of a message")),
             Record::Complete { entries } => {
                 if self.file.is_some() || entries != self.entries {
                     return Err(WriteError::Stream("an end before all has come"));

@@ -26,7 +26,7 @@ use crate::open_files::allow_open_files;
 use crate::output::{emit, print_message, print_note};
 
 use self::display::Display;
-use self::outcome::{in_json, plan, print_failures, summary, summary_of_plan};
+use self::outcome::{in_json, plan, print_failures, print_served, summary, summary_of_plan};
 use self::receiver::INCOMPLETE;
 pub use self::receiver::{ReceiverArguments, receive};
 
@@ -135,7 +135,7 @@ pub struct Arguments {
     /// How often hosts that do not have everything in the end are tried again
     ///
     /// They get only what they lack: until the last attempt, parts of files are kept. What several
-    /// hosts lack is sent to all of them at once.
+    /// hosts lack is sent to all of them at once, by a host that is complete.
     #[arg(long, value_name = "TIMES", default_value_t = 0)]
     #[arg(value_parser = whole_number::<u32>(0, 100), allow_negative_numbers = true)]
     retry: u32,
@@ -309,7 +309,10 @@ const STOP_INTERVAL: Duration = Duration::from_millis(20);
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// Copies, and then tries the hosts that do not have everything again. They keep parts of files
-/// until the last attempt, and are asked what they have once one of them has written something.
+/// until the last attempt, and are asked what they have once one of them has written something. A
+/// complete host serves them. If that leaves some incomplete, this host sends everything in the
+/// next attempt, since the paths from that host may be the cause. An attempt that ends because the
+/// serving host fails does not count.
 fn copy_and_retry(
     sources: &Sources,
     mut settings: CopySettings,
@@ -320,13 +323,19 @@ fn copy_and_retry(
     let keeps_parts = settings.writing.keeps_parts;
     settings.writing.keeps_parts |= retries > 0;
     let mut report = copy(sources, &settings, stopper, tell)?;
-    for number in 1..=retries {
+    let (mut number, mut asked) = (1, Vec::new());
+    while number <= retries {
         let hosts: Vec<String> = report.incomplete().map(|host| host.host.clone()).collect();
         if hosts.is_empty() {
             break;
         }
         print_failures(&report);
-        print_note(&format!("trying {} again ({number} of {retries})", hosts.join(", ")));
+        let is_next = settings.served_by.is_none() && !settings.writing.is_dry;
+        let served_by = report.server(&asked).filter(|_| is_next).map(ToOwned::to_owned);
+        asked.extend(served_by.clone());
+        let server = served_by.as_ref().map(|name| format!(": {name} serves what it has"));
+        let server = server.unwrap_or_default();
+        print_note(&format!("trying {} again ({number} of {retries}){server}", hosts.join(", ")));
         let until = Instant::now() + RETRY_DELAY;
         while Instant::now() < until && !stopper.is_stopped() {
             thread::sleep(STOP_INTERVAL);
@@ -338,8 +347,13 @@ fn copy_and_retry(
             settings.compares_hashes |=
                 settings.writing.existing == Existing::Changed && !settings.writing.preserves;
         }
-        settings = CopySettings { hosts, into: Some(report.into), ..settings };
-        report.update(copy(sources, &settings, stopper, tell)?);
+        settings = CopySettings { hosts, into: Some(report.into), served_by, ..settings };
+        let later = copy(sources, &settings, stopper, tell)?;
+        let has_server_failed =
+            !later.is_complete() && later.served_by.iter().any(|served| served.failure.is_some());
+        number += u32::from(!has_server_failed);
+        print_served(&later);
+        report.update(later);
     }
     Ok(report)
 }
@@ -377,6 +391,7 @@ fn settings(arguments: &Arguments, to: Destination) -> anyhow::Result<CopySettin
     let program = std::env::current_exe().context("this command has no path")?;
     Ok(CopySettings {
         hosts,
+        served_by: None,
         to,
         into: None,
         writing: Writing {

@@ -2,9 +2,9 @@
 
 use indicatif::DecimalBytes;
 use serde_json::json;
-use treecast_copy::{Cause, HostReport, Outcome, Planned, Relieved, Report};
+use treecast_copy::{Cause, HostReport, Outcome, Planned, Relieved, Report, Served};
 
-use crate::output::print_message;
+use crate::output::{messages, print_message, print_note};
 
 pub(super) fn print_failures(report: &Report) {
     for (path, why) in &report.left_out {
@@ -23,6 +23,21 @@ pub(super) fn print_failures(report: &Report) {
                 }
             }
             Outcome::Failed(why) => print_message(&format!("{host}: {why}")),
+        }
+    }
+}
+
+/// What hosts have served to others, and what they could not.
+pub(super) fn print_served(report: &Report) {
+    for Served { host, bytes, refusal, failure } in &report.served_by {
+        if let Some(why) = refusal {
+            print_message(&format!("{host}: {why}: this host sends what {host} does not serve"));
+        }
+        if let Some(why) = failure {
+            print_message(&format!("{host}: it has failed as it served others: {why}"));
+        }
+        if messages().is_verbose {
+            print_note(&format!("{host} has served {}", DecimalBytes(*bytes)));
         }
     }
 }
@@ -122,6 +137,10 @@ pub(super) fn in_json(report: &Report) -> serde_json::Value {
         };
         json!({"host": host, "to": to, "cause": cause})
     });
+    let served_by = report.served_by.iter().map(|served| {
+        let Served { host, bytes, refusal, failure } = served;
+        json!({"host": host, "bytes": bytes, "refusal": refusal, "failure": failure})
+    });
     json!({
         "complete": report.is_complete(),
         "attempts": report.attempts,
@@ -132,6 +151,7 @@ pub(super) fn in_json(report: &Report) -> serde_json::Value {
         "planned": planned.collect::<Vec<_>>(),
         "left_out": left_out.collect::<Vec<_>>(),
         "relieved": relieved.collect::<Vec<_>>(),
+        "served_by": served_by.collect::<Vec<_>>(),
         "hosts": hosts.collect::<Vec<_>>(),
     })
 }
