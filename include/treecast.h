@@ -357,6 +357,35 @@ tc_result tc_group_receive_part(const tc_group *group,
                                 size_t *received);
 
 /*
+ At other members: waits for a message, and shows its next bytes where the node has stored them,
+ without a copy: writes where they are, how many there are, and the length of the whole message.
+ They stay there until the next call of this thread or another one that receives from the group,
+ or that closes or frees it. tc_group_consume receives them; without that the next call begins
+ with the same bytes. Often they are all of a short message, and as much of a long one as the
+ slots have; at least one packet. TC_CLOSED, if the root has closed the group and all messages
+ have been received.
+
+ # Safety
+ `group` comes from tc_group_new, tc_group_listen or tc_group_join; `bytes` is valid for writing
+ a pointer; `length` and `message_bytes` are valid for writing a number.
+ */
+tc_result tc_group_peek(const tc_group *group,
+                        int64_t timeout_ms,
+                        const void **bytes,
+                        size_t *length,
+                        uint64_t *message_bytes);
+
+/*
+ At other members: receives the bytes that tc_group_peek has shown last. Without them it does
+ nothing. TC_GROUP_ENDED if a daemon has taken the memory back meanwhile: what was read there may
+ be zeros.
+
+ # Safety
+ `group` comes from tc_group_new, tc_group_listen or tc_group_join.
+ */
+tc_result tc_group_consume(const tc_group *group);
+
+/*
  A file descriptor that becomes readable when the group's state changes, or -1. Then read its
  eight bytes, and receive with a timeout of 0 until TC_TIMED_OUT. The group owns it.
 

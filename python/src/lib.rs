@@ -27,6 +27,7 @@ mod node;
 mod node_group;
 mod number;
 mod parameters;
+mod peeked;
 mod plan;
 mod simulate;
 mod study;
@@ -56,6 +57,8 @@ mod _treecast {
     use crate::node_group::{Lost, NodeGroup};
     #[pymodule_export]
     use crate::parameters::Parameters;
+    #[pymodule_export]
+    use crate::peeked::Peeked;
     #[pymodule_export]
     use crate::plan::{Plan, plan};
     #[pymodule_export]

@@ -4,10 +4,10 @@ use std::any::Any;
 use std::mem;
 use std::os::fd::{AsRawFd as _, RawFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
-use pyo3::exceptions::PyOSError;
+use pyo3::exceptions::{PyBufferError, PyOSError};
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyBytes, PyDict, PyFloat, PyInt};
 use treecast_node::{AbortReason, Capacity, Element, Ending, Group, NodeError, Operation, Owned, Part};
@@ -15,6 +15,7 @@ use treecast_node::{AbortReason, Capacity, Element, Ending, Group, NodeError, Op
 use crate::buffer::{Message, Numbers, ReceiveBuffer};
 use crate::deadline::{Deadline, WaitError};
 use crate::error::{TreecastError, failed};
+use crate::peeked::Peeked;
 
 /// A group, at one of its members. A `Node` creates it. The root sends, all other members receive.
 ///
@@ -57,6 +58,10 @@ pub struct Entered {
     begun: Mutex<Vec<u8>>,
     /// A partially sent message.
     unsent: Mutex<Option<Unsent>>,
+    /// How many calls have received, or shown what can be received.
+    receptions: AtomicU64,
+    /// The memoryviews of what the last of them has shown.
+    views: AtomicUsize,
     is_aborted: AtomicBool,
     node_address: String,
     /// Keeps the node open.
@@ -109,6 +114,29 @@ impl NodeGroup {
     ) -> PyResult<Option<usize>> {
         let mut buffer = ReceiveBuffer::of(buffer)?;
         py.detach(|| self.0.receive_into(buffer.bytes(), &mut Deadline::new(timeout)?))
+    }
+
+    /// Waits for a message, and shows its next bytes where the node has stored them, without a copy:
+    /// an object with the buffer protocol, which is consumed at the end of a `with` block. None as
+    /// `receive`. Often it has all of a short message, and as much of a long one as the slots have.
+    /// What is not consumed is received by the next call.
+    ///
+    /// >>> with Node("127.0.0.1:0") as one, Node("127.0.0.1:0") as other:
+    /// ...     members = [one.address, other.address]
+    /// ...     sender, receiver = one.group(members), other.group(members)
+    /// ...     sender.send(b"a message")
+    /// ...     with receiver.peek() as peeked, memoryview(peeked) as view:
+    /// ...         print(peeked.is_last, view[2:].tobytes())
+    /// ...     lost = sender.close()
+    /// ...     print(receiver.peek())
+    /// True b'message'
+    /// None
+    ///
+    /// Raises the same exceptions as `receive`, and TreecastError if a part of the message was
+    /// received before.
+    #[pyo3(signature = (timeout = None))]
+    fn peek(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Peeked>> {
+        py.detach(|| self.0.peek(&mut Deadline::new(timeout)?))
     }
 
     /// At the root: waits until every member that is not lost has all messages sent so far.
@@ -324,6 +352,8 @@ impl Entered {
             group: Owned::new(group),
             begun: Mutex::default(),
             unsent: Mutex::default(),
+            receptions: AtomicU64::new(0),
+            views: AtomicUsize::new(0),
             is_aborted: AtomicBool::new(false),
             node_address,
             _node: node,
@@ -359,6 +389,7 @@ impl Entered {
     ) -> PyResult<u32> {
         let group = self.group.get().map_err(failed)?;
         let _unsent = self.all_sent(deadline)?;
+        self.begin_reception()?;
         let reduce = |slice| group.all_reduce_bytes(values, element, operation, Some(slice)).map(Some);
         Ok(deadline.wait(reduce)?)
     }
@@ -409,7 +440,72 @@ impl Entered {
 
     /// Waits until no other thread receives.
     fn begun(&self, deadline: &mut Deadline) -> PyResult<MutexGuard<'_, Vec<u8>>> {
-        Ok(deadline.wait(|slice| Ok(self.begun.try_lock_for(slice)))?)
+        let begun = deadline.wait(|slice| Ok(self.begun.try_lock_for(slice)))?;
+        self.begin_reception()?;
+        Ok(begun)
+    }
+
+    /// What was shown before may change from now on; returns the number of this call.
+    fn begin_reception(&self) -> PyResult<u64> {
+        let number = self.receptions.fetch_add(1, Ordering::SeqCst) + 1;
+        if self.views.load(Ordering::SeqCst) > 0 {
+            // It stays as it is.
+            self.receptions.fetch_sub(1, Ordering::SeqCst);
+            return Err(PyBufferError::new_err(
+                "the bytes of a message are in use: release the memoryviews of what peek returned",
+            ));
+        }
+        Ok(number)
+    }
+
+    /// Whether nothing has been received since the call with this number.
+    pub fn is_seen(&self, number: u64) -> bool {
+        self.receptions.load(Ordering::SeqCst) == number
+    }
+
+    /// Begins a view of what the call with this number has shown, unless that has been received: as
+    /// long as there are views, nothing is.
+    pub fn begin_view(&self, number: u64) -> bool {
+        // A call that receives counts itself before it looks for views, and this one the other way
+        // round: one of both sees the other.
+        self.views.fetch_add(1, Ordering::SeqCst);
+        let is_there = self.is_seen(number);
+        if !is_there {
+            self.end_view();
+        }
+        is_there
+    }
+
+    /// A view has ended.
+    pub fn end_view(&self) {
+        self.views.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    fn peek(self: &Arc<Self>, deadline: &mut Deadline) -> PyResult<Option<Peeked>> {
+        let begun = deadline.wait(|slice| Ok(self.begun.try_lock_for(slice)))?;
+        if !begun.is_empty() {
+            return Err(TreecastError::new_err("a part of the message is received: receive the rest first"));
+        }
+        let number = self.begin_reception()?;
+        let group = self.group.get().map_err(failed)?;
+        let peeked = deadline.wait(|slice| {
+            let peeked = group.peek(Some(slice))?;
+            Ok(Some(peeked.map(|peeked| Peeked::new(Arc::clone(self), number, &peeked, peeked.part()))))
+        });
+        match peeked {
+            Err(WaitError::Failed(NodeError::Ended(Ending::Closed))) => Ok(None),
+            peeked => Ok(peeked?),
+        }
+    }
+
+    /// Receives what the call with this number has shown.
+    pub fn consume(&self, number: u64) -> PyResult<()> {
+        let _begun = self.begun.lock();
+        if !self.is_seen(number) {
+            return Err(TreecastError::new_err("these bytes have been received, or may be by another call"));
+        }
+        self.begin_reception()?;
+        self.group.get().map_err(failed)?.consume().map_err(failed)
     }
 
     /// Receives the parts of a message, and returns the last one.

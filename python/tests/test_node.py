@@ -273,6 +273,42 @@ def test_a_message_is_received_into_a_buffer_if_it_fits(pair):
     assert member.receive_into(buffer, PATIENCE) is None
 
 
+def test_a_message_is_read_in_place(pair):
+    root, member = pair(transport="stream")
+    message = bytes(range(250)) * 1_000
+    root.send(message)
+    read = b""
+    while len(read) < len(message):
+        with member.peek(PATIENCE) as peeked, memoryview(peeked) as view:
+            assert view.readonly and len(view) == len(peeked) > 0 and peeked.message_bytes == len(message)
+            read += view
+            assert peeked.is_last == (len(read) == len(message))
+    assert read == message
+    with pytest.raises(TimeoutError):
+        member.peek(0)
+    root.send(b"hello")
+    peeked = member.peek(PATIENCE)
+    array = numpy.frombuffer(peeked, dtype=numpy.uint8)
+    for use in (peeked.consume, member.receive, member.peek, member.barrier):
+        with pytest.raises(BufferError, match="^the bytes of a message are in use: "):
+            use()
+    assert bytes(array) == b"hello"
+    del array
+    # What was not consumed is received.
+    assert member.receive(PATIENCE) == b"hello"
+    with pytest.raises(BufferError, match="^these bytes have been received$"):
+        memoryview(peeked)
+    with pytest.raises(TreecastError, match="^these bytes have been received, "):
+        peeked.consume()
+    root.send(b"again")
+    with pytest.raises(KeyError), member.peek(PATIENCE):
+        raise KeyError
+    with member.peek(PATIENCE) as peeked:
+        assert bytes(peeked) == b"again"
+    root.close(PATIENCE)
+    assert member.peek(PATIENCE) is None
+
+
 def test_a_partially_received_message_is_completed_by_the_next_call(pair):
     message = bytes(range(250)) * 4_000
     root, member = pair(slots=16)

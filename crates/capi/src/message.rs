@@ -194,6 +194,57 @@ pub unsafe extern "C" fn tc_group_receive_part(
     })
 }
 
+/// At other members: waits for a message, and shows its next bytes where the node has stored them,
+/// without a copy: writes where they are, how many there are, and the length of the whole message.
+/// They stay there until the next call of this thread or another one that receives from the group,
+/// or that closes or frees it. tc_group_consume receives them; without that the next call begins
+/// with the same bytes. Often they are all of a short message, and as much of a long one as the
+/// slots have; at least one packet. TC_CLOSED, if the root has closed the group and all messages
+/// have been received.
+///
+/// # Safety
+/// `group` comes from tc_group_new, tc_group_listen or tc_group_join; `bytes` is valid for writing
+/// a pointer; `length` and `message_bytes` are valid for writing a number.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tc_group_peek(
+    group: *const tc_group,
+    timeout_ms: i64,
+    bytes: *mut *const c_void,
+    length: *mut usize,
+    message_bytes: *mut u64,
+) -> tc_result {
+    result_of(|| {
+        // SAFETY: as the caller promises.
+        let group = unsafe { handle(group, "group") }?;
+        if bytes.is_null() || length.is_null() || message_bytes.is_null() {
+            return Err(wrong("an output is NULL"));
+        }
+        let Some(peeked) = group.peek(timeout(timeout_ms))? else { return Ok(TC_CLOSED) };
+        // SAFETY: as the caller promises.
+        unsafe {
+            write(bytes, peeked.as_ptr().cast(), "bytes")?;
+            write(length, peeked.len(), "number of bytes")?;
+            write(message_bytes, peeked.part().message_bytes, "length")?;
+        }
+        Ok(TC_OK)
+    })
+}
+
+/// At other members: receives the bytes that tc_group_peek has shown last. Without them it does
+/// nothing. TC_GROUP_ENDED if a daemon has taken the memory back meanwhile: what was read there may
+/// be zeros.
+///
+/// # Safety
+/// `group` comes from tc_group_new, tc_group_listen or tc_group_join.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tc_group_consume(group: *const tc_group) -> tc_result {
+    result_of(|| {
+        // SAFETY: as the caller promises.
+        unsafe { handle(group, "group") }?.consume()?;
+        Ok(TC_OK)
+    })
+}
+
 /// A file descriptor that becomes readable when the group's state changes, or -1. Then read its
 /// eight bytes, and receive with a timeout of 0 until TC_TIMED_OUT. The group owns it.
 ///

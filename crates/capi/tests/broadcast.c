@@ -147,6 +147,26 @@ static void send_and_receive_parts(tc_group *groups[], const char *message, size
     expect(tc_group_check(groups[0]), TC_OK, "tc_group_check");
 }
 
+/* Members read a message in place. What one of them has seen and not consumed comes again. */
+static void peek(tc_group *groups[], const char *message, size_t length) {
+    expect(tc_group_send(groups[0], message, length), TC_OK, "tc_group_send");
+    for (int member = 1; member < MEMBERS; member++) {
+        const void *bytes;
+        size_t part, filled = 0;
+        uint64_t message_bytes;
+        expect(tc_group_peek(groups[member], TIMEOUT_MS, &bytes, &part, &message_bytes), TC_OK, "tc_group_peek");
+        for (; filled < length; filled += part) {
+            expect(tc_group_peek(groups[member], TIMEOUT_MS, &bytes, &part, &message_bytes), TC_OK, "tc_group_peek");
+            assert(message_bytes == length && part > 0 && part <= length - filled);
+            assert(memcmp(message + filled, bytes, part) == 0);
+            expect(tc_group_consume(groups[member]), TC_OK, "tc_group_consume");
+        }
+        expect(tc_group_consume(groups[member]), TC_OK, "tc_group_consume of nothing");
+        expect(tc_group_peek(groups[member], 1, &bytes, &part, &message_bytes), TC_TIMED_OUT, "nothing to see");
+        expect(tc_group_peek(groups[member], 1, NULL, &part, &message_bytes), TC_INVALID_ARGUMENT, "no output");
+    }
+}
+
 /* A member that has gone is named. */
 static void lose_a_member(tc_node *nodes[], const char *members) {
     tc_group *groups[MEMBERS];
@@ -323,6 +343,7 @@ int main(int count, char *arguments[]) {
     }
 
     send_and_receive_parts(groups, message, sizeof message, buffer);
+    peek(groups, message, sizeof message);
     all_reduce(groups);
     lose_a_member(nodes, members);
     carry_out(arguments[1], nodes, members);

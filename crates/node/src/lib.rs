@@ -17,6 +17,7 @@ pub use api::all_reduce::Number;
 pub use api::group::Group;
 pub use api::node::Node;
 pub use api::owned::Owned;
+pub use api::peek::Peeked;
 pub use api::receive::{Capacity, Part};
 pub use api::send::Sent;
 pub use rendezvous::{JoinOptions, Listener};

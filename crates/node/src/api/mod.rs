@@ -8,6 +8,7 @@ pub(crate) mod measure;
 pub(crate) mod node;
 mod open;
 pub(crate) mod owned;
+pub(crate) mod peek;
 pub(crate) mod receive;
 mod receiver;
 pub(crate) mod send;

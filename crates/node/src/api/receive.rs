@@ -222,6 +222,47 @@ impl Group {
         loan: &mut Loan<'_>,
         polling: &mut Polling<'a>,
     ) -> Result<Option<Part>, NodeError> {
+        let Some((receiver, end)) = self.available(receiver, timeout, sink, loan, polling)? else {
+            return Ok(None);
+        };
+        let first = receiver.reader.read();
+        let (message_bytes, length) = self.lengths_at(receiver, first)?;
+        if message_bytes > capacity.message_bytes {
+            return Err(NodeError::TooLong { message_bytes, buffer_bytes: capacity.message_bytes });
+        }
+        if u64::from(length) > capacity.part_bytes {
+            return Err(NodeError::TooLong {
+                message_bytes: length.into(),
+                buffer_bytes: capacity.part_bytes,
+            });
+        }
+        let (next, is_last) = loop {
+            let end = loan.end_of_copies(first, end);
+            let taken = if end == first {
+                Ok(loan.take_stored(receiver, sink))
+            } else {
+                receiver.take_message(end, capacity.part_bytes, |bytes| sink.take(message_bytes, bytes))
+            };
+            self.check_memory(&receiver.reader)?;
+            match taken {
+                Ok(taken) => break taken,
+                Err(damage) => self.mend(&receiver.reader, damage, polling)?,
+            }
+        };
+        self.release(receiver, next, is_last);
+        Ok(Some(Part { message_bytes, is_last }))
+    }
+
+    /// Waits until packets are available; returns their end. None, if the group is closed and
+    /// everything is read.
+    pub(super) fn available<'a, 'r>(
+        &'a self,
+        receiver: &'r mut Option<Receiver>,
+        timeout: Option<Duration>,
+        sink: &impl Sink,
+        loan: &mut Loan<'_>,
+        polling: &mut Polling<'a>,
+    ) -> Result<Option<(&'r mut Receiver, Sequence)>, NodeError> {
         // Evaluated only where a wait is needed: to read the clock takes as long as to receive a
         // short message.
         let until = || timeout.map(|timeout| Instant::now() + timeout);
@@ -244,38 +285,24 @@ impl Group {
             self.report_read(receiver, true);
             return Ok(None);
         };
-        let first = receiver.reader.read();
-        let Piece { message_length, length, .. } = receiver.reader.piece(first);
+        Ok(Some((receiver, end)))
+    }
+
+    /// The lengths of the message and of the payload of an available packet, in bytes.
+    pub(super) fn lengths_at(&self, receiver: &Receiver, packet: Sequence) -> Result<(u64, u32), NodeError> {
+        let Piece { message_length, length, .. } = receiver.reader.piece(packet);
         self.check_memory(&receiver.reader)?;
         let lengths = receiver.lengths();
-        let Some(message_bytes) = lengths.received(message_length) else { return Err(self.altered(first)) };
-        let length = length - lengths.tag_bytes().min(length);
-        if message_bytes > capacity.message_bytes {
-            return Err(NodeError::TooLong { message_bytes, buffer_bytes: capacity.message_bytes });
-        }
-        if u64::from(length) > capacity.part_bytes {
-            return Err(NodeError::TooLong {
-                message_bytes: length.into(),
-                buffer_bytes: capacity.part_bytes,
-            });
-        }
-        let (next, is_last) = loop {
-            let end = loan.end_of_copies(first, end);
-            let taken = if end == first {
-                Ok(loan.take_stored(receiver, sink))
-            } else {
-                receiver.take_message(end, capacity.part_bytes, |bytes| sink.take(message_bytes, bytes))
-            };
-            self.check_memory(&receiver.reader)?;
-            match taken {
-                Ok(taken) => break taken,
-                Err(Damage::Corrupt(packet)) => self.repair(&receiver.reader, packet, polling)?,
-                Err(Damage::NotSealed(packet)) => return Err(self.altered(packet)),
-            }
-        };
+        let message_bytes = lengths.received(message_length).ok_or_else(|| self.altered(packet))?;
+        Ok((message_bytes, length - lengths.tag_bytes().min(length)))
+    }
+
+    /// The application has the packets before `next`.
+    pub(super) fn release(&self, receiver: &mut Receiver, next: Sequence, is_last: bool) {
         receiver.stored_at = receiver.reader.shared_memory().map(|memory| memory.arrived_at(next - 1));
         receiver.on_taken(&receiver.reader.piece(next - 1));
         receiver.reader.release(next);
+        receiver.seen = None;
         if !receiver.offload.is_by_node() {
             self.report_read(receiver, true);
             let slots = receiver.reader.slots();
@@ -285,7 +312,22 @@ impl Group {
             }
         }
         self.report_read(receiver, false);
-        Ok(Some(Part { message_bytes, is_last }))
+    }
+
+    /// Waits until a damaged packet is right.
+    ///
+    /// # Errors
+    /// Those of [`Group::repair`] and [`Group::altered`].
+    pub(super) fn mend<'a>(
+        &'a self,
+        reader: &RingReader,
+        damage: Damage,
+        polling: &mut Polling<'a>,
+    ) -> Result<(), NodeError> {
+        match damage {
+            Damage::Corrupt(packet) => self.repair(reader, packet, polling),
+            Damage::NotSealed(packet) => Err(self.altered(packet)),
+        }
     }
 
     /// Asks for a packet again whose payload is corrupt, and waits until it is there.
@@ -318,7 +360,7 @@ impl Group {
     }
 
     /// Checks that what was read of the ring is valid.
-    fn check_memory(&self, reader: &RingReader) -> Result<(), NodeError> {
+    pub(super) fn check_memory(&self, reader: &RingReader) -> Result<(), NodeError> {
         if self.shared_group.is_memory_valid(reader) {
             return Ok(());
         }

@@ -37,6 +37,19 @@ pub(super) struct Receiver {
     taken_bytes: u64,
     /// The packet that was decrypted last.
     opened: Vec<u8>,
+    /// What the application sees and has not consumed.
+    pub(super) seen: Option<Seen>,
+}
+
+/// Packets of one message that an application sees in place.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Seen {
+    /// The packet behind them.
+    pub next: Sequence,
+    /// Their payloads together, without the tags of encrypted packets, in bytes.
+    pub bytes: usize,
+    /// Whether they complete their message.
+    pub is_last: bool,
 }
 
 impl Receiver {
@@ -45,9 +58,17 @@ impl Receiver {
         let offload = placement.map_or(Offload::Nic, |placement| placement.offload);
         let encrypted = placement.and_then(|placement| placement.encrypted_session);
         let cipher = encrypted.map(|session| Cipher::new(key, session));
-        let (stored_at, opened) = (None, Vec::new());
-        let taken_bytes = 0;
-        Self { reader, offload, forwarded: start, reported: start, stored_at, cipher, taken_bytes, opened }
+        Self {
+            reader,
+            offload,
+            forwarded: start,
+            reported: start,
+            stored_at: None,
+            cipher,
+            taken_bytes: 0,
+            opened: Vec::new(),
+            seen: None,
+        }
     }
 
     /// The lengths of packets and messages.
@@ -140,6 +161,51 @@ impl Receiver {
             }
         }
         Ok((next, is_last))
+    }
+
+    /// Finds the packets of one message before `end` whose bytes lie one behind the other, and shows
+    /// them to the application: at least the first one, and of encrypted ones no more.
+    ///
+    /// # Errors
+    /// The first packet is damaged.
+    pub fn see(&mut self, end: Sequence) -> Result<Seen, Damage> {
+        let Self { reader, cipher, opened, .. } = self;
+        let first = reader.read();
+        let Piece { message, offset, message_length, length, .. } = reader.piece(first);
+        if !reader.is_intact(first, &reader.piece(first)) {
+            return Err(Damage::Corrupt(first));
+        }
+        let is_last = reader.piece(first).is_last();
+        let mut seen = Seen { next: first + 1, bytes: length as usize, is_last };
+        if let Some(cipher) = cipher {
+            let place = Place { message, offset, message_bytes: message_length };
+            let sealed = reader.bytes(first, length as usize);
+            cipher.open(place, sealed, opened).map_err(|NotSealed| Damage::NotSealed(first))?;
+            seen.bytes = opened.len();
+        } else {
+            let mut is_full = length as usize == reader.stride();
+            while seen.next != end && is_full && !seen.is_last {
+                let piece = reader.piece(seen.next);
+                let bytes = seen.bytes + piece.length as usize;
+                let is_behind = reader.bytes(first, bytes).len() == bytes;
+                if !is_behind || !reader.is_intact(seen.next, &piece) {
+                    break;
+                }
+                is_full = piece.length as usize == reader.stride();
+                seen = Seen { next: seen.next + 1, bytes, is_last: piece.is_last() };
+            }
+        }
+        self.seen = Some(seen);
+        Ok(seen)
+    }
+
+    /// The bytes that the application sees; none if it has consumed them.
+    pub fn seen_bytes(&self) -> &[u8] {
+        match (self.seen, &self.cipher) {
+            (None, _) => &[],
+            (Some(_), Some(_)) => &self.opened,
+            (Some(seen), None) => self.reader.bytes(self.reader.read(), seen.bytes),
+        }
     }
 
     /// Releases all packets unread.

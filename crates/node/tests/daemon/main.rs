@@ -101,12 +101,22 @@ fn skip(why: &dyn Display) {
     let _ = std::io::stderr().write_all(format!("skipped: {why}\n").as_bytes());
 }
 
-/// Sends messages from the first group to the second.
+/// Sends messages from the first group to the second, which reads every other one in place.
 fn exchange(root: &Group, member: &Group, count: u32) {
     for number in 0..count {
         let message: Vec<u8> = (0..=number % 7 * 1_000).map(|byte| (byte + number) as u8).collect();
         root.send(&message).unwrap();
-        assert_eq!(member.receive(TIMEOUT).unwrap().unwrap(), message);
+        if number.is_multiple_of(2) {
+            assert_eq!(member.receive(TIMEOUT).unwrap().unwrap(), message);
+            continue;
+        }
+        let mut rest = &message[..];
+        while !rest.is_empty() {
+            let peeked = member.peek(TIMEOUT).unwrap().expect("the group is open");
+            rest = rest.strip_prefix(&peeked[..]).expect("the bytes that were sent");
+            assert_eq!(peeked.part().is_last, rest.is_empty());
+            peeked.consume().unwrap();
+        }
     }
 }
 

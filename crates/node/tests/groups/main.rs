@@ -13,7 +13,7 @@ use std::time::Duration;
 use common::{TIMEOUT, check_all, groups, message, settings};
 use treecast_node::{
     Capacity, Ending, Group, GroupId, GroupSettings, Node, NodeError, NodeSettings, Offload, Scheme, Sent,
-    TreeScheme,
+    Transport, TreeScheme,
 };
 
 fn open(count: usize, address: &str) -> Vec<Node> {

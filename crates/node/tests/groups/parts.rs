@@ -1,4 +1,4 @@
-//! Messages that are sent and received in parts.
+//! Messages that are sent and received in parts, or read in place.
 
 use super::*;
 
@@ -77,4 +77,93 @@ fn a_partly_sent_message_is_completed_first() {
     });
     assert_eq!(root.close(TIMEOUT).unwrap(), []);
     assert_eq!(root.send(b"late").unwrap_err().to_string(), "the group is closed");
+}
+
+/// Reads a message in place; returns its bytes and the number of parts.
+fn read_in_place(member: &Group) -> (Vec<u8>, usize) {
+    let (mut bytes, mut parts) = (Vec::new(), 0);
+    loop {
+        let peeked = member.peek(TIMEOUT).unwrap().expect("the group is open");
+        bytes.extend_from_slice(&peeked);
+        parts += 1;
+        let part = peeked.part();
+        peeked.consume().unwrap();
+        assert!(bytes.len() as u64 <= part.message_bytes);
+        if part.is_last {
+            assert_eq!(bytes.len() as u64, part.message_bytes);
+            return (bytes, parts);
+        }
+    }
+}
+
+#[test]
+fn messages_are_read_in_place() {
+    for (transport, is_encrypted) in [
+        (Transport::Packets, false),
+        (Transport::Streams, false),
+        (Transport::Both, false),
+        (Transport::Streams, true),
+    ] {
+        let (_nodes, root, member) = pair(|settings| GroupSettings {
+            slots: Some(16),
+            transport: Some(transport),
+            is_encrypted,
+            ..settings
+        });
+        assert!(matches!(root.peek(TIMEOUT), Err(NodeError::WrongSide { .. })));
+        assert!(matches!(member.peek(Some(Duration::ZERO)), Err(NodeError::TimedOut)));
+        member.consume().unwrap();
+        let lengths = [0, 1, 64, 5_000, 1_400, 300_000, 0, 77, 40_000, 8_192, 2_000_000, 3];
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for (number, length) in lengths.into_iter().enumerate() {
+                    root.send(&message(number, length)).unwrap();
+                }
+                assert_eq!(root.close(TIMEOUT).unwrap(), []);
+            });
+            for (number, length) in lengths.into_iter().enumerate() {
+                let expected = message(number, length);
+                // What was seen comes again unless it is consumed, and so does what follows it.
+                let seen = member.peek(TIMEOUT).unwrap().expect("the group is open").to_vec();
+                assert!(expected.starts_with(&seen), "{number}");
+                if number % 3 == 0 {
+                    assert!(member.receive(TIMEOUT).unwrap() == Some(expected), "{number}");
+                    continue;
+                }
+                let (received, parts) = read_in_place(&member);
+                assert!(received == expected, "{number}");
+                if length <= 64 {
+                    assert_eq!(parts, 1);
+                }
+            }
+            assert!(member.peek(TIMEOUT).unwrap().is_none());
+        });
+    }
+}
+
+/// The slots have a message that waits in one piece, unless it goes past the last slot.
+#[test]
+fn a_message_that_waits_is_seen_whole() {
+    let (_nodes, root, member) =
+        pair(|settings| GroupSettings { transport: Some(Transport::Streams), ..settings });
+    for number in 0..20 {
+        root.send(&message(number, 100_000)).unwrap();
+        root.flush(TIMEOUT).unwrap();
+        let (received, parts) = read_in_place(&member);
+        assert!(received == message(number, 100_000) && parts <= 2, "{parts} parts");
+    }
+}
+
+#[test]
+fn what_follows_a_part_that_was_read_in_place_is_received() {
+    let (_nodes, root, member) = pair(|settings| GroupSettings { slots: Some(16), ..settings });
+    let long = message(1, 200_000);
+    std::thread::scope(|scope| {
+        scope.spawn(|| root.send(&long).unwrap());
+        let peeked = member.peek(TIMEOUT).unwrap().expect("the group is open");
+        let seen = peeked.len();
+        assert!(peeked[..] == long[..seen] && !peeked.part().is_last);
+        peeked.consume().unwrap();
+        assert!(member.receive(TIMEOUT).unwrap().expect("the group is open") == long[seen..]);
+    });
 }
