@@ -163,8 +163,8 @@ impl Receiver {
         Ok((next, is_last))
     }
 
-    /// Finds the packets of one message before `end` whose bytes lie one behind the other, and shows
-    /// them to the application: at least the first one, and of encrypted ones no more.
+    /// Finds the packets of one message before `end` whose bytes lie one behind the other, and
+    /// shows them to the application: at least the first one, and of encrypted ones no more.
     ///
     /// # Errors
     /// The first packet is damaged.
