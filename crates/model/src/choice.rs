@@ -5,16 +5,17 @@ use treecast_plan::shape::Lambda;
 use treecast_plan::{Group, MemberId, Order, Placement, Scheme, TreeScheme};
 use treecast_terms::{Bytes, Offload, Picoseconds};
 
-use crate::network::{Network, Prediction, Way};
-use crate::task::ModelError;
+use crate::network::{Network, Way};
+use crate::task::{ModelError, Prediction};
 
 /// The most deliveries of pieces of each run by which [`Network::best_of`] chooses.
 const DELIVERIES_OF_CHOICE: u64 = 1 << 14;
 
 /// The trees that are compared: those of every fan-out, and postal trees between them. With offload
-/// `switch` the root sends each piece once, whatever the tree, so that one tree is enough.
-fn candidate_trees(offload: Offload) -> impl Iterator<Item = TreeScheme> {
-    let count = if offload == Offload::Switch { 1 } else { usize::MAX };
+/// `switch` the root sends each piece once, whatever the tree, and Open MPI takes an algorithm of
+/// its own, so that one tree is enough.
+fn candidate_trees(way: &Way) -> impl Iterator<Item = TreeScheme> + use<> {
+    let count = if way.offload == Offload::Switch || way.is_openmpi() { 1 } else { usize::MAX };
     let bounded = [2, 3, 4].map(|k| TreeScheme::KBinomial { k: Some(k) });
     let postal = [1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0].into_iter().filter_map(Lambda::of);
     [TreeScheme::Separate, TreeScheme::Binomial, TreeScheme::Serial, TreeScheme::Binary]
@@ -49,7 +50,7 @@ impl Network {
         message: Bytes,
     ) -> Result<(Scheme, Prediction), ModelError> {
         let mut best: Option<(Scheme, Prediction)> = None;
-        for tree in candidate_trees(way.offload) {
+        for tree in candidate_trees(way) {
             let scheme = Scheme::tree(tree);
             let prediction = self.predict(way, fabric, group, (&scheme, order), message)?;
             if best.is_none_or(|(_, known)| prediction.last_delivery < known.last_delivery) {
@@ -133,7 +134,7 @@ mod tests {
         let others = (1..13).map(MemberId).collect();
         let group = Group::new(Placement::one_per_host(13), MemberId(0), others).unwrap();
         let (_, best) = network.best(&way, &fabric, &group, None, Bytes(5_000)).unwrap();
-        for tree in candidate_trees(way.offload) {
+        for tree in candidate_trees(&way) {
             let scheme = Scheme::tree(tree);
             let other = network.predict(&way, &fabric, &group, (&scheme, None), Bytes(5_000)).unwrap();
             assert!(best.last_delivery <= other.last_delivery, "{scheme}");

@@ -14,11 +14,12 @@ mod keys;
 mod model;
 pub mod myrinet;
 mod network;
+pub mod openmpi;
 pub mod sci;
 pub mod smp;
 mod task;
 
 pub use choice::Choice;
 pub use model::Model;
-pub use network::{Network, NetworkError, Prediction, Way};
-pub use task::{DELIVERIES_MAX, Measure, ModelError, Outcome, Task};
+pub use network::{Network, NetworkError, Way};
+pub use task::{DELIVERIES_MAX, Measure, ModelError, Outcome, Prediction, Task};

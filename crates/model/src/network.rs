@@ -13,7 +13,8 @@ use treecast_terms::{Bytes, Keyed, Offload, Picoseconds, SpecError, Value, rewor
 use treecast_wire::Transport;
 
 use crate::ethernet::{self, Parameters};
-use crate::task::{ModelError, Task};
+use crate::openmpi;
+use crate::task::{ModelError, Prediction, Task};
 
 /// The format of the files, with its version.
 const FORMAT: &str = "treecast-network-1";
@@ -27,6 +28,13 @@ pub struct Way {
     pub offload: Offload,
     /// What carries data along the tree.
     pub transport: Transport,
+}
+
+impl Way {
+    /// Whether it is Open MPI, whose ranks choose [an algorithm](openmpi::Algorithm) themselves.
+    pub fn is_openmpi(&self) -> bool {
+        self.engine == openmpi::ENGINE
+    }
 }
 
 impl fmt::Display for Way {
@@ -77,19 +85,6 @@ pub struct NetworkError {
     pub line: usize,
     /// The reason, with what would be valid.
     pub reason: String,
-}
-
-/// What the model says about one multicast.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Prediction {
-    /// From the root's call until the application of the last member has the message.
-    pub last_delivery: Picoseconds,
-    /// The mean over members, in microseconds.
-    pub mean_delivery_us: f64,
-    /// The CPU time of all hosts, in microseconds.
-    pub cpu_us: f64,
-    /// The CPU time of the root's host, in microseconds.
-    pub root_cpu_us: f64,
 }
 
 impl Network {
@@ -167,7 +162,8 @@ impl Network {
     }
 
     /// Runs a multicast by one of the ways: a message of `message` bytes in a group on a fabric, by
-    /// a scheme, whose tree is built on an order of members.
+    /// a scheme, whose tree is built on an order of members. Open MPI takes [an
+    /// algorithm](openmpi::Algorithm) of its own instead, in the order of the group.
     ///
     /// # Errors
     /// Those of [`ethernet::run`]; [`ModelError::Unsupported`] for a way that the network does not
@@ -180,18 +176,12 @@ impl Network {
         (scheme, order): (&Scheme, Option<Order>),
         message: Bytes,
     ) -> Result<Prediction, ModelError> {
-        let outcome =
-            ethernet::run(self.costs(way)?, &task_of(way, fabric, group, (scheme, order), message))?;
-        let measured = |name: &str| {
-            let found = outcome.measured.iter().find(|(known, _)| *known == name);
-            found.map_or(0.0, |&(_, value)| value)
-        };
-        Ok(Prediction {
-            last_delivery: outcome.latency.unwrap_or_default(),
-            mean_delivery_us: measured("mean_delivery_us"),
-            cpu_us: measured("cpu_us"),
-            root_cpu_us: measured("root_cpu_us"),
-        })
+        let costs = self.costs(way)?;
+        if way.is_openmpi() {
+            return Ok(openmpi::broadcast(costs, fabric, group, message)?.0);
+        }
+        let outcome = ethernet::run(costs, &task_of(way, fabric, group, (scheme, order), message))?;
+        Ok(Prediction::from(&outcome))
     }
 }
 
@@ -224,7 +214,11 @@ impl Network {
         scheme: (&Scheme, Option<Order>),
         message: Bytes,
     ) -> Result<Vec<Option<Picoseconds>>, ModelError> {
-        ethernet::deliveries(self.costs(way)?, &task_of(way, fabric, group, scheme, message))
+        let costs = self.costs(way)?;
+        if way.is_openmpi() {
+            return Ok(openmpi::broadcast(costs, fabric, group, message)?.1);
+        }
+        ethernet::deliveries(costs, &task_of(way, fabric, group, scheme, message))
     }
 }
 

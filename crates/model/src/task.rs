@@ -50,6 +50,34 @@ pub struct Outcome {
     pub deadlock: Vec<String>,
 }
 
+/// What the model says about one multicast.
+#[derive(Debug, Default, Clone, Copy, PartialEq)]
+pub struct Prediction {
+    /// From the root's call until the application of the last member has the message.
+    pub last_delivery: Picoseconds,
+    /// The mean over members, in microseconds.
+    pub mean_delivery_us: f64,
+    /// The CPU time of all hosts, in microseconds.
+    pub cpu_us: f64,
+    /// The CPU time of the root's host, in microseconds.
+    pub root_cpu_us: f64,
+}
+
+impl From<&Outcome> for Prediction {
+    fn from(outcome: &Outcome) -> Self {
+        let measured = |name: &str| {
+            let found = outcome.measured.iter().find(|(known, _)| *known == name);
+            found.map_or(0.0, |&(_, value)| value)
+        };
+        Self {
+            last_delivery: outcome.latency.unwrap_or_default(),
+            mean_delivery_us: measured("mean_delivery_us"),
+            cpu_us: measured("cpu_us"),
+            root_cpu_us: measured("root_cpu_us"),
+        }
+    }
+}
+
 /// A quantity that a model measures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Measure {

@@ -49,7 +49,7 @@ use treecast_plan::{PACKETS_MAX, Plan, PlanError, PlanOptions, WormKind, plan};
 use treecast_sim::Offload;
 use treecast_terms::{Bytes, Picoseconds};
 
-pub use parameters::{Parameters, Wake};
+pub use parameters::{EAGER_MAX, Parameters, Wake};
 pub use pieces::PACKET;
 
 use crate::kernel::LAST;
@@ -100,6 +100,23 @@ pub fn deliveries(parameters: &Parameters, task: &Task) -> Result<Vec<Option<Pic
     simulate(parameters, task, |simulation| simulation.delivered.clone())
 }
 
+/// Carries out a plan of unicasts for a task, whatever its scheme; when the application of each
+/// member has the message, as in [`deliveries`].
+///
+/// # Errors
+/// Those of [`run`].
+pub(crate) fn run_plan(
+    parameters: &Parameters,
+    task: &Task,
+    plan: &Plan,
+) -> Result<(Outcome, Vec<Option<Picoseconds>>), ModelError> {
+    let pieces = checked_pieces(parameters, task)?;
+    check_hosts(task)?;
+    carry_out(parameters, task, (plan, pieces), |simulation| {
+        (simulation.outcome(), simulation.delivered.clone())
+    })
+}
+
 fn simulate<T>(
     parameters: &Parameters,
     task: &Task,
@@ -107,8 +124,17 @@ fn simulate<T>(
 ) -> Result<T, ModelError> {
     let pieces = checked_pieces(parameters, task)?;
     let plan = checked_plan(task, pieces)?;
+    carry_out(parameters, task, (&plan, pieces), result)
+}
+
+fn carry_out<T>(
+    parameters: &Parameters,
+    task: &Task,
+    (plan, pieces): (&Plan, Pieces),
+    result: impl FnOnce(&Simulation) -> T,
+) -> Result<T, ModelError> {
     let multicast = if task.offload == Offload::Switch { multicast_route(task)? } else { Vec::new() };
-    let mut simulation = Simulation::new(parameters, task, &plan, pieces, multicast);
+    let mut simulation = Simulation::new(parameters, task, plan, pieces, multicast);
     simulation.run();
     task.check_stop()?;
     Ok(result(&simulation))
@@ -153,14 +179,15 @@ fn time_max_ps(costs: &Parameters, task: &Task, pieces: Pieces) -> u128 {
     let for_each_member = sum(&[costs.call, costs.ask, costs.deliver, costs.ack])
         + u128::from(pieces.count()) * sum(&[costs.send, costs.switch_copy, costs.receive])
         + units * (sum(&[costs.wake, costs.wake_cpu, cold]) + links * u128::from(costs.hop.0))
+        + units * (u128::from(costs.rendezvous.0) + 2 * links * u128::from(costs.hop.0))
         + by_length
         + u128::from(bytes.time_at(costs.link_mb_per_s).0)
         + units;
     for_each_member * u128::from(task.group.size())
 }
 
-fn checked_plan(task: &Task, pieces: Pieces) -> Result<Plan, ModelError> {
-    let refused = |reason: String| Err(ModelError::Unsupported(reason));
+/// Checks that each member is alone on its host.
+fn check_hosts(task: &Task) -> Result<(), ModelError> {
     let placement = task.group.placement();
     // Not made by `from`, in whose sorting valgrind sees a false read of uninitialised memory.
     let mut hosts = BTreeSet::new();
@@ -168,10 +195,15 @@ fn checked_plan(task: &Task, pieces: Pieces) -> Result<Plan, ModelError> {
     if let Some(member) =
         task.group.destinations().iter().find(|&&member| !hosts.insert(placement.host_of(member)))
     {
-        return refused(format!(
-            "member {member} is not alone on its host: this model has one process on each"
-        ));
+        let reason = format!("member {member} is not alone on its host: this model has one process on each");
+        return Err(ModelError::Unsupported(reason));
     }
+    Ok(())
+}
+
+fn checked_plan(task: &Task, pieces: Pieces) -> Result<Plan, ModelError> {
+    let refused = |reason: String| Err(ModelError::Unsupported(reason));
+    check_hosts(task)?;
     let packets = pieces.count().min(PACKETS_MAX.into()) as u32;
     let plan = plan(task.fabric, task.group, task.scheme, &PlanOptions { order: task.order, packets })?;
     let by_switches = task.offload == Offload::Switch;

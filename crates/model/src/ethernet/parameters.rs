@@ -13,6 +13,10 @@ pub enum Wake {
     Message,
 }
 
+/// The longest message that Open MPI's TCP sends without asking: 64 KB with its header
+/// (`btl_tcp_eager_limit`).
+pub const EAGER_MAX: Bytes = Bytes((64 << 10) - 64);
+
 /// The rates, times and lengths of one way to send a message: an engine, an offload and a
 /// transport. The defaults are guesses, rounded: 10 Gb/s, packets of 1,400 bytes, some
 /// microseconds for each packet.
@@ -65,6 +69,10 @@ pub struct Parameters {
     pub deliver: Picoseconds,
     /// The part of that per KB of the message.
     pub deliver_per_kb: Picoseconds,
+    /// What a message above the eager limit of 64 KB ([`EAGER_MAX`]) takes longer on each step,
+    /// beside the network's round trip, until its receiver has answered; 0: it is sent without
+    /// asking.
+    pub rendezvous: Picoseconds,
     /// CPU time of a parent for the acknowledgment of a child; 0: children acknowledge nothing.
     pub ack: Picoseconds,
 }
@@ -95,6 +103,7 @@ impl Default for Parameters {
             receive_per_kb: ns(100),
             deliver: us(2),
             deliver_per_kb: ns(100),
+            rendezvous: us(0),
             ack: us(2),
         }
     }
@@ -131,7 +140,7 @@ macro_rules! per_kb_key {
     };
 }
 
-const KEYS: [Key<Parameters>; 22] = [
+const KEYS: [Key<Parameters>; 23] = [
     count_key!("processors", processors, 1, 1024, "of each host, which uses two at most"),
     count_key!(
         "shared_processors",
@@ -161,6 +170,7 @@ const KEYS: [Key<Parameters>; 22] = [
     per_kb_key!("receive_ns_per_kb", receive_per_kb, "the same, for each 1,000 bytes"),
     span_key!("deliver_us", deliver, "CPU time from stored until the application has the message"),
     per_kb_key!("deliver_ns_per_kb", deliver_per_kb, "the same, for each 1,000 bytes of the message"),
+    span_key!("rendezvous_us", rendezvous, "added to each step of a message above 64 KB, with a round trip"),
     span_key!("ack_us", ack, "CPU time of a parent for a child's acknowledgment; 0: there are none"),
 ];
 

@@ -8,7 +8,7 @@ use treecast_sim::{Offload, Status};
 use treecast_terms::{Bytes, Picoseconds};
 
 use super::arrival::{Arrival, Part};
-use super::parameters::Parameters;
+use super::parameters::{EAGER_MAX, Parameters};
 use super::pieces::{PACKET, Pieces, by_length};
 use super::processors::{Job, Processors, ThreadId};
 use crate::kernel::{EventQueue, LAST, Network, Transit};
@@ -315,9 +315,21 @@ impl<'a> Simulation<'a> {
             self.routes[worm] = self.finder.route(from, host);
         }
         let (now, length) = (self.events.now(), self.pieces.length(unit));
-        let transit = self.network.send_until(now, &self.routes[worm], length, last);
+        let mut transit = self.network.send_until(now, &self.routes[worm], length, last);
+        let handshake = self.handshake(self.routes[worm].len());
+        transit.head += handshake;
+        transit.tail += handshake;
         let begins = self.begins(to, unit, transit);
         self.events.schedule(begins, Event::Arrived { to, unit });
+    }
+
+    /// What a message that is only sent when its receiver has answered takes longer on a route.
+    fn handshake(&self, links: usize) -> Picoseconds {
+        let costs = self.parameters;
+        if costs.rendezvous == Picoseconds::ZERO || self.message <= EAGER_MAX {
+            return Picoseconds::ZERO;
+        }
+        costs.rendezvous + Picoseconds(2 * links as u64 * costs.hop.0)
     }
 
     /// When a member can begin with a unit.
