@@ -10,7 +10,7 @@ PURE_CRATES := -p treecast-terms -p treecast-fabric -p treecast-plan -p treecast
 	-p treecast-page -p treecast-report
 TREECAST := target/debug/treecast
 
-.PHONY: demo demonstration quick release mpi install docs packages wheel packages-set-up packages-test kernels-test test checks beside set-up compiled computing format lint pure unit schedules python python-tests mpi-matrix bench bench-peers bench-anchors bench-cp bench-mpi-apps instructions explore pictures equality worlds soak neighbours bpf fuzz corpora clean
+.PHONY: demo demonstration quick release mpi install docs packages wheel packages-set-up packages-test kernels-test test checks beside set-up compiled computing format lint pure unit schedules python python-tests mpi-matrix bench bench-peers predictions bench-anchors bench-cp bench-mpi-apps instructions explore pictures equality worlds soak neighbours bpf fuzz corpora clean
 
 demo:
 	cargo build --profile demo --package treecast-cli
@@ -305,6 +305,14 @@ python-tests:
 bench:
 	cargo bench --package treecast-sim --bench hot_loops
 	cargo run --release --package treecast-sim --example speed
+
+# Predictions for hosts that are not here, by the costs of two hosts with a processor each (docs/predictions.md).
+predictions:
+	cargo build --release --package treecast-cli
+	@for members in 16 64 1024; do for rate in 10gbit 25gbit 100gbit; do \
+		echo "$$rate" && target/release/treecast predict --network docs/network-pinned.toml --members $$members --rate $$rate \
+			--hop 1us --apart --best --offload host,nic,switch --sizes 64,1K,16K,64K,256K,1M || exit 1; \
+	done; done
 
 # Our broadcasts beside those of Open MPI, in turn in one lab, and beside what the machine itself
 # takes (docs/bench.md). It takes some minutes.

@@ -83,9 +83,9 @@ fn predicted(network: &Network, row: &Row) -> Result<Option<Predicted>, ModelErr
     if !is_broadcast || row.processes > 1 || row.on_fabric.is_some() || !network.ways.contains_key(&way) {
         return Ok(None);
     }
-    // By multicast the tree is only for what is lost.
-    let is_multicast = offload == Offload::Switch;
-    let scheme = if is_multicast { Ok(Scheme::tree(TreeScheme::Separate)) } else { row.scheme.parse() };
+    // By multicast the tree is only for what is lost, and Open MPI takes an algorithm of its own.
+    let has_no_scheme = offload == Offload::Switch || way.is_openmpi();
+    let scheme = if has_no_scheme { Ok(Scheme::tree(TreeScheme::Separate)) } else { row.scheme.parse() };
     let Ok(scheme) = scheme else { return Ok(None) };
     let fabric = Fabric::from_spec(&FabricSpec::Star(row.hosts))?;
     let others = (1..row.hosts).map(MemberId).collect();

@@ -19,9 +19,9 @@
 //! relay of a long message is then mostly that time, in which it already forwards: relays of one
 //! packet only are used.
 
-use treecast_model::ethernet::{PACKET, Parameters, Wake};
+use treecast_model::ethernet::{EAGER_MAX, PACKET, Parameters, Wake};
 use treecast_node::EngineChoice;
-use treecast_terms::Picoseconds;
+use treecast_terms::{Bytes, Picoseconds};
 
 use super::Tune;
 use super::fit::{Sample, fit};
@@ -288,6 +288,57 @@ pub fn of_switches(of_nodes: &Parameters, measured: &[Measurement]) -> Parameter
     }
 }
 
+/// What was measured of Open MPI's broadcasts of one size between two ranks, in microseconds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Call {
+    pub bytes: Bytes,
+    /// The median from the root's call until the end of the other rank's.
+    pub last_delivery_us: f64,
+    /// Mean CPU time of the root's call.
+    pub root_us: f64,
+}
+
+/// The parameters of Open MPI, from pairs only: the other ranks of larger groups poll too, and
+/// disturb those that share a processor with them.
+///
+/// A rank that polls needs no wake-up, so that a last delivery is a send and a receipt, and for
+/// long messages a handshake. The send's part of it is that of the root's CPU time where the root
+/// does not wait, which is in messages that are sent without asking.
+pub fn of_openmpi(base: &Parameters, calls: &[Call]) -> Parameters {
+    let kilobytes = |call: &Call| call.bytes.0 as f64 / 1e3;
+    let is_eager = |call: &Call| call.bytes <= EAGER_MAX;
+    let sample = |call: &Call| Sample {
+        counts: [
+            call.bytes.0.div_ceil(Tune::PIECE.0) as f64,
+            kilobytes(call),
+            if is_eager(call) { 0.0 } else { 1.0 },
+        ],
+        value: call.last_delivery_us - kilobytes(call) * link_us_per_kb(base),
+    };
+    let [each_us, per_kb_us, rendezvous_us] = fit(&calls.iter().map(sample).collect::<Vec<_>>());
+    let eager = || calls.iter().filter(|call| is_eager(call));
+    let of_root: f64 = eager().map(|call| call.root_us).sum();
+    let all: f64 = eager().map(|call| sample(call).value).sum();
+    let share = if all > 0.0 { (of_root / all).clamp(0.0, 1.0) } else { 1.0 };
+    Parameters {
+        call: Picoseconds::ZERO,
+        call_per_kb: Picoseconds::ZERO,
+        ask: Picoseconds::ZERO,
+        send: us(share * each_us),
+        send_per_kb: us(share * per_kb_us),
+        wake_for: Wake::Arrival,
+        wake: Picoseconds::ZERO,
+        wake_cpu: Picoseconds::ZERO,
+        receive: us((1.0 - share) * each_us),
+        receive_per_kb: us((1.0 - share) * per_kb_us),
+        deliver: Picoseconds::ZERO,
+        deliver_per_kb: Picoseconds::ZERO,
+        rendezvous: us(rendezvous_us),
+        ack: Picoseconds::ZERO,
+        ..base.clone()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -296,7 +347,7 @@ mod tests {
     use treecast_model::ethernet;
     use treecast_node::Offload;
     use treecast_plan::{Group, MemberId, Placement};
-    use treecast_terms::{Bytes, Keyed};
+    use treecast_terms::Keyed;
 
     use super::*;
 
@@ -450,5 +501,24 @@ mod tests {
             let found = of_nodes(&known("shared_processors=0"), EngineChoice::Ebpf, &measured, 0.1);
             check(&found, &truth, Offload::Nic, &["separate", "serial", "binomial"]);
         }
+    }
+
+    /// Calls whose costs are known give them back.
+    #[test]
+    fn the_costs_of_open_mpi_are_found_again() {
+        let call = |bytes: u64| {
+            let all_us = 8.0 * bytes.div_ceil(65_536) as f64 + 0.4 * bytes as f64 / 1e3;
+            let handshake_us = if bytes > EAGER_MAX.0 { 15.0 } else { 0.0 };
+            let (last_delivery_us, root_us) = (all_us + handshake_us, 0.75 * all_us);
+            Call { bytes: Bytes(bytes), last_delivery_us, root_us }
+        };
+        let base = Parameters { link_mb_per_s: 0, ..Parameters::default() };
+        let costs = of_openmpi(&base, &[64, 1_000, 16_000, 65_536, 262_144, 1 << 20].map(call));
+        let near = |span: Picoseconds, us: f64| assert!((span.us() - us).abs() < 0.01, "{costs:?}");
+        near(costs.send, 6.0);
+        near(costs.send_per_kb, 0.3);
+        near(costs.receive, 2.0);
+        near(costs.receive_per_kb, 0.1);
+        near(costs.rendezvous, 15.0);
     }
 }

@@ -4,9 +4,11 @@
 //! is not in the CPU times of four hosts. The costs are therefore those by which the model itself
 //! predicts the measurements of few and of many hosts best, starting from the costs of four.
 
+use std::collections::BTreeMap;
+
 use treecast_fabric::{Fabric, FabricSpec};
-use treecast_model::Task;
-use treecast_model::ethernet::{self, Parameters};
+use treecast_model::ethernet::Parameters;
+use treecast_model::{Network, Way};
 use treecast_node::{Offload, Scheme, TreeScheme};
 use treecast_plan::{Group, MemberId, Placement};
 use treecast_terms::{Bytes, Picoseconds};
@@ -18,8 +20,8 @@ pub struct Observation {
     pub scheme: TreeScheme,
     pub bytes: u64,
     pub last_delivery_us: f64,
-    /// CPU time of all hosts.
-    pub cpu_us: f64,
+    /// CPU time of all hosts; `None` where they poll, so that it is no work.
+    pub cpu_us: Option<f64>,
 }
 
 /// One of the costs.
@@ -59,10 +61,12 @@ const PROGRESS: f64 = 0.99;
 
 /// The costs that predict the observations best: the search goes from the given costs along one
 /// cost after the other, while the sum of the squared logarithms of the errors falls.
-pub fn fitted(mut costs: Parameters, offload: Offload, observations: &[Observation]) -> Parameters {
-    let Some(mut least) = error(&costs, offload, observations) else { return costs };
+pub fn fitted(mut costs: Parameters, way: &Way, observations: &[Observation]) -> Parameters {
+    let Some(mut least) = error(&costs, way, observations) else { return costs };
     let mut searched = FITTED.to_vec();
-    match offload {
+    match way.offload {
+        // Open MPI's ranks ask no node.
+        Offload::Host | Offload::Assisted if way.is_openmpi() => {}
         Offload::Host | Offload::Assisted => searched.push(ASK),
         Offload::Switch => searched.extend(SWITCHES),
         Offload::Nic => {}
@@ -74,7 +78,7 @@ pub fn fitted(mut costs: Parameters, offload: Offload, observations: &[Observati
                 let step = Picoseconds(step.0 >> halving);
                 let better = |costs: &Parameters, least: f64| {
                     let changed = neighbours(costs, cost, step).map(|changed| {
-                        let error = error(&changed, offload, observations)?;
+                        let error = error(&changed, way, observations)?;
                         (error < least).then_some((changed, error))
                     });
                     changed.into_iter().flatten().next()
@@ -100,38 +104,32 @@ fn neighbours(costs: &Parameters, cost: Cost, step: Picoseconds) -> [Parameters;
 }
 
 /// The sum of the squared logarithms of the errors; none if the model does not carry them out.
-fn error(costs: &Parameters, offload: Offload, observations: &[Observation]) -> Option<f64> {
+fn error(costs: &Parameters, way: &Way, observations: &[Observation]) -> Option<f64> {
     let of = |it: &Observation| {
-        let (last_delivery_us, cpu_us) = predicted_us(costs, offload, it)?;
+        let (last_delivery_us, cpu_us) = predicted_us(costs, way, it)?;
         let squared = |ratio: f64| ratio.ln().powi(2);
-        Some(squared(last_delivery_us / it.last_delivery_us) + CPU_WEIGHT * squared(cpu_us / it.cpu_us))
+        let of_cpu = it.cpu_us.map_or(0.0, |measured_us| CPU_WEIGHT * squared(cpu_us / measured_us));
+        Some(squared(last_delivery_us / it.last_delivery_us) + of_cpu)
     };
-    observations.iter().filter(|it| it.last_delivery_us > 0.0 && it.cpu_us > 0.0).map(of).sum()
+    let is_measured =
+        |it: &&Observation| it.last_delivery_us > 0.0 && it.cpu_us.is_none_or(|cpu_us| cpu_us > 0.0);
+    observations.iter().filter(is_measured).map(of).sum()
 }
 
 /// The last delivery, and the CPU time of all hosts.
-fn predicted_us(costs: &Parameters, offload: Offload, of: &Observation) -> Option<(f64, f64)> {
+fn predicted_us(costs: &Parameters, way: &Way, of: &Observation) -> Option<(f64, f64)> {
     let fabric = Fabric::from_spec(&FabricSpec::Star(of.hosts)).ok()?;
     let others = (1..of.hosts).map(MemberId).collect();
     let group = Group::new(Placement::one_per_host(of.hosts), MemberId(0), others).ok()?;
     let scheme = Scheme::tree(of.scheme);
-    let task = Task {
-        fabric: &fabric,
-        group: &group,
-        scheme: &scheme,
-        order: None,
-        offload,
-        message: Bytes(of.bytes),
-        seed: 0,
-        stop: None,
-    };
-    let outcome = ethernet::run(costs, &task).ok()?;
-    let (_, cpu_us) = outcome.measured.iter().find(|(name, _)| *name == "cpu_us")?;
-    Some((outcome.latency?.us(), *cpu_us))
+    let network = Network { about: String::new(), ways: BTreeMap::from([(way.clone(), costs.clone())]) };
+    let prediction = network.predict(way, &fabric, &group, (&scheme, None), Bytes(of.bytes)).ok()?;
+    Some((prediction.last_delivery.us(), prediction.cpu_us))
 }
 
 #[cfg(test)]
 mod tests {
+    use treecast_node::Transport;
     use treecast_terms::Keyed;
 
     use super::*;
@@ -143,15 +141,19 @@ mod tests {
         costs
     }
 
+    fn way() -> Way {
+        Way { engine: "user".into(), offload: Offload::Nic, transport: Transport::Streams }
+    }
+
     fn observations(costs: &Parameters) -> Vec<Observation> {
         let shapes = [TreeScheme::Separate, TreeScheme::Serial];
         let cases = [4, 16].into_iter().flat_map(|hosts| shapes.map(|scheme| (hosts, scheme)));
         let cases = cases.flat_map(|case| [64, 16_000, 200_000].map(|bytes| (case, bytes)));
         cases
             .map(|((hosts, scheme), bytes)| {
-                let case = Observation { hosts, scheme, bytes, last_delivery_us: 0.0, cpu_us: 0.0 };
-                let (last_delivery_us, cpu_us) = predicted_us(costs, Offload::Nic, &case).unwrap();
-                Observation { last_delivery_us, cpu_us, ..case }
+                let case = Observation { hosts, scheme, bytes, last_delivery_us: 0.0, cpu_us: None };
+                let (last_delivery_us, cpu_us) = predicted_us(costs, &way(), &case).unwrap();
+                Observation { last_delivery_us, cpu_us: Some(cpu_us), ..case }
             })
             .collect()
     }
@@ -161,8 +163,8 @@ mod tests {
         for (cold, cold_per_kb) in [(0, 0), (6, 0), (4, 90), (20, 40)] {
             let truth = costs(&format!("cold_us={cold} cold_ns_per_kb={cold_per_kb}"));
             let observed = observations(&truth);
-            let found = fitted(costs(""), Offload::Nic, &observed);
-            let rest = error(&found, Offload::Nic, &observed).unwrap() / observed.len() as f64;
+            let found = fitted(costs(""), &way(), &observed);
+            let rest = error(&found, &way(), &observed).unwrap() / observed.len() as f64;
             assert!(rest.sqrt() < 0.05, "{rest} {found:?}");
             assert!((found.cold.us() - f64::from(cold)).abs() < 2.0, "{found:?}");
         }
@@ -170,6 +172,6 @@ mod tests {
 
     #[test]
     fn without_observations_nothing_changes() {
-        assert_eq!(fitted(costs("cold_us=3"), Offload::Nic, &[]), costs("cold_us=3"));
+        assert_eq!(fitted(costs("cold_us=3"), &way(), &[]), costs("cold_us=3"));
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use treecast_lab::Rate;
 use treecast_model::ethernet::Parameters;
-use treecast_model::{Network, Way};
+use treecast_model::{Network, Way, openmpi};
 use treecast_node::{Authentication, EngineChoice, Integrity, Offload, Scheme, Transport, TreeScheme};
 use treecast_terms::{Bytes, Operation, Picoseconds};
 
@@ -18,18 +18,25 @@ use crate::coordinator::{Bench, Workload};
 use crate::error::BenchError;
 use crate::hosts::{Hosts, RemoteHosts, WorkerCommand};
 use crate::mode::Mode;
+use crate::peer::Peer;
 use crate::report::{Report, Row};
-use costs::{Measurement, Times};
+use costs::{Call, Measurement, Times};
 use crowd::Observation;
 
 /// A measurement of what broadcasts cost between the first four of some hosts, and between all of
 /// them if they share the processors of one machine.
+///
+/// Hosts of a lab that are bound to processors ([`LabSettings::pin`](treecast_lab::LabSettings))
+/// stand for hosts of their own: in a pair each has a processor, and so have neighbours in a chain,
+/// whose relays are measured. Of the star only CPU times are used, which are those of processes.
 #[derive(Debug, Clone)]
 pub struct Tune {
     /// The hosts.
     pub hosts: Hosts,
     /// The engines.
     pub engines: Vec<EngineChoice>,
+    /// Whether Open MPI is measured too, in a lab.
+    pub with_openmpi: bool,
     /// The sizes of messages in bytes; the smallest is at most [`Tune::PIECE`].
     pub sizes: Vec<usize>,
     /// The number of messages for each size, way and shape.
@@ -91,8 +98,8 @@ impl Tune {
     /// Measures; `progress` is called with the number of runs done and the number of all runs.
     ///
     /// # Errors
-    /// [`BenchError`], as for benchmarks; [`BenchError::Bounds`] for fewer than four hosts, or if
-    /// all sizes are longer than [`Tune::PIECE`].
+    /// [`BenchError`], as for benchmarks; [`BenchError::Bounds`] for fewer than four hosts, if all
+    /// sizes are longer than [`Tune::PIECE`], or for hosts that are bound to a single processor.
     pub fn run(&self, about: String, mut progress: impl FnMut(usize, usize)) -> Result<Network, BenchError> {
         self.check()?;
         let ways: Vec<(EngineChoice, Way)> = self
@@ -102,7 +109,9 @@ impl Tune {
             .collect();
         let all = ways
             .iter()
-            .map(|(engine, way)| self.benches(*engine, way).iter().map(Bench::runs).sum::<usize>())
+            .flat_map(|(engine, way)| self.benches(*engine, way))
+            .chain(self.with_openmpi.then(|| self.benches_of_openmpi()).into_iter().flatten())
+            .map(|bench| bench.runs())
             .sum();
         let mut before = 0;
         let mut copy_us_per_kb = None;
@@ -137,32 +146,87 @@ impl Tune {
                 of_nic = Some(costs.clone());
             }
             let costs = match reports.get(3) {
-                Some(_) => crowd::fitted(costs, way.offload, &self.observations(&way, &reports)),
+                Some(_) => crowd::fitted(costs, &way, &self.observations(&way, &reports)),
                 None => costs,
             };
+            network.ways.insert(way, costs);
+        }
+        if self.with_openmpi {
+            let mut reports = Vec::new();
+            for bench in self.benches_of_openmpi() {
+                reports.push(bench.run(|done, _| progress(before + done, all))?);
+                before += bench.runs();
+            }
+            let way = way_of_openmpi();
+            let costs = Self::costs_of_openmpi(&base, &way, &reports);
             network.ways.insert(way, costs);
         }
         Ok(network)
     }
 
+    /// The benchmarks of Open MPI between the same hosts as those of an engine, whose workers wait
+    /// meanwhile: pairs, and all hosts that share processors.
+    fn benches_of_openmpi(&self) -> Vec<Bench> {
+        let way = Way { engine: "user".into(), offload: Offload::Nic, transport: Transport::Streams };
+        let benches = self.benches(EngineChoice::User, &way).into_iter();
+        let of_openmpi = |bench: Bench| {
+            let modes = bench.modes.into_iter().take(1).collect();
+            Bench { modes, peers: vec![Peer::OpenMpi], limits: false, ..bench }
+        };
+        benches.filter(|bench| bench.hosts.count() != Self::HOSTS).map(of_openmpi).collect()
+    }
+
+    fn costs_of_openmpi(base: &Parameters, way: &Way, reports: &[Report]) -> Parameters {
+        let of_openmpi = |row: &&Row| row.engine == way.engine;
+        let rows: Vec<&Row> = reports.iter().flat_map(|report| &report.rows).filter(of_openmpi).collect();
+        let call = |row: &&&Row| Call {
+            bytes: Bytes(row.bytes),
+            last_delivery_us: row.last_delivery_us_p50,
+            root_us: row.root_cpu_us_per_broadcast,
+        };
+        let pairs: Vec<Call> = rows.iter().filter(|row| row.hosts == 2).map(|row| call(&row)).collect();
+        let costs = costs::of_openmpi(base, &pairs);
+        if rows.len() == pairs.len() {
+            return costs;
+        }
+        let observation = |row: &&Row| Observation {
+            hosts: row.hosts,
+            scheme: TreeScheme::Separate,
+            bytes: row.bytes,
+            last_delivery_us: row.last_delivery_us_p50,
+            cpu_us: None,
+        };
+        crowd::fitted(costs, way, &rows.iter().map(observation).collect::<Vec<_>>())
+    }
+
     /// The benchmarks of a way. Pairs are measured before and after four hosts, so that a change of
-    /// the machine's speed is in both. If this machine has more hosts, all of them are measured
-    /// last.
+    /// the machine's speed is in both. If more hosts share this machine's processors, all of them
+    /// are measured last.
     fn benches(&self, engine: EngineChoice, way: &Way) -> Vec<Bench> {
         let pair = || self.bench(engine, way, 2, &[TreeScheme::Separate], self.messages.div_ceil(2));
         let shapes = [TreeScheme::Separate, TreeScheme::Serial];
         // Multicast makes no use of a tree while nothing is lost.
         let shapes = if way.offload == Offload::Switch { &shapes[..1] } else { &shapes };
         let mut benches = vec![pair(), self.bench(engine, way, Self::HOSTS, shapes, self.messages), pair()];
-        if self.are_here() && self.hosts.count() > Self::HOSTS {
+        if self.share_processors() && self.hosts.count() > Self::HOSTS {
             benches.push(self.bench(engine, way, self.hosts.count(), shapes, self.messages.div_ceil(2)));
         }
         benches
     }
 
-    /// Whether the hosts share the processors of this machine.
+    /// Whether the hosts are on this machine.
     fn are_here(&self) -> bool {
         !matches!(self.hosts, Hosts::Remote(_))
+    }
+
+    /// Whether each host of a lab is bound to a processor.
+    fn are_pinned(&self) -> bool {
+        matches!(&self.hosts, Hosts::Lab(settings) if settings.pin)
+    }
+
+    /// Whether the costs are those of hosts that share the processors of this machine.
+    fn share_processors(&self) -> bool {
+        self.are_here() && !self.are_pinned()
     }
 
     fn check(&self) -> Result<(), BenchError> {
@@ -176,15 +240,18 @@ impl Tune {
             let max = Self::PIECE.0;
             return Err(BenchError::Bounds { what: "the smallest message size", given: least, min: 1, max });
         }
+        if self.are_pinned() && processors_here() < 2 {
+            let what = "the number of processors that hosts are bound to";
+            return Err(BenchError::Bounds { what, given: 1, min: 2, max: 1_024 });
+        }
         Ok(())
     }
 
     /// What is known of the network before anything is measured.
     fn base(&self) -> Parameters {
-        let processors = thread::available_parallelism().map_or(1, |count| count.get() as u32).min(1_024);
         Parameters {
-            processors: 2,
-            shared_processors: if self.are_here() { processors } else { 0 },
+            processors: if self.are_pinned() { 1 } else { 2 },
+            shared_processors: if self.share_processors() { processors_here() } else { 0 },
             // What the links take is in the costs of a relay, unless they have a limit.
             link_mb_per_s: self.link_mb_per_s(),
             hop: Picoseconds::ZERO,
@@ -272,12 +339,22 @@ impl Tune {
         let of_case = |(bytes, scheme)| {
             let rows = reports.iter().filter_map(move |report| row_of(report, way, bytes, scheme));
             rows.map(move |row| {
-                let (last_delivery_us, cpu_us) = (row.last_delivery_us_p50, row.cpu_us_per_broadcast);
+                let (last_delivery_us, cpu_us) = (row.last_delivery_us_p50, Some(row.cpu_us_per_broadcast));
                 Observation { hosts: row.hosts, scheme, bytes, last_delivery_us, cpu_us }
             })
         };
         cases.flat_map(of_case).collect()
     }
+}
+
+/// The way of Open MPI, whose ranks forward over TCP.
+fn way_of_openmpi() -> Way {
+    Way { engine: openmpi::ENGINE.into(), offload: Offload::Host, transport: Transport::Streams }
+}
+
+/// The processors of this machine on which this process may run.
+fn processors_here() -> u32 {
+    thread::available_parallelism().map_or(1, |count| count.get() as u32).min(1_024)
 }
 
 /// The row of a way, a size and a shape.

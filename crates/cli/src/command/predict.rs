@@ -1,5 +1,6 @@
 //! `treecast predict`: what broadcasts will take on a network that was measured.
 
+use std::fmt::Display;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -9,10 +10,11 @@ use comfy_table::{CellAlignment, Table};
 use serde::Serialize;
 use treecast_lab::Rate;
 use treecast_model::ethernet::Parameters;
+use treecast_model::openmpi::Algorithm;
 use treecast_model::{Network, Prediction, Way};
 use treecast_node::Transport;
 use treecast_plan::render::counted;
-use treecast_plan::{Group, Order, Placement, Scheme};
+use treecast_plan::{Group, Order, Placement, Scheme, TreeScheme};
 use treecast_sim::Offload;
 use treecast_terms::{Bytes, Picoseconds, parse_size, parse_time};
 
@@ -59,7 +61,8 @@ pub struct Arguments {
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = transport)]
     transport: Vec<Transport>,
 
-    /// Schemes that build the tree: binomial, separate, postal:lambda=8 and so on, separated by ;
+    /// Schemes that build the tree: binomial, separate, postal:lambda=8 and so on, separated by ;.
+    /// Open MPI takes an algorithm of its own
     #[arg(long, value_name = "LIST", value_delimiter = ';', default_value = "binomial")]
     scheme: Vec<Scheme>,
 
@@ -147,7 +150,7 @@ struct Row {
 }
 
 impl Row {
-    fn new(bytes: u64, way: &Way, scheme: &Scheme, prediction: &Prediction) -> Self {
+    fn new(bytes: u64, way: &Way, scheme: &impl Display, prediction: &Prediction) -> Self {
         Self {
             bytes,
             engine: way.engine.clone(),
@@ -177,6 +180,14 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     let mut rows = Vec::new();
     for &bytes in &arguments.sizes {
         for &way in &ways {
+            if way.is_openmpi() {
+                let scheme = Scheme::tree(TreeScheme::Separate);
+                let prediction = network.predict(way, &fabric, &group, (&scheme, None), Bytes(bytes));
+                let prediction = prediction.with_context(|| format!("{way}, {bytes} bytes"))?;
+                let algorithm = Algorithm::of(group.size(), Bytes(bytes));
+                rows.push(Row::new(bytes, way, &algorithm, &prediction));
+                continue;
+            }
             if arguments.best {
                 let best = network.best(way, &fabric, &group, arguments.order, Bytes(bytes));
                 let (scheme, prediction) = best.with_context(|| format!("{way}, {bytes} bytes"))?;

@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::Context;
 use clap::{ArgGroup, Args};
 use comfy_table::{CellAlignment, Table};
-use treecast_bench::{Hosts, RemoteHosts, Tune};
+use treecast_bench::{Hosts, Peer, RemoteHosts, Tune};
 use treecast_lab::{LabSettings, Rate};
 use treecast_model::{Choice, Network};
 use treecast_node::EngineChoice;
@@ -23,12 +23,13 @@ use crate::output::{NotWritten, OutArguments, OutFile, emit, plain, progress_bar
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("where").required(true), after_help = "Examples:
   treecast tune --lab 16 --out network.toml
+  treecast tune --lab 4 --pin --engine user,ebpf --peer openmpi --out network.toml
   treecast tune --hosts n[1-4] --engine user,ebpf --out network.toml
   treecast predict --network network.toml --members 64 --sizes 64,16K,1M
 
 The first four hosts are measured: a root with one child, with three children, and with a chain of
-three. Of a lab, or on the loopback, all hosts are measured too, for what more hosts cost on the
-processors that they share. From the costs the best way to send and the best tree are predicted for each
+three. Of a lab without --pin, or on the loopback, all hosts are measured too, for what more hosts cost
+on the processors that they share. From the costs the best way to send and the best tree are predicted for each
 number of hosts and size: a table that is printed, and is a comment at the end of the file. Groups with
 scheme=auto that have the file (network=FILE, or the variable TREECAST_NETWORK) make this choice for
 their own number of hosts and size, among what their settings leave open.
@@ -58,6 +59,11 @@ pub struct Arguments {
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "user", value_parser = engine)]
     engine: Vec<EngineChoice>,
 
+    /// Measure other software in the lab too, as a way of its own: openmpi, its broadcasts over TCP
+    #[arg(long, value_name = "NAME", value_parser = peer, requires = "lab")]
+    #[arg(conflicts_with_all = ["loopback", "hosts"])]
+    peer: Option<Peer>,
+
     /// Message sizes in bytes
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = size)]
     #[arg(default_value = "64,1K,4K,16K,64K,256K,1M")]
@@ -72,6 +78,11 @@ pub struct Arguments {
     #[arg(long, value_name = "RATE", allow_negative_numbers = true)]
     #[arg(requires = "lab", conflicts_with_all = ["loopback", "hosts"])]
     rate: Option<Rate>,
+
+    /// Measure hosts of the lab that have a processor of their own: host H runs on processor H modulo
+    /// their number, so that on two processors neighbours in a chain have different ones
+    #[arg(long, requires = "lab", conflicts_with_all = ["loopback", "hosts"])]
+    pin: bool,
 
     /// MTU in bytes
     #[arg(long, value_name = "BYTES", default_value_t = 1_500)]
@@ -93,12 +104,17 @@ fn engine(name: &str) -> Result<EngineChoice, &'static str> {
     engine.ok_or("user or ebpf")
 }
 
+/// Parses a peer whose broadcasts have a model.
+fn peer(name: &str) -> Result<Peer, &'static str> {
+    name.parse().ok().filter(|peer| *peer == Peer::OpenMpi).ok_or("openmpi")
+}
+
 pub fn run(arguments: &Arguments, log: &LogArguments) -> anyhow::Result<u8> {
     let _temporary_files = temporary_files()?;
     let hosts = match (arguments.lab, &arguments.hosts, arguments.loopback) {
         (Some(hosts), ..) => {
-            let (mtu, rate) = (arguments.mtu.into(), arguments.rate);
-            Hosts::Lab(LabSettings { mtu, rate, ..LabSettings::new(hosts) })
+            let (mtu, rate, pin) = (arguments.mtu.into(), arguments.rate, arguments.pin);
+            Hosts::Lab(LabSettings { mtu, rate, pin, ..LabSettings::new(hosts) })
         }
         (_, Some(Hostlist(names)), _) => {
             Hosts::Remote(RemoteHosts { names: names.clone(), shell: RemoteShell::new(&arguments.shell) })
@@ -108,6 +124,7 @@ pub fn run(arguments: &Arguments, log: &LogArguments) -> anyhow::Result<u8> {
     let tune = Tune {
         hosts,
         engines: arguments.engine.clone(),
+        with_openmpi: arguments.peer.is_some(),
         sizes: arguments.sizes.clone(),
         messages: arguments.messages,
         mtu_bytes: arguments.mtu,
@@ -152,7 +169,8 @@ fn best(network: &Network, hosts: &[u32], sizes: &[usize]) -> anyhow::Result<Str
     table.set_header(["hosts", "bytes", "engine", "offload", "scheme", "transport", "last delivery, us"]);
     for &hosts in hosts {
         for &bytes in sizes {
-            let best = network.best_of(network.ways.keys(), hosts, Bytes(bytes as u64));
+            let ways = network.ways.keys().filter(|way| !way.is_openmpi());
+            let best = network.best_of(ways, hosts, Bytes(bytes as u64));
             let best = best.with_context(|| format!("{hosts} hosts, {bytes} bytes"))?;
             let Some(Choice { way, tree, last_delivery }) = best else { continue };
             table.add_row([
