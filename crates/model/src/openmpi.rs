@@ -334,7 +334,8 @@ mod tests {
 
     #[test]
     fn the_root_of_a_binomial_tree_sends_twice_to_four_ranks() {
-        // The first child has it after 8 us and its child after 16; the root's second child, after 11.
+        // The root's first child has it after 8 us, its second one after 11, and the first one's
+        // child after 16.
         assert!((last_us("", 4, &shape::halving(4), 64) - 16.0).abs() < 1e-9);
         // Of long messages, both children of the root get a piece in turn, until 1,200 us.
         let wire = "link_mb_per_s=1000 send_us=0 receive_us=0";

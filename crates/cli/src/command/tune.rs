@@ -79,8 +79,8 @@ pub struct Arguments {
     #[arg(requires = "lab", conflicts_with_all = ["loopback", "hosts"])]
     rate: Option<Rate>,
 
-    /// Measure hosts of the lab that have a processor of their own: host H runs on processor H modulo
-    /// their number, so that on two processors neighbours in a chain have different ones
+    /// Measure hosts of the lab that have a processor of their own: host H runs on processor H
+    /// modulo their number, so that on two processors neighbours in a chain have different ones
     #[arg(long, requires = "lab", conflicts_with_all = ["loopback", "hosts"])]
     pin: bool,
 
