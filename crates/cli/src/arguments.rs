@@ -2,11 +2,13 @@
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::time::Duration;
 
 use crate::output::print_note;
 use anyhow::Context;
 use clap::Args;
 use treecast_fabric::{Fabric, RoutingPolicy, expand_hostlist};
+use treecast_lab::LabSettings;
 use treecast_model::Network;
 use treecast_node::{FILE_BYTES_MAX, NodeError, read_fabric, read_network};
 use treecast_plan::render::{PlanContext, PlanDocument};
@@ -15,7 +17,7 @@ use treecast_plan::{
     member_named, plan,
 };
 use treecast_sim::{Parameters, Simulator, packet_count};
-use treecast_terms::{Flits, Operation, SpecError};
+use treecast_terms::{Flits, Operation, SpecError, parse_time};
 
 /// The bound of every placement on the number of members.
 const PROCESSES_MAX: u64 = Placement::MEMBERS_MAX as u64;
@@ -32,6 +34,12 @@ pub fn whole_number<T: TryFrom<u64>>(low: u64, high: u64) -> impl Fn(&str) -> Re
 /// Parses a number; its user checks the bounds.
 pub fn number(text: &str) -> Result<f64, &'static str> {
     text.parse().map_err(|_| "a number")
+}
+
+/// Parses a delay of at most a second.
+pub fn delay(text: &str) -> Result<Duration, &'static str> {
+    let delay = parse_time(text).ok().filter(|delay| *delay <= LabSettings::DELAY_MAX);
+    delay.ok_or("a time up to 1s, such as 500ns or 1us")
 }
 
 /// Parses the name of an operation.

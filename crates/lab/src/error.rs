@@ -116,13 +116,12 @@ mod tests {
 
     #[test]
     fn missing_kernel_features_and_missing_rights_differ() {
-        let message =
-            "lacks: reordering needs the kernel's TAP devices (/dev/net/tun): open: Permission denied\n";
+        let message = "lacks: delays and reordering need the kernel's TAP devices (/dev/net/tun): open: Permission denied\n";
         let error = LabError::from_messages(message, false);
         assert!(error.is_about_the_machine());
         assert_eq!(
             error.to_string(),
-            "this machine does not allow such a lab: reordering needs the kernel's TAP devices \
+            "this machine does not allow such a lab: delays and reordering need the kernel's TAP devices \
              (/dev/net/tun): open: Permission denied"
         );
     }

@@ -16,6 +16,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod delay;
 mod error;
 mod interrupts;
 mod losses;
@@ -23,7 +24,6 @@ mod namespaces;
 mod probability;
 mod processors;
 mod racks;
-mod reorder;
 mod settings;
 mod uplinks;
 
@@ -42,8 +42,8 @@ pub use racks::Racks;
 pub use settings::{LabSettings, Multicast, Rate};
 pub use uplinks::UplinkBytes;
 
+use delay::Delayer;
 use namespaces::Namespaces;
-use reorder::Reorderer;
 
 /// The tools that create a lab, and the Debian package of each.
 const TOOLS: [(&str, &str); 10] = [
@@ -59,8 +59,8 @@ const TOOLS: [(&str, &str); 10] = [
     ("tc", "iproute2"),
 ];
 
-/// The tool that a lab with racks needs as well.
-const TOOL_OF_RACKS: (&str, &str) = ("bridge", "iproute2");
+/// The tool that a lab with racks or delays needs as well.
+const TOOL_OF_ENTRIES: (&str, &str) = ("bridge", "iproute2");
 
 /// The tool that the remote shell of a lab with pinned hosts needs as well.
 const TOOL_OF_PINS: (&str, &str) = ("taskset", "util-linux");
@@ -95,8 +95,8 @@ pub struct Lab {
     processes: u32,
     /// The processor of each host; empty if hosts have none of their own.
     processors: Vec<usize>,
-    /// Present if packets are reordered.
-    reorderer: Option<Reorderer>,
+    /// Present if packets are delayed or reordered.
+    delayer: Option<Delayer>,
 }
 
 impl Lab {
@@ -109,9 +109,10 @@ impl Lab {
     pub fn start(settings: &LabSettings) -> Result<Self, LabError> {
         settings.check()?;
         let path = search_path();
+        let has_entries = settings.racks.is_some() || settings.has_delay();
         for (tool, package) in TOOLS
             .into_iter()
-            .chain(settings.racks.map(|_| TOOL_OF_RACKS))
+            .chain(has_entries.then_some(TOOL_OF_ENTRIES))
             .chain(settings.pin.then_some(TOOL_OF_PINS))
         {
             if !is_in(&path, tool) {
@@ -141,7 +142,9 @@ impl Lab {
             .env("PROCESSORS", processors::inventory(&processors))
             .env("PORT", settings.port())
             .env("LOSSES", settings.loss.thresholds())
-            .env("REORDER", settings.reorder_device())
+            .env("ENTRIES", if has_entries { "static" } else { "" })
+            .env("DEVICES", settings.holds().iter().map(|(device, _)| *device).collect::<Vec<_>>().join(" "))
+            .env("NO_MEMBERSHIP", settings::membership_program(2))
             .env("MULTICAST", settings.multicast.name())
             .env("SWITCH", include_str!("switch.sh"))
             .env("HOST", include_str!("host.sh"))
@@ -163,11 +166,12 @@ impl Lab {
             uplinks: settings.racks.map_or(0, Racks::racks),
             processes: settings.processes,
             processors,
-            reorderer: None,
+            delayer: None,
         };
         lab.wait_until_ready(output)?;
-        if !settings.reorder_device().is_empty() {
-            lab.reorderer = Some(Reorderer::start(lab.switch.id(), own_user, settings.switches())?);
+        let holds = settings.holds();
+        if !holds.is_empty() {
+            lab.delayer = Some(Delayer::start(lab.switch.id(), own_user, settings.switches(), &holds)?);
         }
         Ok(lab)
     }
@@ -290,8 +294,8 @@ impl Lab {
 /// wait for it.
 impl Drop for Lab {
     fn drop(&mut self) {
-        // Its TAP device keeps the network namespace of the switch alive.
-        drop(self.reorderer.take());
+        // Its TAP devices keep the network namespace of the switch alive.
+        drop(self.delayer.take());
         drop(self.switch.stdin.take());
         let _ = self.switch.wait();
     }

@@ -1,15 +1,20 @@
 //! The settings of a lab.
 
 use std::str::FromStr;
+use std::time::Duration;
 
+use crate::delay::{DELAY, REORDER};
 use crate::error::LabError;
 use crate::losses::Losses;
 use crate::probability::Probability;
 use crate::racks::Racks;
-use crate::reorder::DEVICE;
 
 /// A GSO batch of 64 KiB with a header for each segment.
 const GSO_BATCH_BYTES: u64 = 72 << 10;
+
+/// How much later than others a reordered packet is forwarded: a few dozen packets of 1,500 bytes
+/// overtake it at 1 Gb/s.
+const OVERTAKEN_FOR: Duration = Duration::from_millis(1);
 
 /// A rate in bits per second: 1 kbit/s to 100 Gbit/s.
 ///
@@ -115,6 +120,9 @@ pub struct LabSettings {
     pub uplink: Option<Rate>,
     /// The rate limit of each link in each direction; `None` for no limit.
     pub rate: Option<Rate>,
+    /// The delay of each host's link in each direction, at most [`LabSettings::DELAY_MAX`]. A
+    /// packet from one host to another takes twice as long.
+    pub delay: Duration,
     /// The MTU in bytes: 1280, which IPv6 needs, to 65535.
     pub mtu: u32,
     /// The probability with which the switch drops a packet on each link to a host.
@@ -144,20 +152,25 @@ impl LabSettings {
     /// The maximum number of hosts, which is bounded by the addresses of a /24 network.
     pub const HOSTS_MAX: u32 = Racks::HOSTS_MAX;
 
+    /// The maximum [`delay`](Self::delay).
+    pub const DELAY_MAX: Duration = Duration::from_secs(1);
+
     /// The smallest [`mtu`](Self::mtu), which IPv6 requires (RFC 8200, section 5).
     pub const MTU_MIN: u32 = 1280;
 
     /// The largest [`mtu`](Self::mtu), the maximum total length of an IPv4 packet (RFC 791).
     pub const MTU_MAX: u32 = 65535;
 
-    /// The defaults for a number of hosts: no rate limit, an MTU of 1500 bytes, no loss, no
-    /// reordering, multicast to all hosts, one process on each host, which runs on any processor.
+    /// The defaults for a number of hosts: no rate limit, no delay, an MTU of 1500 bytes, no loss,
+    /// no reordering, multicast to all hosts, one process on each host, which runs on any
+    /// processor.
     pub fn new(hosts: u32) -> Self {
         Self {
             hosts,
             racks: None,
             uplink: None,
             rate: None,
+            delay: Duration::ZERO,
             mtu: 1500,
             loss: Losses::default(),
             reorder: Probability::default(),
@@ -189,6 +202,9 @@ impl LabSettings {
                 ));
             }
             _ => {}
+        }
+        if self.delay > Self::DELAY_MAX {
+            return Err(LabError::setting("delay", &format!("{:?}", self.delay), "a time up to 1s"));
         }
         if !(Self::MTU_MIN..=Self::MTU_MAX).contains(&self.mtu) {
             return Err(LabError::setting("mtu", &self.mtu, "1280 to 65535 bytes (IPv6 needs 1280)"));
@@ -248,15 +264,31 @@ impl LabSettings {
         if !self.loss.is_none() || self.reorder.get() > 0.0 { "gso_max_segs 1" } else { "" }
     }
 
-    /// The name, without the number of the rack, of the TAP devices for reordering; empty without
-    /// reordering.
-    pub(crate) fn reorder_device(&self) -> &'static str {
-        if self.reorder.get() > 0.0 { DEVICE } else { "" }
+    /// The TAP devices of each switch: their names, without the number of the switch, and how long
+    /// each holds packets.
+    ///
+    /// A packet is held once for the delays of both links that it crosses. All links have the same
+    /// delay, so only the time at which it is in the queue of a port differs from that of a real
+    /// network, and for all packets by the same.
+    pub(crate) fn holds(&self) -> Vec<(&'static str, Duration)> {
+        let both_links = 2 * self.delay;
+        let mut holds = Vec::new();
+        if self.reorder.get() > 0.0 {
+            holds.push((REORDER, both_links + OVERTAKEN_FOR));
+        }
+        if self.has_delay() {
+            holds.push((DELAY, both_links));
+        }
+        holds
+    }
+
+    pub(crate) fn has_delay(&self) -> bool {
+        !self.delay.is_zero()
     }
 
     /// The traffic control of the port of a host at its switch: commands for `tc -batch`, with `@`
-    /// for the port, `%` for the number of the rack, and `!` for the threshold of the port's loss
-    /// ([`Losses::thresholds`]).
+    /// for the port, `%` for the number of the rack, `!` for the threshold of the port's loss
+    /// ([`Losses::thresholds`]), and `^` for the last byte of the host's address.
     ///
     /// Losses happen at the switch, so that hosts can use the queueing disciplines of their own
     /// interfaces. The program is classic BPF, which needs no rights and no compiler: drop (2) if a
@@ -266,13 +298,18 @@ impl LabSettings {
     /// Packets to reorder are redirected on ingress, before the bridge forwards them, so that rates
     /// and losses apply to them as to any packet. The program ignores (0) broadcast and multicast
     /// frames (the lowest bit of the first byte is set), and otherwise matches (-1) at random.
+    ///
+    /// With a delay all other packets are redirected too, except reports of IGMP and MLD (protocol
+    /// 2, and next header 0), which tell the bridge the port of a member. The bridge would return a
+    /// host's broadcast and multicast packets to it, as they enter by the TAP device: on egress
+    /// those with the host's own source address (02:00:00:00:00:^) are dropped.
     pub(crate) fn port(&self) -> String {
         let mut commands = Vec::new();
         if self.rate.is_some() {
             commands.push(format!("qdisc add dev @ root {}", self.bucket(self.rate)));
         }
         let reorder = (self.reorder.get() * 2f64.powi(32)) as u32;
-        if !self.loss.is_none() || reorder > 0 {
+        if !self.loss.is_none() || reorder > 0 || self.has_delay() {
             commands.push("qdisc add dev @ clsact".into());
         }
         if !self.loss.is_none() {
@@ -281,13 +318,30 @@ impl LabSettings {
         }
         if reorder > 0 {
             commands.push(format!(
-                "filter add dev @ ingress bpf bytecode \
+                "filter add dev @ ingress prio 1 bpf bytecode \
                  '6,48 0 0 0,69 2 0 1,32 0 0 4294963256,53 0 1 {reorder},6 0 0 0,6 0 0 4294967295' \
-                 flowid 1:1 action mirred egress redirect dev {DEVICE}%"
+                 flowid 1:1 action mirred egress redirect dev {REORDER}%"
             ));
+        }
+        if self.has_delay() {
+            let program = membership_program(0);
+            commands.push(format!(
+                "filter add dev @ ingress prio 2 bpf bytecode '{program}' \
+                 flowid 1:1 action mirred egress redirect dev {DELAY}%"
+            ));
+            let own = "6,32 0 0 6,21 0 2 33554432,40 0 0 10,21 1 0 ^,6 0 0 4294967295,6 0 0 2";
+            commands.push(format!("filter add dev @ egress bpf direct-action bytecode '{own}'"));
         }
         commands.join("\n")
     }
+}
+
+/// A program that returns `membership` for packets of IGMP and MLD, and otherwise -1.
+pub(crate) fn membership_program(membership: u32) -> String {
+    format!(
+        "9,40 0 0 12,21 0 2 2048,48 0 0 23,21 4 3 2,21 0 2 34525,48 0 0 20,21 1 0 0,\
+         6 0 0 4294967295,6 0 0 {membership}"
+    )
 }
 
 #[cfg(test)]
@@ -339,6 +393,11 @@ mod tests {
             said(&LabSettings { processes: 5, ..LabSettings::new(250) }).unwrap_err(),
             "invalid value 5 on each of 250 hosts for processes: expected at most 1024 processes on all hosts together"
         );
+        let delay = Duration::from_millis(1001);
+        assert_eq!(
+            said(&LabSettings { delay, ..LabSettings::new(2) }).unwrap_err(),
+            "invalid value 1.001s for delay: expected a time up to 1s"
+        );
         let racks: Racks = "2x3".parse().unwrap();
         let uplink = Some(Rate(1_000_000));
         assert_eq!(said(&LabSettings { uplink, ..LabSettings::in_racks(racks) }), Ok(()));
@@ -376,9 +435,21 @@ mod tests {
         assert_eq!(settings.port().lines().count(), 4);
         settings.loss = Losses::default();
         assert_eq!(settings.port().lines().count(), 3);
-        let last = "filter add dev @ ingress bpf bytecode \
+        let last = "filter add dev @ ingress prio 1 bpf bytecode \
                     '6,48 0 0 0,69 2 0 1,32 0 0 4294963256,53 0 1 2147483648,6 0 0 0,6 0 0 4294967295' \
                     flowid 1:1 action mirred egress redirect dev reorder%";
         assert_eq!(settings.port().lines().last(), Some(last));
+    }
+
+    #[test]
+    fn packets_are_held_for_the_delays_of_two_links() {
+        let mut settings = LabSettings::new(2);
+        assert_eq!(settings.holds(), []);
+        settings.delay = Duration::from_micros(300);
+        assert_eq!(settings.holds(), [("delay", Duration::from_micros(600))]);
+        assert_eq!(settings.port().lines().count(), 3);
+        settings.reorder = Probability::new(0.5).unwrap();
+        let reordered = ("reorder", Duration::from_micros(1_600));
+        assert_eq!(settings.holds(), [reordered, ("delay", Duration::from_micros(600))]);
     }
 }

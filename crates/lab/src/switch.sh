@@ -6,10 +6,11 @@
 #
 # Variables: HOSTS is the number of hosts; RACK_HOSTS is the number of hosts in each rack; CORE is the name of the bridge that joins the
 # racks, or empty without racks; MTU of the uplinks in bytes; UPLINK, arguments of tc for each end of an uplink, or empty; PORT has the
-# tc commands of a host's port, one per line, with @ for the port, % for the number of the rack and ! for the threshold of the loss;
-# LOSSES are the thresholds, that of all hosts first, then HOST=THRESHOLD for single ones; REORDER is the name, without the
-# number of the rack, of the devices that delay packets, or empty; MULTICAST is flood, snooping or drop; PROCESSORS has a
-# line for each host with its processor, or is empty; HOST and AGENT are the other scripts, in variables so that ps does not
+# tc commands of a host's port, one per line, with @ for the port, % for the number of the rack, ! for the threshold of the loss and
+# ^ for the last byte of the host's address; LOSSES are the thresholds, that of all hosts first, then HOST=THRESHOLD for single
+# ones; DEVICES are the names, without the number of the rack, of the devices that delay packets; NO_MEMBERSHIP is a program that
+# drops IGMP and MLD; ENTRIES is empty if the switches learn the ports of hosts; MULTICAST is flood, snooping or drop; PROCESSORS
+# has a line for each host with its processor, or is empty; HOST and AGENT are the other scripts, in variables so that ps does not
 # show their text.
 set -eu
 umask 022
@@ -38,16 +39,15 @@ while [ "$number" -lt "$HOSTS" ]; do
 	echo "neighbour replace fd42::$hex lladdr 02:00:00:00:00:$hex nud permanent dev eth0" >> neighbours6
 	echo "link set n$number master switch$rack up" >> ports
 	[ "$MULTICAST" != drop ] || echo "link set n$number type bridge_slave mcast_flood off" >> ports
-	if [ -n "$CORE" ]; then
-		# A switch floods packets to a host that it has not heard: entries from the start keep them off other racks' uplinks.
-		echo "fdb replace 02:00:00:00:00:$hex dev n$number master static" >> forwarding
-		echo "fdb replace 02:00:00:00:00:$hex dev down$rack master static" >> forwarding
-	fi
+	# A switch floods packets to a host that it has not heard: entries from the start keep them off other racks' uplinks. It hears
+	# no host whose packets are delayed: they enter by another device.
+	[ -z "$ENTRIES" ] || echo "fdb replace 02:00:00:00:00:$hex dev n$number master static" >> forwarding
+	[ -z "$CORE" ] || echo "fdb replace 02:00:00:00:00:$hex dev down$rack master static" >> forwarding
 	loss=${LOSSES%% *}
 	for single in $LOSSES; do
 		[ "${single%%=*}" != "$number" ] || [ "$single" = "${single#*=}" ] || loss=${single#*=}
 	done
-	echo "$PORT" | sed "s/@/n$number/; s/%/$rack/; s/!/$loss/" >> shaping
+	echo "$PORT" | sed "s/@/n$number/; s/%/$rack/; s/!/$loss/; s/\^/$((number + 1))/" >> shaping
 	number=$((number + 1))
 done
 [ ! -e /etc/hosts ] || mount --bind hosts /etc/hosts
@@ -106,19 +106,23 @@ while [ "$number" -lt "$HOSTS" ]; do
 done
 for host in $hosts; do wait "$host"; done
 ip -batch ports
-[ -z "$CORE" ] || bridge -batch forwarding
+[ -z "$ENTRIES" ] || bridge -batch forwarding
 rack=0
-while [ -n "$REORDER" ] && [ $rack -lt $racks ]; do
-	device=$REORDER$rack
-	ip tuntap add dev "$device" mode tap 2> errors ||
-		{ echo "lacks: reordering needs the kernel's TAP devices (/dev/net/tun): $(cat errors)"; exit 1; }
-	# Delayed frames are forwarded as usual; without learning, the bridge still knows the port of their sender.
-	ip link set "$device" txqueuelen 10000 master switch$rack up
-	ip link set "$device" type bridge_slave learning off flood off mcast_flood off bcast_flood off
+while [ $rack -lt $racks ]; do
+	for device in $DEVICES; do
+		ip tuntap add dev "$device$rack" mode tap 2> errors ||
+			{ echo "lacks: delays and reordering need the kernel's TAP devices (/dev/net/tun): $(cat errors)"; exit 1; }
+		# Delayed frames are forwarded as usual; without learning, the bridge still knows the port of their sender.
+		ip link set "$device$rack" txqueuelen 10000 master switch$rack up
+		ip link set "$device$rack" type bridge_slave learning off flood off mcast_flood off bcast_flood off mcast_router 0
+		# The bridge's own queries would return as those of another querier.
+		echo "qdisc add dev $device$rack clsact" >> shaping
+		echo "filter add dev $device$rack egress bpf direct-action bytecode '$NO_MEMBERSHIP'" >> shaping
+	done
 	rack=$((rack + 1))
 done
 if [ -n "$PORT$UPLINK" ] && ! tc -batch shaping 2> errors; then
-	[ -z "$REORDER" ] || echo "lacks: reordering needs the kernel's cls_bpf and act_mirred: $(head -n 1 errors)"
+	[ -z "$DEVICES" ] || echo "lacks: delays and reordering need the kernel's cls_bpf and act_mirred: $(head -n 1 errors)"
 	cat errors
 	exit 1
 fi

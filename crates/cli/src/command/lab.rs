@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::Args;
@@ -17,7 +18,7 @@ use treecast_plan::MemberList;
 use treecast_terms::format_count;
 
 use super::node::TOKEN_VARIABLE;
-use crate::arguments::whole_number;
+use crate::arguments::{delay, whole_number};
 use crate::open_files::allow_open_files;
 use crate::output::{NotWritten, print_message};
 
@@ -28,6 +29,7 @@ use crate::output::{NotWritten, print_message};
     after_help = "Examples:
   treecast lab 4 -- hostname
   treecast lab 2 --rate 200mbit --loss 1% --on 0 -- ping -c 100 -i 0.01 n1
+  treecast lab 2 --delay 100us --on 0 -- ping -c 5 n1
   treecast lab 2 --pin -- nproc
   treecast lab 4 --processes 2 -- sh -c 'echo process $TREECAST_LAB_MEMBER'
   treecast lab 16 --on 0 -- sh -c 'mpirun --mca plm_rsh_agent $TREECAST_LAB_AGENT ...'
@@ -69,6 +71,12 @@ pub struct Arguments {
     /// The rate limit of the link of each host in each direction, such as 200mbit [default: none]
     #[arg(long, value_name = "RATE", allow_negative_numbers = true)]
     rate: Option<Rate>,
+
+    /// The delay of the link of each host in each direction, such as 100us; a packet from host to
+    /// host takes both links
+    #[arg(long, value_name = "TIME", default_value = "0us", allow_negative_numbers = true)]
+    #[arg(value_parser = delay)]
+    delay: Duration,
 
     /// The MTU, in bytes
     #[arg(long, value_name = "BYTES", default_value_t = 1500)]
@@ -119,6 +127,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     let settings = LabSettings {
         uplink: arguments.uplink,
         rate: arguments.rate,
+        delay: arguments.delay,
         mtu: arguments.mtu,
         loss: arguments.loss.clone(),
         reorder: arguments.reorder,

@@ -16,9 +16,9 @@ use treecast_node::Transport;
 use treecast_plan::render::counted;
 use treecast_plan::{Group, Order, Placement, Scheme, TreeScheme};
 use treecast_sim::Offload;
-use treecast_terms::{Bytes, Picoseconds, parse_size, parse_time};
+use treecast_terms::{Bytes, Picoseconds, parse_size};
 
-use crate::arguments::{FabricArguments, fabric, group, member, network, whole_number};
+use crate::arguments::{FabricArguments, delay, fabric, group, member, network, whole_number};
 use crate::interrupt::clean_up_on_signals;
 use crate::output::{OutArguments, emit, plain};
 
@@ -78,7 +78,7 @@ pub struct Arguments {
 
     /// The delay of each link with the switch at its end, such as 1us, for a file measured on one
     /// machine; as in the file if not given
-    #[arg(long, value_name = "TIME", value_parser = hop)]
+    #[arg(long, value_name = "TIME", value_parser = delay)]
     hop: Option<Duration>,
 
     /// Show the best tree for each size and way, of those that groups choose from; multicast has
@@ -240,6 +240,11 @@ pub fn limit_links(costs: &mut Parameters, rate: Rate) {
     costs.link_mb_per_s = rate.mb_per_s();
 }
 
+/// Adds the delay of a lab's links, in which hosts are a link and a switch away from one another.
+pub fn delay_links(costs: &mut Parameters, delay: Duration) {
+    costs.hop += Picoseconds(delay.as_nanos() as u64 * 1_000);
+}
+
 /// The ways of the network that the user has chosen.
 fn chosen<'a>(network: &'a Network, arguments: &Arguments) -> anyhow::Result<Vec<&'a Way>> {
     let Arguments { engine, offload, transport, .. } = arguments;
@@ -296,12 +301,6 @@ fn table(rows: &[Row]) -> String {
         }
     }
     plain(table)
-}
-
-/// Parses a delay of at most a second.
-fn hop(text: &str) -> Result<Duration, &'static str> {
-    let delay = parse_time(text).ok().filter(|delay| *delay <= Duration::from_secs(1));
-    delay.ok_or("a time up to 1s, such as 500ns or 1us")
 }
 
 fn size(text: &str) -> Result<u64, &'static str> {

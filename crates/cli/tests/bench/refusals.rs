@@ -25,6 +25,11 @@ fn invalid_arguments_are_reported_in_one_sentence() {
         (&["--lab", "2", "--loopback", "2"], "--loopback"),
         (&["--loss", "1%"], "--lab"),
         (&["--reorder", "1%"], "--lab"),
+        (&["--delay", "1ms"], "--lab"),
+        (
+            &["--lab", "2", "--delay", "2s"],
+            "invalid value 2s for --delay: expected a time up to 1s, such as 500ns or 1us",
+        ),
         (
             &["--lab", "2", "--reorder", "1"],
             "invalid value 1 for --reorder: expected a percentage from 0% to less than 100%",

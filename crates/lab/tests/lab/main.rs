@@ -13,7 +13,7 @@ use std::sync::RwLock;
 use std::time::{Duration, Instant};
 
 use players::play_on;
-use treecast_lab::{Lab, LabError, LabSettings, Probability, Racks, Rate};
+use treecast_lab::{Lab, LabError, LabSettings, Multicast, Probability, Racks, Rate};
 
 /// The packets of all labs pass the backlog of a processor, which loses some when a test floods it:
 /// tests that lose none share it, and those that flood it have it for themselves.
@@ -225,6 +225,76 @@ fn packets_are_reordered_and_none_is_lost() {
     for (settings, range) in cases {
         let Some(reordered) = overtaken(settings.clone()) else { return };
         assert!(range.contains(&reordered), "{reordered} of 2000 packets were overtaken: {settings:?}");
+    }
+}
+
+#[test]
+fn packets_take_the_delay_of_two_links() {
+    let _quiet = BACKLOG.read();
+    let slow = Some("10mbit".parse().unwrap());
+    let reorder = Probability::new(0.2).unwrap();
+    let delay = Duration::from_millis(2);
+    for (settings, delay_us) in [
+        (LabSettings::new(2), 0),
+        (LabSettings { delay, ..LabSettings::new(2) }, 2_000),
+        (LabSettings { delay, reorder, ..LabSettings::new(2) }, 2_000),
+        (LabSettings { delay, rate: slow, ..LabSettings::in_racks("2x1".parse().unwrap()) }, 2_000),
+    ] {
+        let Some(lab) = start(&settings) else { return };
+        let mut server = play_on(&lab, 1, "echo");
+        server.next_line();
+        let least = play_on(&lab, 0, "round_trip 10.42.0.2:7000").next_line().parse::<u32>().unwrap();
+        // Never earlier; how much later depends on the load of the machine.
+        let range = 4 * delay_us..4 * delay_us + 6_000;
+        assert!(range.contains(&least), "{least} us: {settings:?}");
+    }
+}
+
+#[test]
+fn delayed_packets_are_in_order_and_none_is_lost() {
+    let _quiet = BACKLOG.read();
+    let delay = Duration::from_micros(300);
+    let Some(lab) = start(&LabSettings { delay, ..LabSettings::new(2) }) else { return };
+    let mut receiver = play_on(&lab, 1, "receive_numbered");
+    receiver.next_line();
+    assert_eq!(play_on(&lab, 0, "send_numbered 10.42.0.2:7000 2000").next_line(), "done");
+    assert_eq!(receiver.next_line(), "2000 0 0");
+    // Longer than the buffers, and in batches.
+    let mut sink = play_on(&lab, 1, "sink");
+    sink.next_line();
+    play_on(&lab, 0, "upload 10.42.0.2:7000 2000000").next_line();
+}
+
+#[test]
+fn delayed_multicast_packets_reach_those_that_joined_and_do_not_return() {
+    let _quiet = BACKLOG.read();
+    let delay = Duration::from_micros(100);
+    for multicast in [Multicast::Flood, Multicast::Snooping] {
+        for shape in [LabSettings::new(4), LabSettings::in_racks("2x2".parse().unwrap())] {
+            let Some(lab) = start(&LabSettings { delay, multicast, ..shape }) else { return };
+            let mut receivers = [1, 2].map(|host| play_on(&lab, host, "receive_multicast"));
+            for receiver in &mut receivers {
+                receiver.next_line();
+            }
+            if multicast == Multicast::Snooping {
+                // The switch floods until its querier knows who has joined.
+                std::thread::sleep(Duration::from_secs(1));
+            }
+            let arrived = |host| -> u32 {
+                printed(&lab, host, "cat /sys/class/net/eth0/statistics/rx_bytes").parse().unwrap()
+            };
+            let before = [0, 3].map(arrived);
+            assert_eq!(play_on(&lab, 0, "send_multicast 40").next_line(), "done");
+            for receiver in &mut receivers {
+                let received: u32 = receiver.next_line().parse().unwrap();
+                // On a busy machine a snooping switch may not know yet who has joined.
+                let least = if multicast == Multicast::Flood { 40 } else { 0 };
+                assert!((least..=40).contains(&received), "{received} packets: {multicast:?}");
+            }
+            let (root, other) = (arrived(0) - before[0], arrived(3) - before[1]);
+            assert!(root < 10_000, "{root} bytes returned: {multicast:?}");
+            assert_eq!(other >= 40_000, multicast == Multicast::Flood, "{other} bytes: {multicast:?}");
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -61,6 +61,9 @@ fn role() {
     match arguments[..] {
         ["echo"] => echo(),
         ["ping", address] => ping(address.parse().unwrap()),
+        ["round_trip", address] => round_trip(address.parse().unwrap()),
+        ["receive_multicast"] => receive_multicast(),
+        ["send_multicast", packets] => send_multicast(packets.parse().unwrap()),
         ["sink"] => sink(),
         ["upload", address, bytes] => upload(address.parse().unwrap(), bytes.parse().unwrap()),
         ["receive_numbered"] => receive_numbered(),
@@ -100,6 +103,41 @@ fn ping(address: SocketAddr) {
     });
     let (length, _) = answer.expect("an answer within 20 s");
     println!("> {}", String::from_utf8_lossy(&bytes[..length]));
+}
+
+/// Prints the microseconds of the shortest of twenty round trips to an echo server.
+fn round_trip(address: SocketAddr) {
+    let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let times = (0..20).map(|_| {
+        let started = Instant::now();
+        socket.send_to(b"hello", address).unwrap();
+        socket.recv(&mut [0; 5]).unwrap();
+        started.elapsed()
+    });
+    println!("> {}", times.min().unwrap().as_micros());
+}
+
+/// The multicast address of a test.
+const GROUP: Ipv4Addr = Ipv4Addr::new(239, 1, 1, 1);
+
+/// Joins a multicast address, and prints the number of its packets up to an empty one,
+/// or until none comes for three seconds.
+fn receive_multicast() {
+    let socket = UdpSocket::bind("0.0.0.0:7001").unwrap();
+    socket.join_multicast_v4(&GROUP, &Ipv4Addr::UNSPECIFIED).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(3))).unwrap();
+    println!("> ready");
+    let lengths = std::iter::repeat_with(|| socket.recv(&mut [0; 1000]).unwrap_or(0));
+    println!("> {}", lengths.take_while(|length| *length > 0).count());
+}
+
+/// Sends packets of 1,000 bytes to a multicast address, and an empty one.
+fn send_multicast(packets: u32) {
+    let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
+    (0..packets).for_each(|_| assert_eq!(socket.send_to(&[7; 1000], (GROUP, 7001)).unwrap(), 1000));
+    assert_eq!(socket.send_to(&[], (GROUP, 7001)).unwrap(), 0);
+    println!("> done");
 }
 
 /// A TCP server that discards data, and replies with the number of bytes.

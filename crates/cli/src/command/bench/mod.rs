@@ -29,8 +29,8 @@ use table::{comparison, table};
 pub(super) use values::{Spin, size, spin};
 use values::{authentication, congestion, integrity, pace, picture_file, switch, time, transport};
 
-use super::predict::limit_links;
-use crate::arguments::{Hostlist, command_line, fabric, network, whole_number};
+use super::predict::{delay_links, limit_links};
+use crate::arguments::{Hostlist, command_line, delay, fabric, network, whole_number};
 use crate::doctor::machine::read;
 use crate::interrupt::temporary_files;
 use crate::log::LogArguments;
@@ -245,6 +245,11 @@ pub struct Arguments {
     #[arg(requires = "of_lab", conflicts_with_all = ["loopback", "hosts"])]
     rate: Option<Rate>,
 
+    /// Delay of each link of the lab in each direction, such as 100us
+    #[arg(long, value_name = "TIME", value_parser = delay, allow_negative_numbers = true)]
+    #[arg(requires = "of_lab", conflicts_with_all = ["loopback", "hosts"])]
+    delay: Option<Duration>,
+
     /// Packet loss on the link to each host of the lab, such as 1%, or to single hosts: n3=5%, or
     /// 1%,n3=5%
     #[arg(long, value_name = "PERCENT", allow_negative_numbers = true)]
@@ -286,7 +291,7 @@ pub struct Arguments {
     kill: Option<u32>,
 
     /// Also show what the model of a network predicts for each last delivery: the file that
-    /// 'treecast tune' has written, with links of the lab's --rate
+    /// 'treecast tune' has written, with links of the lab's --rate and --delay
     #[arg(long, value_name = "FILE")]
     predict: Option<PathBuf>,
 
@@ -323,6 +328,9 @@ pub fn run(arguments: &Arguments, log: &LogArguments) -> anyhow::Result<u8> {
     let mut network = arguments.predict.as_deref().map(network).transpose()?;
     if let (Some(network), Some(rate)) = (&mut network, arguments.rate) {
         network.ways.values_mut().for_each(|costs| limit_links(costs, rate));
+    }
+    if let (Some(network), Some(delay)) = (&mut network, arguments.delay) {
+        network.ways.values_mut().for_each(|costs| delay_links(costs, delay));
     }
     allow_open_files(FILES_OF_WORKER * u64::from(bench.hosts.count()) * u64::from(bench.processes));
     let bar = progress_bar(None, "{msg} {wide_bar} {eta} to go");
@@ -403,6 +411,7 @@ fn bench(arguments: &Arguments, log: &LogArguments) -> anyhow::Result<Bench> {
         Some(shape) => Hosts::Lab(LabSettings {
             uplink: arguments.uplink,
             rate: arguments.rate,
+            delay: arguments.delay.unwrap_or_default(),
             mtu: arguments.mtu.into(),
             loss: arguments.loss.clone().unwrap_or_default(),
             reorder: arguments.reorder.unwrap_or_default(),
