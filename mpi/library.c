@@ -22,6 +22,10 @@ static void *library;
 #define OPEN_MPI_SYMBOL "ompi_mpi_comm_world"
 #define STANDARD_NAME "libmpi_abi"
 
+/* The file of ld.so(8) with libraries for all programs, and what the names of shims begin with. */
+#define FOR_ALL_PROGRAMS "/etc/ld.so.preload"
+#define SHIM_NAME "libtreecast_mpi_"
+
 /* The names of loaded objects that may be an MPI library. They are opened after the walk, which
  * holds a lock of the loader. */
 struct names {
@@ -113,9 +117,35 @@ static bool has_this_interface(void)
 #endif
 }
 
+/* Whether the shim is preloaded by the file that does so for all programs of this host. If
+ * LD_PRELOAD has it too, that counts, since the other hosts may lack such a file. */
+static bool is_preloaded_everywhere(void)
+{
+    const char *preloaded = getenv("LD_PRELOAD");
+    bool is_named = false;
+    char line[4096];
+    FILE *file;
+
+    if (preloaded && strstr(preloaded, SHIM_NAME))
+        return false;
+    file = fopen(FOR_ALL_PROGRAMS, "re");
+    while (file && !is_named && fgets(line, sizeof line, file)) {
+        line[strcspn(line, "#")] = '\0';
+        is_named = strstr(line, SHIM_NAME);
+    }
+    if (file)
+        fclose(file);
+    return is_named;
+}
+
 static void find(void)
 {
     mpi_required("PMPI_Bcast");
+    if (is_preloaded_everywhere()) {
+        fputs("treecast: the shim does nothing, because it is in " FOR_ALL_PROGRAMS ", which is for all programs of this host; "
+              "start MPI programs by treecast mpi, or with LD_PRELOAD\n", stderr);
+        return;
+    }
     is_ours = has_this_interface();
     if (!is_ours) {
         fputs("treecast: the shim is for another MPI than that of this program, and does nothing; "

@@ -344,3 +344,36 @@ fn the_shim_of_another_mpi_passes_everything_on() {
         );
     }
 }
+
+/// In a mount namespace whose `/etc` has such a file.
+#[test]
+fn a_shim_that_is_preloaded_into_all_programs_of_a_host_passes_everything_on() {
+    let (built, mpi) = (Built::get(), Mpi::OpenMpi);
+    if !built.program(mpi).exists() {
+        return skip("no Open MPI, so no program has the shim of /etc/ld.so.preload");
+    }
+    let namespace = ["--mount", "--map-root-user", "sh", "-ec"];
+    if !Command::new("unshare").args(namespace).arg("true").output().is_ok_and(|ran| ran.status.success()) {
+        return skip("no mount namespace, so no program has the shim of /etc/ld.so.preload");
+    }
+    let etc = tempfile::tempdir().unwrap();
+    let line = "cp -R /etc/. \"$1\" 2>/dev/null || true; echo \"$2\" > \"$1/ld.so.preload\"; \
+                mount --bind \"$1\" /etc; \
+                exec timeout \"$3\" mpirun.openmpi --allow-run-as-root --oversubscribe -n 2 $4 \"$5\" mixed";
+    let written = |option: &str| {
+        let mut command = Command::new("unshare");
+        command.args(namespace).args([line, "sh"]).arg(etc.path()).arg(built.shim(mpi));
+        command.args([TIMEOUT_S, option]).arg(built.program(mpi)).env("TREECAST_MPI_REPORT", "on");
+        text(&run(&mut command))
+    };
+    let refused = written("");
+    assert!(
+        refused.contains("mixed: 8 broadcasts") && refused.contains("in /etc/ld.so.preload"),
+        "{refused}"
+    );
+    assert!(!refused.contains("collectives at rank 0"), "{refused}");
+    // The shim of this variable counts, as on hosts without the file.
+    let by_variable = written(&format!("env LD_PRELOAD={}", built.shim(mpi).display()));
+    assert!(by_variable.contains("mixed: 8 broadcasts"), "{by_variable}");
+    assert!(by_variable.contains("collectives at rank 0"), "{by_variable}");
+}
