@@ -66,6 +66,11 @@ static enum way way_in_trial(const struct trial *trial)
     return trial->broadcasts == 0 || (trial->broadcasts - 1) % BLOCK >= BLOCK / 2 ? BY_TREECAST : BY_MPI;
 }
 
+static enum way faster(const double us[WAYS])
+{
+    return us[BY_TREECAST] * MARGIN < us[BY_MPI] ? BY_TREECAST : BY_MPI;
+}
+
 enum outcome choose(const struct choice *choice, int root, int class)
 {
     if (settings()->choice != CHOICE_ALWAYS && is_tried(choice, root, class))
@@ -77,7 +82,9 @@ enum outcome choose_nonblocking(const struct choice *choice, int class)
 {
     if (settings()->choice == CHOICE_ALWAYS || choice->classes[class].way == BY_TREECAST)
         return TAKEN;
-    return choice->classes[class].trial_us[BY_TREECAST] > 0 ? SLOWER : UNTRIED;
+    if (choice->classes[class].trial_us[BY_TREECAST] <= 0)
+        return UNTRIED;
+    return faster(choice->classes[class].trial_us) == BY_TREECAST ? UNPAID : SLOWER;
 }
 
 static int compare_double(const void *one, const void *other)
@@ -104,11 +111,6 @@ static double median(const double *values, int count)
     memcpy(sorted, values, (size_t)count * sizeof *values);
     qsort(sorted, (size_t)count, sizeof *sorted, compare_double);
     return (sorted[(count - 1) / 2] + sorted[count / 2]) / 2;
-}
-
-static enum way faster(const double us[WAYS])
-{
-    return us[BY_TREECAST] * MARGIN < us[BY_MPI] ? BY_TREECAST : BY_MPI;
 }
 
 static double expected_set_up_us(MPI_Comm comm)

@@ -16,6 +16,7 @@ static const char *const REASONS[OUTCOMES] = {
     [UNTRIED] = "too few to try Treecast (TREECAST_MPI_CHOICE=always takes them)",
     [IN_TRIAL] = "to compare both",
     [SLOWER] = "it was as fast or faster",
+    [UNPAID] = "Treecast was faster in an earlier run, but would not have saved the time to make groups yet",
     [RARE_ROOT] = "of roots that broadcast seldom",
     [ONE_HOST] = "all ranks on one host",
     [OTHER_BYTES] = "shorter or longer than set",

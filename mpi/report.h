@@ -22,6 +22,7 @@ enum outcome {
     UNTRIED,
     IN_TRIAL,
     SLOWER,
+    UNPAID,
     RARE_ROOT,
     ONE_HOST,
     OTHER_BYTES,

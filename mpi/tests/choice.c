@@ -147,7 +147,7 @@ static void *run_rank(void *argument)
     unsigned noise = 1 + (unsigned)(own_rank = *(const int *)argument);
     double spent_us = 0, by_mpi_us = 0;
     bool has_groups = false, is_chosen, is_given_up;
-    bool is_taken[2] = {false};
+    bool is_taken[2] = {false}, was_unpaid = false;
     int number;
 
     begin_choice(&choice);
@@ -155,9 +155,13 @@ static void *run_rank(void *argument)
         uint64_t bytes = number % 10 == 0 ? LONG_BYTES : SHORT_BYTES;
         double mpi_us = bytes == SHORT_BYTES ? 100 : 1000, us;
         int root = number % 100 == 57;
+        enum outcome outcome;
         enum way way;
 
-        is_chosen = choose(&choice, root, class_of(BROADCAST, bytes)) == TAKEN;
+        outcome = choose(&choice, root, class_of(BROADCAST, bytes));
+        is_chosen = outcome == TAKEN;
+        was_unpaid |= outcome == UNPAID;
+        expect(outcome != SLOWER || scenario->slower_from || scenario->short_us >= 97, "%d is said to be slower", number);
         way = is_chosen && !scenario->is_refused ? BY_TREECAST : BY_MPI;
         ways[own_rank][number] = (unsigned char)way;
         us = duration_us(bytes, way, number, &noise);
@@ -173,6 +177,7 @@ static void *run_rank(void *argument)
         if (!scenario->slower_from && !scenario->has_history)
             expect(spent_us <= 1.01 * by_mpi_us, "%d broadcasts took %.0f us, and by the MPI %.0f us", number, spent_us, by_mpi_us);
     }
+    expect(was_unpaid == scenario->has_history, "what earlier runs have measured %s", was_unpaid ? "counts" : "does not count");
     expect(is_taken[0] == scenario->is_short_taken, "the last short broadcast was by %s", is_taken[0] ? "Treecast" : "the MPI");
     expect(is_taken[1] == scenario->is_long_taken, "the last long broadcast was by %s", is_taken[1] ? "Treecast" : "the MPI");
     return NULL;
