@@ -23,18 +23,6 @@ fn invalid_arguments_are_reported_in_one_sentence() {
         (&["--loopback", "1"], "--loopback"),
         (&["--messages", "0"], "--messages"),
         (&["--lab", "2", "--loopback", "2"], "--loopback"),
-        (&["--loss", "1%"], "--lab"),
-        (&["--reorder", "1%"], "--lab"),
-        (&["--delay", "1ms"], "--lab"),
-        (
-            &["--lab", "2", "--delay", "2s"],
-            "invalid value 2s for --delay: expected a time up to 1s, such as 500ns or 1us",
-        ),
-        (
-            &["--lab", "2", "--reorder", "1"],
-            "invalid value 1 for --reorder: expected a percentage from 0% to less than 100%",
-        ),
-        (&["--mtu", "100"], "--mtu"),
         (&["--scheme", "u-torus", "--loopback", "2"], "u-torus"),
         (&["--chart", "chart.png"], "expected a file name that ends with .svg or .html"),
         (&["--kill", "2"], "--kill takes one configuration and one size, and these are 12: "),
@@ -109,6 +97,24 @@ fn invalid_arguments_are_reported_in_one_sentence() {
         ),
     ];
     assert_refused(cases);
+}
+
+#[test]
+fn links_that_no_lab_has_are_refused_in_one_sentence() {
+    assert_refused(&[
+        (&["--loss", "1%"], "--lab"),
+        (&["--reorder", "1%"], "--lab"),
+        (&["--delay", "1ms"], "--lab"),
+        (
+            &["--lab", "2", "--delay", "2s"],
+            "invalid value 2s for --delay: expected a time up to 1s, such as 500ns or 1us",
+        ),
+        (
+            &["--lab", "2", "--reorder", "1"],
+            "invalid value 1 for --reorder: expected a percentage from 0% to less than 100%",
+        ),
+        (&["--mtu", "100"], "--mtu"),
+    ]);
 }
 
 #[test]
