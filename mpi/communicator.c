@@ -47,8 +47,10 @@ static void keep_statistics(struct communicator *communicator)
 {
     int i;
 
-    for (i = 0; i < CLASSES; i++)
+    for (i = 0; i < CLASSES; i++) {
+        communicator->report.way[i] = communicator->choice.classes[i].way;
         memcpy(communicator->report.trial_us[i], communicator->choice.classes[i].trial_us, sizeof communicator->report.trial_us[i]);
+    }
     keep_report(&communicator->report);
 }
 

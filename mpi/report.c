@@ -127,8 +127,10 @@ static void add(struct report *all, const struct report *one)
     all->persistent += one->persistent;
     all->persistent_bytes += one->persistent_bytes;
     for (i = 0; i < CLASSES; i++)
-        if (one->trial_us[i][BY_TREECAST] > 0)
+        if (one->trial_us[i][BY_TREECAST] > 0) {
             memcpy(all->trial_us[i], one->trial_us[i], sizeof all->trial_us[i]);
+            all->way[i] = one->way[i];
+        }
 }
 
 /* The report of all communicators of a name; the last one is of all others. */
@@ -184,8 +186,8 @@ static void print_trials(const struct report *report)
         fprintf(stderr, "treecast:     %s", PREFIXES[collective_of(i)]);
         if (collective_of(i) != BARRIER)
             fprintf(stderr, "from %llu bytes: ", bytes_from(i));
-        fprintf(stderr, "%s %.1f us by the MPI, %.1f us by Treecast (medians)\n", COMPARED[collective_of(i)], us[BY_MPI],
-                us[BY_TREECAST]);
+        fprintf(stderr, "%s %.1f us by the MPI, %.1f us by Treecast (medians): goes by %s\n", COMPARED[collective_of(i)],
+                us[BY_MPI], us[BY_TREECAST], report->way[i] == BY_TREECAST ? "Treecast" : "the MPI");
     }
 }
 

@@ -65,6 +65,8 @@ struct report {
     char why[256];
     /* Results of trials: medians of the slowest rank. */
     double trial_us[CLASSES][WAYS];
+    /* The way that each class went at last. */
+    enum way way[CLASSES];
 };
 
 void begin_report(struct report *report, MPI_Comm comm);
