@@ -2,10 +2,11 @@
  *
  *     treecast lab 4 --on 0 --no-prefix -- treecast mpi --ranks 1 -- ./overlap
  *
- * For each length: the time of MPI_Ibcast and MPI_Wait at the slowest rank, and then with as long a
- * pause between them, medians in us. The ranks sleep in it and do not compute, because those of a lab
- * share the processors that their nodes need. The overlap is the part of the first time that the
- * pause hides. */
+ * For each length: the time of MPI_Ibcast and MPI_Wait at the slowest rank, and then what is left of
+ * it beside as long a pause between them, medians in us. The ranks sleep in it and do not compute,
+ * because those of a lab share the processors that their nodes need; a sleep that takes longer than
+ * asked is a longer pause. The overlap is the part of the first time that the pause hides, as the OSU
+ * benchmarks define it. */
 
 #define _GNU_SOURCE
 
@@ -13,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 enum { ROUNDS = 101, SETTLING = 3 };
@@ -26,22 +28,25 @@ static int compare(const void *one, const void *other)
     return (a > b) - (a < b);
 }
 
-/* The time of the slowest rank in the median round. */
+/* The time of the slowest rank in the median round, without the pause. */
 static double measure(char *bytes, int length, double pause_us)
 {
     int round;
 
     for (round = -SETTLING; round < ROUNDS; round++) {
-        double since_us, own_us, all_us;
+        double since_us, paused_us = 0, own_us, all_us;
         MPI_Request request;
 
         MPI_Barrier(MPI_COMM_WORLD);
         since_us = MPI_Wtime() * 1e6;
         MPI_Ibcast(bytes, length, MPI_BYTE, 0, MPI_COMM_WORLD, &request);
-        if (pause_us > 0)
+        if (pause_us > 0) {
+            paused_us = -MPI_Wtime() * 1e6;
             usleep((useconds_t)pause_us);
+            paused_us += MPI_Wtime() * 1e6;
+        }
         MPI_Wait(&request, MPI_STATUS_IGNORE);
-        own_us = MPI_Wtime() * 1e6 - since_us;
+        own_us = MPI_Wtime() * 1e6 - since_us - paused_us;
         MPI_Allreduce(&own_us, &all_us, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
         if (round >= 0)
             times[round] = all_us;
@@ -54,10 +59,12 @@ int main(int count, char *arguments[])
 {
     int length, rank;
 
+    /* Sleeps are not to be 50 us longer than they are asked to be. */
+    prctl(PR_SET_TIMERSLACK, 1);
     MPI_Init(&count, &arguments);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     if (!rank)
-        printf("bytes\talone\twith pause\toverlap\n");
+        printf("bytes\talone\tbeside a pause\toverlap\n");
     for (length = 16 << 10; length <= 1 << 20; length *= 4) {
         char *bytes = malloc((size_t)length);
         double alone_us, with_us;
@@ -67,7 +74,7 @@ int main(int count, char *arguments[])
         with_us = measure(bytes, length, alone_us);
         if (!rank)
             printf("%d\t%.0f\t%.0f\t%.0f %%\n", length, alone_us, with_us,
-                   with_us < 2 * alone_us ? 100 * (2 - with_us / alone_us) : 0);
+                   with_us < alone_us ? 100 * (1 - with_us / alone_us) : 0);
         fflush(stdout);
         free(bytes);
     }
