@@ -351,10 +351,11 @@ bench-cp:
 
 # Applications of Debian with the shim and without it, in turn, on four hosts of a lab with two
 # ranks each (docs/mpi.md). As root; it takes a quarter of an hour.
-APPLICATION_PACKAGES := openmpi-bin libopenmpi-dev quantum-espresso quantum-espresso-data cp2k cp2k-data mpb-mpi lammps hpcc
+APPLICATION_PACKAGES := openmpi-bin libopenmpi-dev quantum-espresso quantum-espresso-data cp2k cp2k-data mpb-mpi lammps hpcc petsc-dev
 APPLICATION_ROUNDS ?= 10
 bench-mpi-apps: mpi
-	@(for program in pw.x cp2k.psmp mpb-mpi lmp hpcc mpirun.openmpi; do command -v $$program >/dev/null || exit 1; done) || \
+	@(for program in pw.x cp2k.psmp mpb-mpi lmp hpcc mpirun.openmpi; do command -v $$program >/dev/null || exit 1; done; \
+		pkg-config --exists petsc) || \
 		{ $(APT_GET) --no-install-recommends $(APPLICATION_PACKAGES) >/dev/null; } || echo "not installed: some of $(APPLICATION_PACKAGES)"
 	target/release/treecast lab 4 --on 0 --no-prefix -- mpi/applications/compare target/release --rounds $(APPLICATION_ROUNDS)
 
