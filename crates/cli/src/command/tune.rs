@@ -27,12 +27,13 @@ use crate::output::{NotWritten, OutArguments, OutFile, emit, plain, progress_bar
   treecast tune --hosts n[1-4] --engine user,ebpf --out network.toml
   treecast predict --network network.toml --members 64 --sizes 64,16K,1M
 
-The first four hosts are measured: a root with one child, with three children, and with a chain of
-three. Of a lab without --pin, or on the loopback, all hosts are measured too, for what more hosts cost
-on the processors that they share. From the costs the best way to send and the best tree are predicted for each
-number of hosts and size: a table that is printed, and is a comment at the end of the file. Groups with
-scheme=auto that have the file (network=FILE, or the variable TREECAST_NETWORK) make this choice for
-their own number of hosts and size, among what their settings leave open.
+The first four hosts are measured: a root with one child, with three children, and with a
+chain of three. Of a lab without --pin, or on the loopback, all hosts are measured too,
+for what more hosts cost on the processors that they share. From the costs the best way to
+send and the best tree are predicted for each number of hosts and size: a table that is
+printed, and is a comment at the end of the file. Groups with scheme=auto that have the
+file (network=FILE, or the variable TREECAST_NETWORK) make this choice for their own
+number of hosts and size, among what their settings leave open.
 docs/predictions.md says how costs are computed, and what they predict.")]
 pub struct Arguments {
     /// Hosts of a lab: namespaces on this machine, joined by a switch
