@@ -4,10 +4,10 @@ use std::any::Any;
 use std::mem;
 use std::os::fd::{AsRawFd as _, RawFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
-use pyo3::exceptions::{PyBufferError, PyOSError};
+use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyBytes, PyDict, PyFloat, PyInt};
 use treecast_node::{AbortReason, Capacity, Element, Ending, Group, NodeError, Operation, Owned, Part};
@@ -15,7 +15,7 @@ use treecast_node::{AbortReason, Capacity, Element, Ending, Group, NodeError, Op
 use crate::buffer::{Message, Numbers, ReceiveBuffer};
 use crate::deadline::{Deadline, WaitError};
 use crate::error::{TreecastError, failed};
-use crate::peeked::Peeked;
+use crate::peeked::{Peeked, Receptions};
 
 /// A group, at one of its members. A `Node` creates it. The root sends, all other members receive.
 ///
@@ -58,10 +58,8 @@ pub struct Entered {
     begun: Mutex<Vec<u8>>,
     /// A partially sent message.
     unsent: Mutex<Option<Unsent>>,
-    /// How many calls have received, or shown what can be received.
-    receptions: AtomicU64,
-    /// The memoryviews of what the last of them has shown.
-    views: AtomicUsize,
+    /// The calls that receive, and the memoryviews of what one has shown.
+    pub receptions: Receptions,
     is_aborted: AtomicBool,
     node_address: String,
     /// Keeps the node open.
@@ -116,10 +114,11 @@ impl NodeGroup {
         py.detach(|| self.0.receive_into(buffer.bytes(), &mut Deadline::new(timeout)?))
     }
 
-    /// Waits for a message, and shows its next bytes where the node has stored them, without a copy:
-    /// an object with the buffer protocol, which is consumed at the end of a `with` block. None as
-    /// `receive`. Often it has all of a short message, and as much of a long one as the slots have.
-    /// What is not consumed is received by the next call.
+    /// Waits for a message and shows its next bytes where the node has stored them, without a copy:
+    /// an object with the buffer protocol, which a `with` block consumes at its end. None if the
+    /// root has closed the group. It has at least one packet of the message, and all of a message
+    /// that waits in slots one behind the other. The next call receives what is not consumed. While
+    /// memoryviews or arrays use it, calls that receive, and `close`, raise BufferError.
     ///
     /// >>> with Node("127.0.0.1:0") as one, Node("127.0.0.1:0") as other:
     /// ...     members = [one.address, other.address]
@@ -220,13 +219,15 @@ impl NodeGroup {
     /// members that have been lost or have left. At another member: leaves the group. Closing a
     /// closed group has no effect.
     ///
-    /// Raises TimeoutError, after which the group continues to close in the background; GroupEnded
-    /// if the group has ended otherwise.
+    /// Raises TimeoutError, after which the group continues to close in the background; BufferError
+    /// if memoryviews of what `peek` returned still use it; GroupEnded if the group has ended
+    /// otherwise.
     #[pyo3(signature = (timeout = None))]
     fn close(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Vec<Lost>> {
         py.detach(|| {
             let mut deadline = Deadline::new(timeout)?;
             let group = self.0.group.get().map_err(failed)?;
+            self.0.receptions.begin()?;
             drop(self.0.all_sent(&mut deadline)?);
             let lost = deadline.wait(|slice| group.close(Some(slice)).map(Some))?;
             Ok(lost.into_iter().map(Lost).collect())
@@ -352,8 +353,7 @@ impl Entered {
             group: Owned::new(group),
             begun: Mutex::default(),
             unsent: Mutex::default(),
-            receptions: AtomicU64::new(0),
-            views: AtomicUsize::new(0),
+            receptions: Receptions::default(),
             is_aborted: AtomicBool::new(false),
             node_address,
             _node: node,
@@ -389,7 +389,7 @@ impl Entered {
     ) -> PyResult<u32> {
         let group = self.group.get().map_err(failed)?;
         let _unsent = self.all_sent(deadline)?;
-        self.begin_reception()?;
+        self.receptions.begin()?;
         let reduce = |slice| group.all_reduce_bytes(values, element, operation, Some(slice)).map(Some);
         Ok(deadline.wait(reduce)?)
     }
@@ -441,44 +441,8 @@ impl Entered {
     /// Waits until no other thread receives.
     fn begun(&self, deadline: &mut Deadline) -> PyResult<MutexGuard<'_, Vec<u8>>> {
         let begun = deadline.wait(|slice| Ok(self.begun.try_lock_for(slice)))?;
-        self.begin_reception()?;
+        self.receptions.begin()?;
         Ok(begun)
-    }
-
-    /// What was shown before may change from now on; returns the number of this call.
-    fn begin_reception(&self) -> PyResult<u64> {
-        let number = self.receptions.fetch_add(1, Ordering::SeqCst) + 1;
-        if self.views.load(Ordering::SeqCst) > 0 {
-            // It stays as it is.
-            self.receptions.fetch_sub(1, Ordering::SeqCst);
-            return Err(PyBufferError::new_err(
-                "the bytes of a message are in use: release the memoryviews of what peek returned",
-            ));
-        }
-        Ok(number)
-    }
-
-    /// Whether nothing has been received since the call with this number.
-    pub fn is_seen(&self, number: u64) -> bool {
-        self.receptions.load(Ordering::SeqCst) == number
-    }
-
-    /// Begins a view of what the call with this number has shown, unless that has been received: as
-    /// long as there are views, nothing is.
-    pub fn begin_view(&self, number: u64) -> bool {
-        // A call that receives counts itself before it looks for views, and this one the other way
-        // round: one of both sees the other.
-        self.views.fetch_add(1, Ordering::SeqCst);
-        let is_there = self.is_seen(number);
-        if !is_there {
-            self.end_view();
-        }
-        is_there
-    }
-
-    /// A view has ended.
-    pub fn end_view(&self) {
-        self.views.fetch_sub(1, Ordering::SeqCst);
     }
 
     fn peek(self: &Arc<Self>, deadline: &mut Deadline) -> PyResult<Option<Peeked>> {
@@ -486,7 +450,7 @@ impl Entered {
         if !begun.is_empty() {
             return Err(TreecastError::new_err("a part of the message is received: receive the rest first"));
         }
-        let number = self.begin_reception()?;
+        let number = self.receptions.begin()?;
         let group = self.group.get().map_err(failed)?;
         let peeked = deadline.wait(|slice| {
             let peeked = group.peek(Some(slice))?;
@@ -501,10 +465,10 @@ impl Entered {
     /// Receives what the call with this number has shown.
     pub fn consume(&self, number: u64) -> PyResult<()> {
         let _begun = self.begun.lock();
-        if !self.is_seen(number) {
+        if !self.receptions.is_last(number) {
             return Err(TreecastError::new_err("these bytes have been received, or may be by another call"));
         }
-        self.begin_reception()?;
+        self.receptions.begin()?;
         self.group.get().map_err(failed)?.consume().map_err(failed)
     }
 

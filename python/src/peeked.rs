@@ -4,6 +4,7 @@
 
 use std::ffi::c_int;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use pyo3::exceptions::PyBufferError;
 use pyo3::ffi;
@@ -11,6 +12,55 @@ use pyo3::prelude::*;
 use treecast_node::Part;
 
 use crate::node_group::Entered;
+
+/// The calls of a group that receive, and the memoryviews of what one of them has shown: as long as
+/// there are views, no call receives.
+#[derive(Default)]
+pub struct Receptions {
+    /// The calls that have received, or shown what can be received.
+    count: AtomicU64,
+    views: AtomicUsize,
+}
+
+impl Receptions {
+    /// Begins a call, which may change what was shown before; returns its number.
+    ///
+    /// # Errors
+    /// `BufferError` if there are views.
+    pub fn begin(&self) -> PyResult<u64> {
+        let number = self.count.fetch_add(1, Ordering::SeqCst) + 1;
+        if self.views.load(Ordering::SeqCst) > 0 {
+            // What was shown stays as it is.
+            self.count.fetch_sub(1, Ordering::SeqCst);
+            return Err(PyBufferError::new_err(
+                "the bytes of a message are in use: release the memoryviews of what peek returned",
+            ));
+        }
+        Ok(number)
+    }
+
+    /// Whether no call has begun since the one with this number.
+    pub fn is_last(&self, number: u64) -> bool {
+        self.count.load(Ordering::SeqCst) == number
+    }
+
+    /// Begins a view of what the call with this number has shown; false if a later call may have
+    /// received that.
+    fn begin_view(&self, number: u64) -> bool {
+        // A call counts itself before it looks for views, and a view is counted before it looks for
+        // later calls: one of both sees the other.
+        self.views.fetch_add(1, Ordering::SeqCst);
+        let is_there = self.is_last(number);
+        if !is_there {
+            self.end_view();
+        }
+        is_there
+    }
+
+    fn end_view(&self) {
+        self.views.fetch_sub(1, Ordering::SeqCst);
+    }
+}
 
 /// The next bytes of a message, where the node has stored them (`NodeGroup.peek`): an object with
 /// the buffer protocol, for memoryview and numpy.frombuffer, which cannot be written.
@@ -30,7 +80,7 @@ pub struct Peeked {
 /// Where the bytes are.
 struct Address(*const u8);
 
-// SAFETY: the bytes may be read by any thread, as long as `Entered::begin_view` lets them.
+// SAFETY: any thread may read the bytes, as long as `Receptions::begin_view` lets it.
 unsafe impl Send for Address {}
 // SAFETY: as above.
 unsafe impl Sync for Address {}
@@ -82,7 +132,7 @@ impl Peeked {
         error: Option<Bound<'_, PyAny>>,
         traceback: Option<Bound<'_, PyAny>>,
     ) -> PyResult<()> {
-        if kind.is_none() && self.group.is_seen(self.number) {
+        if kind.is_none() && self.group.receptions.is_last(self.number) {
             self.consume(py)?;
         }
         Ok(())
@@ -92,16 +142,16 @@ impl Peeked {
     /// Python calls it, with a view to fill.
     unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
         let peeked = slf.get();
-        if !peeked.group.begin_view(peeked.number) {
+        if !peeked.group.receptions.begin_view(peeked.number) {
             return Err(PyBufferError::new_err("these bytes have been received"));
         }
         let (first, length) = (peeked.first.0.cast_mut().cast(), peeked.length as ffi::Py_ssize_t);
         // SAFETY: the view is Python's. The bytes stay in place and unchanged while there are views
-        // (`Entered::begin_view`), and as long as the group, which the object keeps; the view is
+        // (`Receptions::begin`), and as long as the group, which the object keeps; the view is
         // read-only, and keeps the object.
         let filled = unsafe { ffi::PyBuffer_FillInfo(view, slf.as_ptr(), first, length, 1, flags) };
         if filled == -1 {
-            peeked.group.end_view();
+            peeked.group.receptions.end_view();
             return Err(PyErr::fetch(slf.py()));
         }
         Ok(())
@@ -110,7 +160,7 @@ impl Peeked {
     /// # Safety
     /// Python calls it, once for each view.
     unsafe fn __releasebuffer__(&self, _view: *mut ffi::Py_buffer) {
-        self.group.end_view();
+        self.group.receptions.end_view();
     }
 
     fn __repr__(&self) -> String {

@@ -289,7 +289,7 @@ def test_a_message_is_read_in_place(pair):
     root.send(b"hello")
     peeked = member.peek(PATIENCE)
     array = numpy.frombuffer(peeked, dtype=numpy.uint8)
-    for use in (peeked.consume, member.receive, member.peek, member.barrier):
+    for use in (peeked.consume, member.receive, member.peek, member.barrier, member.close):
         with pytest.raises(BufferError, match="^the bytes of a message are in use: "):
             use()
     assert bytes(array) == b"hello"
