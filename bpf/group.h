@@ -170,7 +170,8 @@ struct nak {
 	__u8 header[64];
 };
 
-/* A contribution to an all-reduce, as the datagram in which it came; the slow path handles it if the group is reclaimed. */
+/* A contribution to an all-reduce, as the datagram in which it came; the slow path handles it if the
+ * group is reclaimed. */
 struct kept_contribution {
 	/* The length of the payload in bytes; 0: there is none. What follows the payload is 0. */
 	__u64 length;
@@ -231,7 +232,8 @@ struct group {
 	/* At the root, user space is woken when this number of packets may be sent to every child, or all packets are freed; 0: not. User
 	 * space writes it at any time, and the program resets it to 0. */
 	__u32 window_wanted;
-	/* The first packet of a result whose contributions are kept and combined here: user space has those to earlier ones. */
+	/* The first packet of a result whose contributions are kept and combined here: user space has
+	 * those to earlier ones. */
 	__u32 contributions_from;
 	__u64 parent_heard_at;
 	struct flow_state flow;
@@ -241,8 +243,8 @@ struct group {
 	/* At a member with data by multicast, the headers of a packet from the multicast address to the root, which is never sent. Packets of
 	 * the root have the same addresses and ports, the other way round, as packets of a neighbour have. */
 	struct path multicast_path;
-	/* The contribution of this node's application; when it was sent to the parent, with those of the children, or 0; and the timestamp of
-	 * the last one that was, or 0. */
+	/* The contribution of this node's application; when it was sent to the parent, with those of
+	 * the children, or 0; and the timestamp of the last one that was, or 0. */
 	struct kept_contribution contribution;
 	__u64 contribution_sent_at;
 	__u64 contribution_timestamp;

@@ -26,7 +26,8 @@
 /* The flag of acknowledgments and NAKs: multicast reaches the sender. */
 #define FLAG_REACHED 1
 
-/* The flag of the contribution of this node's application, on its way from user space to the program. No packet of the protocol has it. */
+/* The flag of the contribution of this node's application, on its way from user space to the
+ * program. No packet of the protocol has it. */
 #define FLAG_OWN 0x8000
 
 #define MESSAGE_BYTES_MAX (1ULL << 32)

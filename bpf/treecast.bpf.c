@@ -187,13 +187,15 @@ __noinline bool learn_path(struct work *work, struct path *path, __u32 interface
 	return true;
 }
 
-/* The contribution of this node's application, which user space sends to the parent: it leaves once those of all children are there. */
+/* The contribution of this node's application, which user space sends to the parent: it leaves once
+ * those of all children are there. */
 static __always_inline int handle_own_contribution(struct __sk_buff *buffer, struct work *work, struct group *group)
 {
 	int outcome = CONTRIBUTION_LEFT;
 
 	work->now = clock();
-	/* User space has the group, or another processor for long: user space sends the contribution in time. */
+	/* User space has the group, or another processor for long: user space sends the contribution
+	 * in time. */
 	if (!acquire(group))
 		return TC_ACT_SHOT;
 	if (group->number == bpf_ntohl(work->header.group))

@@ -361,9 +361,9 @@ tc_result tc_group_receive_part(const tc_group *group,
  without a copy: writes where they are, how many there are, and the length of the whole message.
  They stay there until the next call of this thread or another one that receives from the group,
  or that closes or frees it. tc_group_consume receives them; without that the next call begins
- with the same bytes. Often they are all of a short message, and as much of a long one as the
- slots have; at least one packet. TC_CLOSED, if the root has closed the group and all messages
- have been received.
+ with the same bytes. They are at least one packet of the message, and all of a message that
+ waits in slots one behind the other. TC_CLOSED, if the root has closed the group and all
+ messages have been received.
 
  # Safety
  `group` comes from tc_group_new, tc_group_listen or tc_group_join; `bytes` is valid for writing

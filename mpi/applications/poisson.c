@@ -1,5 +1,5 @@
-/* Solves Poisson's equation on a square by PETSc's conjugate gradients, preconditioned by incomplete
- * Cholesky factorizations of the ranks' blocks, and prints the number of iterations:
+/* Solves Poisson's equation on a square by PETSc's conjugate gradients, preconditioned by
+ * factorizations of the ranks' blocks, and prints the number of iterations:
  *
  *     cc -O2 poisson.c $(pkg-config --cflags --libs petsc) -o poisson
  *     mpirun -n 4 ./poisson -n 200

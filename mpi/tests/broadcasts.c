@@ -341,8 +341,8 @@ static void progress(void)
     free(bytes);
 }
 
-/* A rank receives a long message of the root before its broadcasts, of which more are under way than its slots hold. While the root closes
- * the group, its MPI has to send that message. */
+/* A rank receives a long message of the root before its broadcasts, of which more are under way
+ * than its slots hold. While the root closes the group, its MPI has to send that message. */
 static void closing(void)
 {
     enum { LENGTH = 16 << 20, COUNT = 600, BYTES = 1400 };

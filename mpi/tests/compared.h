@@ -1,5 +1,5 @@
-/* Broadcasts of each root on a communicator, compared with the MPI's own: for programs of their own,
- * which do not share a main function. */
+/* Broadcasts of each root on a communicator, compared with the MPI's own: for programs whose main
+ * function is not that of broadcasts.c. */
 
 #ifndef COMPARED_H
 #define COMPARED_H

@@ -2,11 +2,10 @@
  *
  *     treecast lab 4 --on 0 --no-prefix -- treecast mpi --ranks 1 -- ./overlap
  *
- * For each length: the time of MPI_Ibcast and MPI_Wait at the slowest rank, and then what is left of
- * it beside as long a pause between them, medians in us. The ranks sleep in it and do not compute,
- * because those of a lab share the processors that their nodes need; a sleep that takes longer than
- * asked is a longer pause. The overlap is the part of the first time that the pause hides, as the OSU
- * benchmarks define it. */
+ * For each length, medians in us at the slowest rank: the time of MPI_Ibcast and MPI_Wait, and the
+ * time of both calls with as long a pause between them, without the pause. The ranks sleep in the
+ * pause and do not compute, because those of a lab share the processors that their nodes need. The
+ * overlap is the part of the first time that the pause hides, as the OSU benchmarks define it. */
 
 #define _GNU_SOURCE
 
@@ -64,7 +63,7 @@ int main(int count, char *arguments[])
     MPI_Init(&count, &arguments);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     if (!rank)
-        printf("bytes\talone\tbeside a pause\toverlap\n");
+        printf("bytes\talone\twithout the pause\toverlap\n");
     for (length = 16 << 10; length <= 1 << 20; length *= 4) {
         char *bytes = malloc((size_t)length);
         double alone_us, with_us;

@@ -103,7 +103,7 @@ pub(crate) fn node_settings(address: IpAddr, ports: Option<PortRange>) -> NodeSe
 /// Reads the next request.
 ///
 /// # Errors
-/// There is none, or the line is no request.
+/// The input has ended or cannot be read, or its next line is not a request.
 pub(crate) fn request(input: &mut impl BufRead) -> Result<Request, String> {
     let mut line = String::new();
     match input.read_line(&mut line) {

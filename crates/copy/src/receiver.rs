@@ -122,7 +122,8 @@ impl Groups {
         let is_there = receive_message(&self.group, message).map_err(|error| group_text(&error))?;
         let Some(served) = &self.served else { return Ok(is_there) };
         if !is_there {
-            // Leaves that group when nobody needs it any more. Everything is here already.
+            // Stays in that group until its root closes it: this host may forward to others. All
+            // messages are here, so an error changes nothing.
             let _ = receive_message(served, message);
             return Ok(false);
         }

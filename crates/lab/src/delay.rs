@@ -199,7 +199,7 @@ impl Line {
         self.held.front().map(|(until, _)| *until)
     }
 
-    /// Writes the frames whose time has come, and returns their size in memory.
+    /// Writes the frames that are due, and returns their size in memory.
     fn write_until(&mut self, now: Instant) -> usize {
         let mut bytes = 0;
         while let Some((_, frame)) = self.held.pop_front_if(|(until, _)| *until <= now) {

@@ -20,7 +20,7 @@ pub struct Observation {
     pub scheme: TreeScheme,
     pub bytes: u64,
     pub last_delivery_us: f64,
-    /// CPU time of all hosts; `None` where they poll, so that it is no work.
+    /// CPU time of all hosts; `None` where processes poll, which takes all of it.
     pub cpu_us: Option<f64>,
 }
 

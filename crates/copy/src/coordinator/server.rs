@@ -116,8 +116,8 @@ impl Server {
 
 impl Copy {
     /// Announces the messages that the host that serves has sent, and sends those that it has
-    /// refused, until it has answered all but `pending_max`. If it fails, so do all hosts: nobody
-    /// knows which of them have the messages that it has not answered.
+    /// refused, until it has answered all but `pending_max`. If it fails, all hosts fail: which of
+    /// them have the messages that it has not answered is unknown.
     pub(super) fn send_answered(
         &mut self,
         group: &Group,

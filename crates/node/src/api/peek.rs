@@ -60,10 +60,11 @@ impl Group {
     /// Waits for a message, and shows its next bytes where the node has stored them, without a
     /// copy; none, if the root has closed the group and all messages have been received.
     ///
-    /// It shows what has come of the message and lies one behind the other: often all of a short
-    /// message, and of a long one as many bytes as the slots have. Where the kernel's packet path
-    /// or another process has the slots too it is one packet, and so it is in an encrypted group,
-    /// whose packets are decrypted elsewhere. [`Peeked::consume`] receives these bytes.
+    /// It shows the received bytes of the message that are contiguous: all of a message that waits,
+    /// unless it is longer than the slots or goes past the last of them. It shows one packet at a
+    /// time in an encrypted group, whose packets are decrypted into another buffer, and where the
+    /// kernel's packet path or another process shares the slots. [`Peeked::consume`] receives these
+    /// bytes.
     ///
     /// ```
     /// use treecast_node::{GroupSettings, Node, NodeSettings};

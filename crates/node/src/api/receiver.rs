@@ -163,8 +163,8 @@ impl Receiver {
         Ok((next, is_last))
     }
 
-    /// Finds the packets of one message before `end` whose bytes lie one behind the other, and
-    /// shows them to the application: at least the first one, and of encrypted ones no more.
+    /// Finds the packets of one message before `end` whose bytes are contiguous, and shows them to
+    /// the application: at least the first one, and only that one if they are encrypted.
     ///
     /// # Errors
     /// The first packet is damaged.
