@@ -76,12 +76,15 @@ fn drawn(report: &Report, command: String, quantity: &Quantity) -> Figure {
     for row in &report.rows {
         let racks = if row.on_fabric == Some(true) { " racks" } else { "" };
         let late = row.late.as_ref().map_or_else(String::new, |late| format!(" late {} us", late.delay_us));
+        let skew = row.skew_us.map_or_else(String::new, |skew| format!(" skew {skew} us"));
         let integrity = if row.integrity == Integrity::default().to_string() { "" } else { &row.integrity };
         let is_default = row.transport == Transport::default().to_string() || row.auth == "none";
         let transport = if is_default { "" } else { &row.transport };
         let parts = [&row.engine, &row.offload, &row.scheme, &row.auth, integrity, transport];
-        let name =
-            parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ") + racks + &late;
+        let name = parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ")
+            + racks
+            + &late
+            + &skew;
         let (mean, high) = (quantity.value)(row);
         let point = Point { x: row.bytes as f64, mean, low: mean, high, runs: row.messages as usize };
         match curves.iter_mut().find(|curve| curve.name == name) {
@@ -172,6 +175,7 @@ mod tests {
             on_fabric: (offload == "nic").then_some(auth == "payload"),
             uplink_bytes_per_broadcast: None,
             busiest_uplink_bytes_per_broadcast: None,
+            skew_us: None,
             late: None,
             killed: None,
             broadcast: None,

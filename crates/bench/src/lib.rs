@@ -13,6 +13,7 @@ mod chart;
 mod clock;
 mod control;
 mod coordinator;
+mod delays;
 mod error;
 mod hosts;
 mod limits;

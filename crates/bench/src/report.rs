@@ -164,6 +164,9 @@ pub struct Row {
     /// without racks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub busiest_uplink_bytes_per_broadcast: Option<f64>,
+    /// The average skew; `None` unless members enter their calls late by random times.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub skew_us: Option<f64>,
     /// The process that is late, if one is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub late: Option<LateProcess>,

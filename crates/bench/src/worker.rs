@@ -7,8 +7,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use std::{process, thread};
 
-use rand::{RngExt, SeedableRng};
-use rand_pcg::Pcg64;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use treecast_fabric::{Fabric, RoutingPolicy, read};
@@ -19,9 +17,10 @@ use treecast_terms::Operation;
 use crate::barrier::Barrier;
 use crate::clock::{now_ns, process_cpu_ns, sleep_until, thread_cpu_ns};
 use crate::control::{
-    Delay, GroupFabric, GroupRequest, Measured, Pace, Request, Response, RunRequest, TIMEOUT, read_request,
+    GroupFabric, GroupRequest, Measured, Pace, Request, Response, RunRequest, TIMEOUT, read_request,
     write_response,
 };
+use crate::delays::Delays;
 use crate::limits;
 use crate::{all_reduce, broadcast};
 
@@ -258,10 +257,12 @@ fn receive(group: &Group, run: &RunRequest, barrier: &mut Barrier) -> Result<Mea
     let mut measured = Measured::default();
     let (mut expected, mut entered) = (0, None);
     let member = group.member().unwrap_or_default();
-    let mut entry = Entry::new(run.pace, member);
+    let mut schedule = Schedule::new(run.pace, member);
     let mut returned = now_ns();
     while expected < run.messages {
-        entry.wait(expected);
+        if let Some(schedule) = &mut schedule {
+            schedule.wait(expected);
+        }
         if entered.replace(expected) != Some(expected) {
             barrier.enter(member, expected).map_err(unreachable)?;
         }
@@ -315,34 +316,24 @@ fn die_halfway(group: &Group, bytes: usize) -> Result<(), NodeError> {
     taken.map(|_| ())
 }
 
-/// When a member enters its calls, if they are scheduled.
-struct Entry {
-    pace: Pace,
-    random: Pcg64,
+/// When a member enters its calls.
+struct Schedule {
+    first_ns: u64,
+    period_ns: u64,
+    delays: Delays,
 }
 
-impl Entry {
-    fn new(pace: Pace, member: u32) -> Self {
-        let seed = match pace {
-            Pace::Scheduled { delay: Delay::Random { seed, .. }, .. } => seed,
-            _ => 0,
-        };
-        Self { pace, random: Pcg64::seed_from_u64(seed ^ u64::from(member) << 32) }
+impl Schedule {
+    /// `None` if calls are not scheduled. The coordinator has set the delay for this process.
+    fn new(pace: Pace, member: u32) -> Option<Self> {
+        let Pace::Scheduled { first_ns, period_ns, delay } = pace else { return None };
+        Some(Self { first_ns, period_ns, delays: Delays::new(delay, member) })
     }
 
     /// Sleeps until the time for the call with this number.
     fn wait(&mut self, number: u32) {
-        let Pace::Scheduled { first_ns, period_ns, delay } = self.pace else { return };
-        let delay_ns = match delay {
-            Delay::Random { max_ns, .. } => {
-                let half = (max_ns / 2) as i64;
-                let drawn = if half == 0 { 0 } else { self.random.random_range(-half..=half) };
-                drawn.max(0) as u64
-            }
-            // The coordinator has set it for this process.
-            Delay::OfProcess { ns, .. } => ns,
-        };
-        sleep_until(first_ns + u64::from(number) * period_ns + delay_ns);
+        let delay_ns = self.delays.next().unwrap_or_default();
+        sleep_until(self.first_ns + u64::from(number) * self.period_ns + delay_ns);
     }
 }
 

@@ -14,9 +14,10 @@ use treecast_remote::Process;
 
 use crate::clock::now_ns;
 use crate::control::{Delay, GroupRequest, Measured, Meeting, Pace, Request, Response, RunRequest};
+use crate::delays::Delays;
 use crate::error::{BenchError, WorkerId};
 use crate::hosts::{Hosts, WorkerCommand};
-use crate::peer_program::{PeerProgram, PeerRun};
+use crate::peer_program::{PeerProgram, PeerRun, Schedule};
 
 /// The position of a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -171,8 +172,14 @@ impl Workers {
         let Some(lab) = &self.lab else { return Ok(RunResult::default()) };
         let before = self.uplink_bytes()?;
         // The names are those of the members' hosts.
-        let hosts: Vec<&str> = self.names.iter().step_by(processes as usize).map(String::as_str).collect();
-        let measured = program.run(lab, &hosts, processes, run)?;
+        let of_first = self.workers.iter().zip(&self.names).filter(|(worker, _)| worker.process == 0);
+        let hosts: Vec<&str> = of_first.map(|(_, name)| name.as_str()).collect();
+        let delays = run.schedule.map(|Schedule { delay, .. }| {
+            let of_worker = |worker: &Worker| Delays::new(worker.own_delay(delay), worker.member as u32);
+            let all = self.workers.iter().flat_map(|worker| of_worker(worker).take(run.messages as usize));
+            all.collect::<Vec<_>>()
+        });
+        let measured = program.run(lab, &hosts, processes, run, delays.as_deref())?;
         let uplink_bytes = self.uplink_bytes_since(&before)?;
         Ok(RunResult { measured, died_at_ns: None, uplink_bytes })
     }
@@ -387,15 +394,21 @@ impl Worker {
     fn own_pace(&self, pace: Pace) -> Pace {
         let Pace::Scheduled { first_ns, period_ns, delay } = pace else { return pace };
         let first_ns = first_ns.saturating_add_signed(self.ahead_ns);
-        let delay = match delay {
+        Pace::Scheduled { first_ns, period_ns, delay: self.own_delay(delay) }
+    }
+
+    /// Its own delay. The root is in time.
+    fn own_delay(&self, delay: Delay) -> Delay {
+        const NONE: Delay = Delay::OfProcess { process: 0, host: None, ns: 0 };
+        match delay {
+            _ if self.member == 0 => NONE,
             Delay::OfProcess { process, host, .. }
                 if process != self.process || host.is_some_and(|host| host as usize != self.id.host) =>
             {
-                Delay::OfProcess { process, host, ns: 0 }
+                NONE
             }
             delay => delay,
-        };
-        Pace::Scheduled { first_ns, period_ns, delay }
+        }
     }
 }
 

@@ -13,7 +13,7 @@ use crate::workers::CreatedGroup;
 pub(super) struct Case<'a> {
     pub subject: Subject<'a>,
     pub bytes: usize,
-    /// That of the late process, if there is one.
+    /// That of the late process, or the average skew, if the workload has one.
     pub delay: Duration,
     pub statistics: Statistics,
 }

@@ -132,8 +132,12 @@ impl Bench {
                 "the lab's remote shell starts it on each host",
             );
         }
-        if !matches!(self.workload, Workload::Latency | Workload::Throughput) {
-            return refused("another pace than barriers or a stream", "it has no slots and no schedule");
+        if self.workload == Workload::Stored {
+            return refused("--when-stored", "it has no slots");
+        }
+        let is_scheduled = matches!(self.workload, Workload::Skew(_) | Workload::Late(_));
+        if is_scheduled && self.peers.iter().any(|&peer| peer != Peer::OpenMpi) {
+            return refused("--skew or --late", "only openmpi has these");
         }
         if self.kill.is_some() {
             return refused("a member to kill", "it ends when a process ends");

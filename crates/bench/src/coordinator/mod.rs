@@ -2,6 +2,7 @@
 
 mod case;
 mod check;
+mod workload;
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -13,6 +14,7 @@ use treecast_fabric::Fabric;
 use treecast_lab::LabSettings;
 use treecast_model::Network;
 use treecast_node::{CongestionControl, EngineChoice, draw_token};
+use treecast_plan::Arrangement;
 use treecast_terms::Operation;
 
 use crate::clock::now_ns;
@@ -22,11 +24,12 @@ use crate::hosts::{Hosts, WorkerCommand};
 use crate::limits::LimitSamples;
 use crate::mode::Mode;
 use crate::peer::Peer;
-use crate::peer_program::{PeerProgram, PeerRun};
+use crate::peer_program::{PeerProgram, PeerRun, Schedule};
 use crate::report::{KilledMember, LateProcess, NodesOpened, Report, Row};
 use crate::workers::{Position, RunResult, Start, Workers};
 
 use case::{Case, Subject};
+pub use workload::{Late, Skew, Workload};
 
 /// A benchmark.
 #[derive(Debug, Clone)]
@@ -36,6 +39,8 @@ pub struct Bench {
     /// The number of processes of each host. If they are several, they share its node. The root is
     /// the first process of the first host.
     pub processes: u32,
+    /// How processes are numbered over the hosts.
+    pub placement: Arrangement,
     /// The fabric that joins the hosts, for configurations that know it; `None` for that of a lab
     /// with racks.
     pub fabric: Option<Arc<Fabric>>,
@@ -79,56 +84,6 @@ pub struct Bench {
     pub worker: WorkerCommand,
 }
 
-/// How messages are sent and received.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Workload {
-    /// One at a time, each when every member's application has the one before and waits again, as
-    /// in benchmarks of MPI with a barrier.
-    Latency,
-    /// One at a time, each when every member's node has the one before: applications may be behind.
-    Stored,
-    /// Back to back.
-    Throughput,
-    /// One per period, to members that enter their call late.
-    Skew(Skew),
-    /// One per period, to hosts where one process enters its call late, or to one such host.
-    Late(Late),
-}
-
-/// How late members enter their call, as in the experiment of Yu, Buntinas and Panda (OSU TR33,
-/// 2003): each draws a delay uniformly from -max/2 to max/2, and a negative one means no delay.
-/// That experiment counts max/3 as the average.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Skew {
-    /// The average delay.
-    pub average: Duration,
-    /// The seed of the random delays.
-    pub seed: u64,
-}
-
-/// One process of a host is late to every broadcast, or of each host, as the leaders are in the
-/// study of papers/smpib. The root is in time.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Late {
-    /// The number of the process on its host.
-    pub process: u32,
-    /// The host; none: each.
-    pub host: Option<u32>,
-    /// How late it is: every configuration is measured with each of these delays.
-    pub delays: Vec<Duration>,
-}
-
-impl Late {
-    /// Whether a member is late; each host has this number of processes.
-    const fn is_about(&self, member: u32, processes: u32) -> bool {
-        let is_at = match self.host {
-            Some(host) => member / processes == host,
-            None => true,
-        };
-        is_at && member % processes == self.process
-    }
-}
-
 /// The number of messages that are sent before the first measurement, unless they are longer than
 /// `WARM_UP_BYTES_MAX`.
 const WARM_UP_MESSAGES: u32 = 10;
@@ -156,7 +111,7 @@ impl Bench {
     pub fn runs(&self) -> usize {
         let with_shim = self.shim.is_some() && self.peers.contains(&Peer::OpenMpi);
         let programs = self.peers.len() + usize::from(with_shim);
-        let cases = self.sizes.len() * (self.modes.len() * self.delays().len() + programs);
+        let cases = self.sizes.len() * self.delays().len() * (self.modes.len() + programs);
         self.rounds.min(self.messages) as usize * cases
     }
 
@@ -169,10 +124,11 @@ impl Bench {
                 engines.push(mode.engine);
             }
         }
+        let positions = self.positions();
         let token = draw_token().map_err(BenchError::NoToken)?;
         let (mut workers, members) = Workers::start(&Start {
             hosts: &self.hosts,
-            positions: &self.positions(),
+            positions: &positions,
             processes: self.processes,
             command: &self.worker,
             engines: &engines,
@@ -185,8 +141,10 @@ impl Bench {
         };
         let mut cases = self.cases(&mut workers, &token, members)?;
         for &bytes in &self.sizes {
-            let of_program = |program| Case::new(Subject::Peer(program), bytes, Duration::ZERO);
-            cases.extend(programs.iter().map(of_program));
+            for program in &programs {
+                let of_delay = |delay| Case::new(Subject::Peer(program), bytes, delay);
+                cases.extend(self.delays().into_iter().map(of_delay));
+            }
         }
         cases.sort_by_key(|case| self.sizes.iter().position(|&bytes| bytes == case.bytes));
         let groups = cases.iter().filter_map(Case::group).collect::<BTreeSet<_>>();
@@ -226,11 +184,7 @@ impl Bench {
                         workers.run(&request(*group, *bytes, messages, pace), victim)?
                     }
                     Subject::Peer(program) => {
-                        let is_stream = self.workload == Workload::Throughput;
-                        let is_long = *bytes > WARM_UP_BYTES_MAX;
-                        let warm_up_messages = if is_long { 1 } else { WARM_UP_MESSAGES };
-                        let (operation, bytes) = (self.operation, *bytes);
-                        let run = PeerRun { operation, bytes, messages, warm_up_messages, is_stream };
+                        let run = self.peer_run(*bytes, messages, self.pace(round, *delay));
                         workers.run_peer(program, self.processes, run)?
                     }
                 };
@@ -244,7 +198,7 @@ impl Bench {
                     }
                 }
                 if let Workload::Late(late) = &self.workload {
-                    let is_late = |member: usize| late.is_about(member as u32, self.processes);
+                    let is_late = |member: usize| late.is_about(positions[member]);
                     statistics.add_others(&result.measured, is_late);
                 }
                 statistics.add_uplinks(&result.uplink_bytes);
@@ -327,6 +281,7 @@ impl Bench {
             }
             _ => None,
         };
+        let skew_us = matches!(self.workload, Workload::Skew(_)).then(|| delay.as_nanos() as f64 / 1e3);
         Row {
             operation: self.operation.to_string(),
             engine: subject.engine,
@@ -358,15 +313,16 @@ impl Bench {
             on_fabric: has_fabric.then_some(subject.on_fabric),
             uplink_bytes_per_broadcast: uplinks.map(|(all, _)| per_broadcast(all)),
             busiest_uplink_bytes_per_broadcast: uplinks.map(|(_, busiest)| per_broadcast(busiest)),
+            skew_us,
             late,
             killed,
             broadcast,
         }
     }
 
-    /// The position of each member, host by host. In a lab with racks hosts are taken from one rack
-    /// after the other in turn: a tree that does not know the racks does not learn them from the
-    /// numbers of members.
+    /// The position of each member, by [`placement`](Self::placement). In a lab with racks hosts
+    /// are taken from one rack after the other in turn: a tree that does not know the racks does
+    /// not learn them from the numbers of members.
     fn positions(&self) -> Vec<Position> {
         let hosts = self.hosts.count();
         let (racks, in_rack) = match &self.hosts {
@@ -374,14 +330,24 @@ impl Bench {
             Hosts::Lab(_) | Hosts::Loopback(_) | Hosts::Remote(_) => (1, hosts),
         };
         let host = |number| (number % racks * in_rack + number / racks) as usize;
-        let of_host = |host| (0..self.processes).map(move |process| Position { host, process });
-        (0..hosts).map(host).flat_map(of_host).collect()
+        let position = |number, process| Position { host: host(number), process };
+        match self.placement {
+            Arrangement::Block => {
+                let of_host = |number| (0..self.processes).map(move |process| position(number, process));
+                (0..hosts).flat_map(of_host).collect()
+            }
+            Arrangement::Cyclic => {
+                let of_process = |process| (0..hosts).map(move |number| position(number, process));
+                (0..self.processes).flat_map(of_process).collect()
+            }
+        }
     }
 
-    /// How late the late process is, in the order of the rows.
+    /// How late the late process is, or the average skew, in the order of the rows.
     fn delays(&self) -> Vec<Duration> {
         match &self.workload {
             Workload::Late(late) => late.delays.clone(),
+            Workload::Skew(skew) => skew.averages.clone(),
             _ => vec![Duration::ZERO],
         }
     }
@@ -395,7 +361,24 @@ impl Bench {
         programs.map(|(peer, shim)| PeerProgram::compile(peer, shim.cloned())).collect()
     }
 
-    /// The pace of a run; `delay` is that of the late process.
+    /// The task of a peer's program that is measured with a pace of ours.
+    fn peer_run(&self, bytes: usize, messages: u32, pace: Pace) -> PeerRun {
+        let schedule = match pace {
+            Pace::Scheduled { period_ns, delay, .. } => Some(Schedule { period_ns, delay }),
+            Pace::Barrier | Pace::Stored | Pace::Stream => None,
+        };
+        PeerRun {
+            operation: self.operation,
+            bytes,
+            messages,
+            warm_up_messages: if bytes > WARM_UP_BYTES_MAX { 1 } else { WARM_UP_MESSAGES },
+            is_stream: self.workload == Workload::Throughput,
+            schedule,
+            placement: self.placement,
+        }
+    }
+
+    /// The pace of a run; `delay` is that of the late process, or the average skew.
     fn pace(&self, round: u32, delay: Duration) -> Pace {
         match &self.workload {
             // All members wait for each other in the call itself.
@@ -403,10 +386,11 @@ impl Bench {
             Workload::Latency => Pace::Barrier,
             Workload::Stored => Pace::Stored,
             Workload::Throughput => Pace::Stream,
-            Workload::Skew(Skew { average, seed }) => {
-                let max_ns = 3 * average.as_nanos() as u64;
-                let seed = seed.wrapping_add(round.into());
-                self.scheduled(max_ns, Delay::Random { max_ns, seed })
+            Workload::Skew(Skew { averages, seed }) => {
+                let range_ns = |average: Duration| 3 * average.as_nanos() as u64;
+                let longest_ns = averages.iter().copied().map(range_ns).max().unwrap_or_default();
+                let (max_ns, seed) = (range_ns(delay), seed.wrapping_add(round.into()));
+                self.scheduled(longest_ns, Delay::Random { max_ns, seed })
             }
             Workload::Late(Late { process, host, delays }) => {
                 let max_ns = delays.iter().max().map_or(0, Duration::as_nanos) as u64;
@@ -462,6 +446,7 @@ mod tests {
         Bench {
             hosts,
             processes,
+            placement: Arrangement::Block,
             fabric: None,
             network: None,
             modes: Vec::new(),
@@ -484,13 +469,15 @@ mod tests {
     }
 
     #[test]
-    fn members_are_numbered_host_by_host_and_hosts_are_taken_from_each_rack_in_turn() {
+    fn members_are_numbered_by_placement_and_hosts_are_taken_from_each_rack_in_turn() {
         let positions = |bench: Bench| {
             let positions = bench.positions();
             positions.iter().map(|position| (position.host, position.process)).collect::<Vec<_>>()
         };
         assert_eq!(positions(bench(Hosts::Loopback(3), 1)), [(0, 0), (1, 0), (2, 0)]);
         assert_eq!(positions(bench(Hosts::Loopback(2), 2)), [(0, 0), (0, 1), (1, 0), (1, 1)]);
+        let cyclic = Bench { placement: Arrangement::Cyclic, ..bench(Hosts::Loopback(2), 2) };
+        assert_eq!(positions(cyclic), [(0, 0), (1, 0), (0, 1), (1, 1)]);
         let racks = Hosts::Lab(LabSettings::in_racks("2x2".parse().unwrap()));
         let expected = [(0, 0), (0, 1), (2, 0), (2, 1), (1, 0), (1, 1), (3, 0), (3, 1)];
         assert_eq!(positions(bench(racks, 2)), expected);

@@ -1,6 +1,7 @@
 //! Broadcasts of other software, measured in the same lab and in the same run.
 
 use std::ffi::OsString;
+use std::fs;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
@@ -8,10 +9,11 @@ use std::process::{Command, Output, Stdio};
 use serde::Deserialize;
 use tempfile::TempDir;
 use treecast_lab::Lab;
+use treecast_plan::Arrangement;
 use treecast_remote::excerpt;
 use treecast_terms::Operation;
 
-use crate::control::Measured;
+use crate::control::{Delay, Measured};
 use crate::error::BenchError;
 use crate::peer::Peer;
 
@@ -35,13 +37,28 @@ pub(crate) struct PeerRun {
     pub messages: u32,
     pub warm_up_messages: u32,
     pub is_stream: bool,
+    /// When messages are sent one per period; `None`: by a barrier, or in a stream.
+    pub schedule: Option<Schedule>,
+    /// How ranks are numbered over hosts.
+    pub placement: Arrangement,
+}
+
+/// One message per period, from a time on that the root chooses when all ranks are there.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Schedule {
+    pub period_ns: u64,
+    pub delay: Delay,
 }
 
 impl PeerRun {
     /// The first arguments of each program.
     fn arguments(self) -> [String; 4] {
-        let Self { bytes, messages, warm_up_messages, is_stream, .. } = self;
-        let pace = if is_stream { "stream" } else { "barrier" };
+        let Self { bytes, messages, warm_up_messages, is_stream, schedule, .. } = self;
+        let pace = match schedule {
+            Some(_) => "period",
+            None if is_stream => "stream",
+            None => "barrier",
+        };
         [bytes.to_string(), messages.to_string(), warm_up_messages.to_string(), pace.into()]
     }
 }
@@ -138,14 +155,16 @@ impl PeerProgram {
         self.directory.path().join(self.peer.to_string())
     }
 
-    /// Runs the program with `count` processes on each of these hosts of a lab. Returns what the
-    /// ranks have measured, the root's first.
+    /// Runs the program with this number of processes on each of these hosts of a lab. If messages
+    /// are scheduled, `delays_ns` are those of all calls of rank 0, then of rank 1, and so on.
+    /// Returns what the ranks have measured, the root's first.
     pub fn run(
         &self,
         lab: &Lab,
         hosts: &[&str],
         processes: u32,
         run: PeerRun,
+        delays_ns: Option<&[u64]>,
     ) -> Result<Vec<Measured>, BenchError> {
         if let Some(fan_out) = self.peer.fan_out() {
             return self.run_on_each_host(lab, hosts.len() as u32, fan_out, run);
@@ -154,8 +173,19 @@ impl PeerProgram {
         let slots: Vec<String> = hosts.iter().map(|host| format!("{host}:{processes}")).collect();
         let mut command = lab.command(0, "sh")?;
         command.args(["-c", MPIRUN, "mpirun"]).args(self.variables());
-        command.args(["--host", &slots.join(",")]).arg(self.path());
+        let map_by = match run.placement {
+            Arrangement::Block => "slot",
+            Arrangement::Cyclic => "node",
+        };
+        command.args(["--host", &slots.join(","), "--map-by", map_by]).arg(self.path());
         command.args(run.arguments()).arg(run.operation.to_string());
+        if let Some((Schedule { period_ns, .. }, delays)) = run.schedule.zip(delays_ns) {
+            // The hosts of a lab share the machine's files.
+            let path = self.directory.path().join("delays");
+            let bytes: Vec<u8> = delays.iter().flat_map(|ns| ns.to_ne_bytes()).collect();
+            fs::write(&path, bytes).map_err(|why| failed(format!("{}: {why}", path.display())))?;
+            command.arg(period_ns.to_string()).arg(path);
+        }
         let output = command.stdin(Stdio::null()).output();
         let output = output.map_err(|why| failed(format!("mpirun: {why}")))?;
         if !output.status.success() {

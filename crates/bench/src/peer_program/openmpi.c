@@ -1,8 +1,10 @@
 /* Measures MPI_Bcast, MPI_Allreduce and MPI_Barrier as `treecast bench` measures its own operations.
  *
  * Arguments: the length of a message in bytes, the number of messages, the number of messages before the first measurement,
- * "barrier" or "stream", and the operation: "broadcast", "all-reduce" of doubles, or "barrier". Calls of an all-reduce or a
- * barrier follow each other at once. Rank 0 writes one JSON array to standard output, with an object for each rank. */
+ * "barrier", "stream" or "period", and the operation: "broadcast", "all-reduce" of doubles, or "barrier". Calls of an
+ * all-reduce or a barrier follow each other at once. With "period" one message is sent per period, whose length in ns is the
+ * next argument; the last one is a file with how late each rank enters each call, in ns: 64-bit numbers, rank by rank. Late
+ * ranks sleep. Rank 0 writes one JSON array to standard output, with an object for each rank. */
 #include <inttypes.h>
 #include <mpi.h>
 #include <stdio.h>
@@ -33,6 +35,28 @@ static void *allocate(size_t bytes)
 	return memory;
 }
 
+/* How long it takes at most until all ranks know when the first period begins. */
+static const int64_t first_period_ns = 50000000;
+
+/* Reads how late this rank enters each call. */
+static void read_delays(const char *path, int rank, int64_t *delays, int count)
+{
+	FILE *file = fopen(path, "rb");
+
+	if (!file || fseek(file, (long)sizeof(int64_t) * rank * count, SEEK_SET) ||
+	    fread(delays, sizeof(int64_t), count, file) != (size_t)count)
+		fail("cannot read the delays");
+	fclose(file);
+}
+
+static void sleep_until(int64_t ns)
+{
+	struct timespec until = { ns / INT64_C(1000000000), ns % INT64_C(1000000000) };
+
+	while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL))
+		;
+}
+
 /* Writes a field of the object of a rank. */
 static void write_times(const char *name, const int64_t *times, int count)
 {
@@ -49,28 +73,43 @@ int main(int count, char **arguments)
 	MPI_Init(&count, &arguments);
 	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
 	MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-	if (count != 6)
-		fail("expected BYTES MESSAGES WARM_UP_MESSAGES barrier|stream broadcast|all-reduce|barrier");
+	int is_scheduled = count > 4 && !strcmp(arguments[4], "period");
+	if (count != (is_scheduled ? 8 : 6))
+		fail("expected BYTES MESSAGES WARM_UP_MESSAGES barrier|stream|period OPERATION [PERIOD_NS DELAYS]");
 	int bytes = atoi(arguments[1]), messages = atoi(arguments[2]), warm_up = atoi(arguments[3]);
 	int is_stream = !strcmp(arguments[4], "stream");
 	int is_broadcast = !strcmp(arguments[5], "broadcast"), is_barrier = !strcmp(arguments[5], "barrier");
 	char *message = allocate(bytes);
 	int values = bytes / (int)sizeof(double);
 	double *sums = (double *)message, factors = ranks * (ranks + 1.0) / 2;
-	/* When a message was sent or received, how long the call took, and the CPU time of that. */
+	/* When a message was sent or received, how long the call took, and the CPU time of its thread. */
 	int64_t *at = allocate(3 * sizeof(int64_t) * messages), *span = at + messages, *cpu = span + messages;
-	int64_t all_cpu = 0;
+	int64_t all_cpu = 0, first = 0, period = is_scheduled ? atoll(arguments[6]) : 0, run_cpu = 0;
+	int64_t *delays = allocate(sizeof(int64_t) * messages);
+
+	if (is_scheduled)
+		read_delays(arguments[7], rank, delays, messages);
 
 	/* So that its pages are mapped. */
 	memset(message, 0xff, bytes);
 	for (int number = -warm_up; number < messages; number++) {
-		if (is_broadcast && (!is_stream || number <= 0))
+		int is_in_period = is_scheduled && number >= 0;
+
+		if (is_in_period && !number) {
+			MPI_Barrier(MPI_COMM_WORLD);
+			first = clock_ns(CLOCK_MONOTONIC) + first_period_ns;
+			MPI_Bcast(&first, 1, MPI_INT64_T, 0, MPI_COMM_WORLD);
+			run_cpu = clock_ns(CLOCK_PROCESS_CPUTIME_ID);
+		}
+		if (is_in_period)
+			sleep_until(first + number * period + delays[number]);
+		else if (is_broadcast && (!is_stream || number <= 0))
 			MPI_Barrier(MPI_COMM_WORLD);
 		for (int index = 0; !is_broadcast && index < values; index++)
 			sums[index] = (number + index) * (rank + 1.0);
 		if (is_broadcast && !rank && bytes >= (int)sizeof(number))
 			memcpy(message, &number, sizeof(number));
-		int64_t cpu_before = clock_ns(CLOCK_PROCESS_CPUTIME_ID), start = clock_ns(CLOCK_MONOTONIC);
+		int64_t cpu_before = clock_ns(CLOCK_PROCESS_CPUTIME_ID), thread_before = clock_ns(CLOCK_THREAD_CPUTIME_ID), start = clock_ns(CLOCK_MONOTONIC);
 		if (is_broadcast)
 			MPI_Bcast(message, bytes, MPI_CHAR, 0, MPI_COMM_WORLD);
 		else if (is_barrier)
@@ -88,9 +127,12 @@ int main(int count, char **arguments)
 			continue;
 		at[number] = rank ? end : start;
 		span[number] = end - start;
-		cpu[number] = clock_ns(CLOCK_PROCESS_CPUTIME_ID) - cpu_before;
-		all_cpu += cpu[number];
+		cpu[number] = clock_ns(CLOCK_THREAD_CPUTIME_ID) - thread_before;
+		all_cpu += clock_ns(CLOCK_PROCESS_CPUTIME_ID) - cpu_before;
 	}
+	/* The node of the shim also works while its rank sleeps. */
+	if (is_scheduled)
+		all_cpu = clock_ns(CLOCK_PROCESS_CPUTIME_ID) - run_cpu;
 
 	int numbers = 3 * messages + 1;
 	int64_t *own = allocate(sizeof(int64_t) * numbers), *all = rank ? NULL : allocate(sizeof(int64_t) * numbers * ranks);

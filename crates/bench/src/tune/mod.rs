@@ -12,6 +12,7 @@ use treecast_lab::Rate;
 use treecast_model::ethernet::Parameters;
 use treecast_model::{Network, Way, openmpi};
 use treecast_node::{Authentication, EngineChoice, Integrity, Offload, Scheme, Transport, TreeScheme};
+use treecast_plan::Arrangement;
 use treecast_terms::{Bytes, Operation, Picoseconds};
 
 use crate::coordinator::{Bench, Workload};
@@ -291,6 +292,7 @@ impl Tune {
             modes: shapes.iter().map(|&shape| mode(engine, way, shape)).collect(),
             hosts,
             processes: 1,
+            placement: Arrangement::Block,
             fabric: None,
             network: None,
             peers: Vec::new(),

@@ -130,8 +130,12 @@ fn messages_are_sent_back_to_back_or_to_late_members() {
     check_rows(&stream, &[("nic", "auto", 102_400)]);
     assert!(stream["rows"][0]["throughput_mb_s"].as_f64().unwrap() > 0.0);
     let late =
-        report("--loopback 3 --messages 5 --sizes 4 --offload nic --scheme separate;serial --skew 400us");
-    check_rows(&late, &[("nic", "separate", 4), ("nic", "serial", 4)]);
+        report("--loopback 3 --messages 5 --sizes 4 --offload nic --scheme separate;serial --skew 0us,400us");
+    let expected =
+        [("nic", "separate", 4), ("nic", "separate", 4), ("nic", "serial", 4), ("nic", "serial", 4)];
+    check_rows(&late, &expected);
+    let skews: Vec<_> = late["rows"].as_array().unwrap().iter().map(|row| row["skew_us"].as_f64()).collect();
+    assert_eq!(skews, [0.0, 400.0, 0.0, 400.0].map(Some));
 }
 
 #[test]
@@ -164,6 +168,9 @@ fn processes_of_a_host_share_its_node() {
     let row = &shared["rows"][0];
     let sent = ["packets_per_broadcast", "retransmitted_per_broadcast"].map(|key| row[key].as_f64().unwrap());
     assert!((sent[0] - sent[1] - 2.0).abs() < 0.01, "{row}");
+    let cyclic = report(&format!("{arguments} --placement cyclic"));
+    check_rows(&cyclic, &expected);
+    assert!(cyclic["rows"][0]["packets_per_broadcast"].as_f64() < Some(3.0), "{cyclic}");
     // Where nothing else is asked for, what hosts of several processes can do.
     let arguments = "--loopback 2 --processes 2 --messages 2 --sizes 4";
     check_rows(&report(arguments), &[("nic", "auto", 4)]);
@@ -178,6 +185,7 @@ fn a_late_process_is_measured_beside_the_others() {
     for (more, process, host) in [
         ("--processes 3", 0, None),
         ("--processes 3 --late-process 1", 1, None),
+        ("--processes 3 --late-process 1 --placement cyclic", 1, None),
         ("--late-host 2 --offload nic", 0, Some(2)),
     ] {
         let late = report(&format!("{arguments} {more}"));

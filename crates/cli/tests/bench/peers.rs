@@ -2,6 +2,8 @@
 
 use std::process::Command;
 
+use serde_json::Value;
+
 use super::{operations, report_without_loss};
 
 fn has_open_mpi() -> bool {
@@ -47,6 +49,32 @@ fn all_reduces_and_barriers_of_a_peer_are_measured_in_the_same_lab() {
     let both = |operation: &str, bytes| ["user", "openmpi"].map(|engine| row(engine, operation, bytes));
     assert_eq!(operations(&format!("{arguments} all-reduce --sizes 24")), both("all-reduce", 24));
     assert_eq!(operations(&format!("{arguments} barrier")), both("barrier", 0));
+}
+
+#[test]
+fn ranks_of_a_peer_are_late_as_the_members_of_a_group_are() {
+    if !has_open_mpi() {
+        return;
+    }
+    let arguments = "--lab 3 --processes 2 --messages 4 --rounds 2 --sizes 64 --peer openmpi";
+    for placement in ["block", "cyclic"] {
+        let report =
+            report_without_loss(&format!("{arguments} --placement {placement} --skew 0us,30ms --seed 7"));
+        let rows = report["rows"].as_array().unwrap();
+        let subject =
+            |row: &Value| (row["engine"].as_str().unwrap().to_owned(), row["skew_us"].as_f64().unwrap());
+        let expected = [("user", 0.0), ("user", 30e3), ("openmpi", 0.0), ("openmpi", 30e3)];
+        let expected = expected.map(|(engine, skew_us)| (engine.to_owned(), skew_us));
+        assert_eq!(rows.iter().map(subject).collect::<Vec<_>>(), expected);
+        // Both draw the same delays, and the last member is the latest one.
+        let last = [&rows[1], &rows[3]].map(|row| row["last_delivery_us_p50"].as_f64().unwrap());
+        assert!(last[0] > 10e3 && (last[0] - last[1]).abs() < 5e3, "{last:?}");
+        let report = report_without_loss(&format!("{arguments} --placement {placement} --late 40ms"));
+        for row in report["rows"].as_array().unwrap() {
+            assert!(row["last_delivery_us_p50"].as_f64() > Some(40e3), "{row}");
+            assert!(row["late"]["others_call_us_mean"].as_f64() > Some(0.0), "{row}");
+        }
+    }
 }
 
 #[test]

@@ -81,6 +81,7 @@ fn invalid_arguments_are_reported_in_one_sentence() {
             "the number of the late process must be from 0 to 1, and not 2",
         ),
         (&["--processes", "2", "--late-process", "1"], "--late"),
+        (&["--processes", "2", "--placement", "random"], "known are block, cyclic"),
         (&["--processes", "2", "--late", "1us", "--skew", "1us"], "--skew"),
         (&["--processes", "2", "--late", "1us", "--stream"], "--stream"),
         (
@@ -114,6 +115,20 @@ fn links_that_no_lab_has_are_refused_in_one_sentence() {
             "invalid value 1 for --reorder: expected a percentage from 0% to less than 100%",
         ),
         (&["--mtu", "100"], "--mtu"),
+    ]);
+}
+
+#[test]
+fn what_a_peer_does_not_support_is_refused_in_one_sentence() {
+    assert_refused(&[
+        (
+            &["--lab", "2", "--peer", "openmpi", "--when-stored"],
+            "openmpi, and --when-stored: it has no slots",
+        ),
+        (
+            &["--lab", "2", "--peer", "tcp-tree", "--skew", "400us"],
+            "tcp-tree, and --skew or --late: only openmpi has these",
+        ),
     ]);
 }
 

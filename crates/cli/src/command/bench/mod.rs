@@ -18,6 +18,7 @@ use treecast_bench::{
 use treecast_fabric::RoutingPolicy;
 use treecast_lab::{LabSettings, Losses, Multicast, Probability, Racks, Rate};
 use treecast_node::{Authentication, CongestionControl, EngineChoice, Integrity, Offload, Scheme, Transport};
+use treecast_plan::Arrangement;
 use treecast_plan::render::counted;
 use treecast_remote::RemoteShell;
 use treecast_study::chart::{self, Ink};
@@ -48,6 +49,7 @@ use crate::output::{OutArguments, emit, ink, print_message, progress_bar, width,
   treecast bench --lab 8 --processes 4 --engine user,ebpf --sizes 64,64K
   treecast bench --lab 8 --processes 4 --sizes 4 --late 0us,400us,1600us
   treecast bench --lab 16 --sizes 4 --skew 400us --format json
+  treecast bench --lab 16 --offload nic --sizes 64,4K --skew 0us,400us,2ms --peer openmpi
   treecast bench --lab 16 --offload nic --sizes 64M --messages 1 --stream --kill 7
   treecast bench --racks 4x4 --uplink 200mbit --offload nic --sizes 64,64K,4M
   treecast bench --lab 16 --operation all-reduce --offload nic --sizes 8,504 --peer openmpi
@@ -124,6 +126,11 @@ pub struct Arguments {
     #[arg(value_parser = whole_number::<u32>(1, LabSettings::PROCESSES_PER_HOST_MAX.into()))]
     #[arg(allow_negative_numbers = true)]
     processes: u32,
+
+    /// The placement of processes on hosts: block (numbered host by host) or cyclic (one of each
+    /// host in turn)
+    #[arg(long, value_name = "NAME", default_value = "block")]
+    placement: Arrangement,
 
     /// The packet engine: user, ebpf (the kernel's packet path, needs root), or both
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "user")]
@@ -215,9 +222,10 @@ pub struct Arguments {
     #[arg(long, conflicts_with = "hosts")]
     limits: bool,
 
-    /// Mean delay of members before they enter their call, such as 400us
-    #[arg(long, value_name = "TIME", value_parser = time)]
-    skew: Option<Duration>,
+    /// Mean delay of members before they enter their call, such as 400us; or several, separated by
+    /// commas, which are measured side by side
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = time)]
+    skew: Vec<Duration>,
 
     /// Seed of the random delays
     #[arg(long, default_value_t = 1)]
@@ -426,15 +434,17 @@ fn bench(arguments: &Arguments, log: &LogArguments) -> anyhow::Result<Bench> {
             None => Hosts::Loopback(arguments.loopback.unwrap_or(4)),
         },
     };
-    let workload = match arguments.skew {
-        Some(average) => Workload::Skew(Skew { average, seed: arguments.seed }),
-        None if !arguments.late.is_empty() => {
-            let (process, host) = (arguments.late_process, arguments.late_host);
-            Workload::Late(Late { process, host, delays: arguments.late.clone() })
-        }
-        None if arguments.stream => Workload::Throughput,
-        None if arguments.when_stored => Workload::Stored,
-        None => Workload::Latency,
+    let workload = if !arguments.skew.is_empty() {
+        Workload::Skew(Skew { averages: arguments.skew.clone(), seed: arguments.seed })
+    } else if !arguments.late.is_empty() {
+        let (process, host) = (arguments.late_process, arguments.late_host);
+        Workload::Late(Late { process, host, delays: arguments.late.clone() })
+    } else if arguments.stream {
+        Workload::Throughput
+    } else if arguments.when_stored {
+        Workload::Stored
+    } else {
+        Workload::Latency
     };
     let given = arguments.fabric.as_deref().map(|text| fabric(text, RoutingPolicy::Auto)).transpose()?;
     let operation = arguments.operation;
@@ -451,6 +461,7 @@ fn bench(arguments: &Arguments, log: &LogArguments) -> anyhow::Result<Bench> {
     Ok(Bench {
         hosts,
         processes: arguments.processes,
+        placement: arguments.placement,
         fabric: given.map(Arc::new),
         network: arguments.network.as_deref().map(network).transpose()?.map(Arc::new),
         modes: modes(arguments),

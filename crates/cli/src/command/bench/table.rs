@@ -70,6 +70,9 @@ fn columns(report: &Report) -> Vec<Column> {
             if row.on_fabric == Some(true) { "racks".into() } else { "any hosts".into() }
         }));
     }
+    if any(|row| row.skew_us.is_some()) {
+        columns.push(("skew, us", NUMBER, |row| row.skew_us.map_or_else(String::new, decimal)));
+    }
     if any(|row| row.late.is_some()) {
         columns.extend::<[Column; 4]>([
             ("late, us", NUMBER, |row| of_late(row, |late| late.delay_us)),
@@ -127,18 +130,42 @@ pub fn table(report: &Report) -> String {
     text
 }
 
-/// Each configuration beside the peer: the last delivery, or the throughput of a stream, and how
-/// many times as fast it is.
+/// What is compared with a peer: its name, whether more is better, and how it is read.
+type Compared = (&'static str, bool, fn(&Row) -> f64);
+
+/// A stream is compared by its throughput, and calls that processes enter late by their durations:
+/// the last delivery is hardly earlier than the last process.
+fn compared(report: &Report, is_stream: bool) -> Compared {
+    let any = |is_in: fn(&Row) -> bool| report.rows.iter().any(is_in);
+    if is_stream {
+        ("MB/s", true, |row| row.throughput_mb_s)
+    } else if any(|row| row.skew_us.is_some()) {
+        ("Call mean in us", false, |row| row.call_us_mean)
+    } else if any(|row| row.late.is_some()) {
+        ("Others' call mean in us", false, |row| {
+            row.late.as_ref().map_or(row.call_us_mean, |late| late.others_call_us_mean)
+        })
+    } else {
+        ("Last delivery p50 in us", false, |row| row.last_delivery_us_p50)
+    }
+}
+
+/// How late processes are, in microseconds, if some are.
+fn lateness(row: &Row) -> Option<f64> {
+    row.skew_us.or_else(|| row.late.as_ref().map(|late| late.delay_us))
+}
+
+/// Each configuration beside the peer, and how many times as fast it is.
 pub fn comparison(report: &Report, peer: Peer, is_stream: bool) -> String {
-    let measured = |row: &Row| if is_stream { row.throughput_mb_s } else { row.last_delivery_us_p50 };
-    let ratio = |ours: f64, theirs: f64| if is_stream { ours / theirs } else { theirs / ours };
+    let (what, is_more_better, measured) = compared(report, is_stream);
+    let ratio = |ours: f64, theirs: f64| if is_more_better { ours / theirs } else { theirs / ours };
     let transport = |row: &Row| match &row.transport[..] {
         "packets" => String::new(),
         streams => format!(" {streams}"),
     };
     let name = |row: &Row| format!("{} {}{}", row.engine, row.offload, transport(row));
     let is_peer = |row: &&Row| Peer::NAMES.iter().any(|(name, _)| row.engine.split('+').next() == Some(name));
-    let theirs = report.rows.iter().filter(|row| row.engine == peer.to_string());
+    let theirs: Vec<&Row> = report.rows.iter().filter(|row| row.engine == peer.to_string()).collect();
     let ours: Vec<&Row> = report
         .rows
         .iter()
@@ -150,12 +177,17 @@ pub fn comparison(report: &Report, peer: Peer, is_stream: bool) -> String {
             names.push(name(row));
         }
     }
+    let late = theirs.iter().any(|row| lateness(row).is_some()).then(|| "late, us".to_owned());
     let mut table = Table::new();
-    table.set_header(["bytes".into(), peer.to_string()].into_iter().chain(names.iter().cloned()));
+    let first = ["bytes".into()].into_iter().chain(late).chain([peer.to_string()]);
+    table.set_header(first.chain(names.iter().cloned()));
     for theirs in theirs {
-        let mut cells = vec![theirs.bytes.to_string(), decimal(measured(theirs))];
+        let mut cells = vec![theirs.bytes.to_string()];
+        cells.extend(lateness(theirs).map(decimal));
+        cells.push(decimal(measured(theirs)));
         cells.extend(names.iter().map(|column| {
-            let same = ours.iter().filter(|row| row.bytes == theirs.bytes && name(row) == *column);
+            let is_same = |row: &Row| row.bytes == theirs.bytes && lateness(row) == lateness(theirs);
+            let same = ours.iter().filter(|row| is_same(row) && name(row) == *column);
             let of_all = same.map(|row| {
                 format!("{} ({:.2})", decimal(measured(row)), ratio(measured(row), measured(theirs)))
             });
@@ -164,7 +196,6 @@ pub fn comparison(report: &Report, peer: Peer, is_stream: bool) -> String {
         table.add_row(cells);
     }
     table.column_iter_mut().for_each(|column| column.set_cell_alignment(CellAlignment::Right));
-    let what = if is_stream { "MB/s" } else { "Last delivery p50 in us" };
     format!("{what}, and how many times as fast as {peer}:\n\n{}\n", plain(table))
 }
 
