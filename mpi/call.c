@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "choice.h"
+#include "prepare.h"
 #include "request.h"
 #include "roots.h"
 #include "settings.h"
@@ -65,12 +66,15 @@ static enum outcome judge_in(struct communicator *communicator, const struct cal
     if (is_to_be_encrypted(communicator, call))
         return ENCRYPTED;
     outcome = choose(&communicator->choice, call->root, class);
-    if (outcome != TAKEN || settings()->choice == CHOICE_ALWAYS || is_tried(&communicator->choice, call->root, class))
+    if (outcome != TAKEN || settings()->choice == CHOICE_ALWAYS)
         return outcome;
-    return is_worth_groups(communicator, call->root) ? TAKEN : RARE_ROOT;
+    if (!is_tried(&communicator->choice, call->root, class) && !is_worth_groups(communicator, call->root))
+        return RARE_ROOT;
+    return judge_groups(communicator, call->root, use_of(call->collective));
 }
 
-/* Makes the groups where they lack, and carries out a collective by them. If that is impossible,
+/* Carries out a collective by the groups of its root. With TREECAST_MPI_CHOICE=always they are made
+ * here where they lack. If that is impossible,
  * the call's outcome is not TAKEN. Returns an MPI error code. */
 static int carry_out(struct call *call)
 {
@@ -84,7 +88,7 @@ static int carry_out(struct call *call)
     else if (error == MPI_SUCCESS && communicator->outcome == TAKEN && is_to_be_encrypted(communicator, call))
         call->outcome = ENCRYPTED;
     else if (error == MPI_SUCCESS && communicator->outcome == TAKEN)
-        error = find_root(communicator, call->root, call->collective == BROADCAST ? FOR_BROADCASTS : FOR_VALUES, &groups);
+        error = find_root(communicator, call->root, use_of(call->collective), &groups);
     if (error == MPI_SUCCESS && groups && communicator->outcome == TAKEN) {
         complete_requests(communicator, groups);
         error = call->carry_out(call, groups);
@@ -148,7 +152,11 @@ int end_call(struct call *call, int error)
     if (communicator->outcome == TAKEN)
         note_error = note_call(&communicator->choice, call->comm, call->root, class_of(call->collective, call->bytes), call->bytes,
                                call->outcome == TAKEN ? BY_TREECAST : BY_MPI, (double)ns / 1e3, &is_given_up);
-    if (is_given_up)
+    if (is_given_up) {
+        cancel_preparation(communicator);
         close_groups(communicator);
+    }
+    if (note_error == MPI_SUCCESS)
+        note_error = prepare(communicator, call->comm);
     return error != MPI_SUCCESS ? error : note_error;
 }

@@ -18,7 +18,7 @@
  * which is less than 1 % of them. */
 enum { FIRST_COMPARISON = 256 };
 
-/* A trial is one broadcast by Treecast, which makes the groups, and then blocks of two by the
+/* A trial is one broadcast by Treecast, the first one in its groups, and then blocks of two by the
  * MPI and two by Treecast. Of each two, only the second is measured: nodes may still work on the
  * previous broadcast, by the other way, during the first. */
 enum { BLOCK = 4, TRIAL_BROADCASTS = 1 + BLOCK * TRIAL_SAMPLES };
@@ -29,7 +29,7 @@ enum { BLOCK = 4, TRIAL_BROADCASTS = 1 + BLOCK * TRIAL_SAMPLES };
 /* The factor by which Treecast must be faster. */
 #define MARGIN 1.05
 
-/* The expected time to make groups, until this process has measured it. With the kernel engine,
+/* The expected cost of making groups, until this process has measured it. With the kernel engine,
  * which needs root, the program is loaded first. */
 #define USER_SET_UP_US 20e3
 #define KERNEL_SET_UP_US 300e3
@@ -37,7 +37,7 @@ enum { BLOCK = 4, TRIAL_BROADCASTS = 1 + BLOCK * TRIAL_SAMPLES };
 /* The expected time to use the groups of another communicator. */
 #define SHARED_SET_UP_US 2e3
 
-/* The measured time at the slowest rank, or of a reduce the mean; 0: not measured. */
+/* The measured cost; 0: not measured. */
 static _Atomic double last_set_up_us;
 
 /* What ranks compare. The maximum of all ranks counts. */
@@ -58,7 +58,12 @@ void begin_choice(struct choice *choice)
 
 bool is_tried(const struct choice *choice, int root, int class)
 {
-    return choice->trial.class == class && choice->trial.root == root;
+    return choice->trial.class == class && choice->trial.root == root && choice->trial.has_groups;
+}
+
+bool is_trial_waiting(const struct choice *choice)
+{
+    return choice->trial.class >= 0 && !choice->trial.has_groups;
 }
 
 static enum way way_in_trial(const struct trial *trial)
@@ -73,9 +78,14 @@ static enum way faster(const double us[WAYS])
 
 enum outcome choose(const struct choice *choice, int root, int class)
 {
+    enum outcome outcome;
+
     if (settings()->choice != CHOICE_ALWAYS && is_tried(choice, root, class))
         return way_in_trial(&choice->trial) == BY_TREECAST ? TAKEN : IN_TRIAL;
-    return choose_nonblocking(choice, class);
+    outcome = choose_nonblocking(choice, class);
+    if (outcome != TAKEN && is_trial_waiting(choice) && choice->trial.class == class && choice->trial.root == root)
+        return UNMADE;
+    return outcome;
 }
 
 enum outcome choose_nonblocking(const struct choice *choice, int class)
@@ -141,6 +151,19 @@ static MPI_Op operation_of(enum collective collective)
     return collective == BROADCAST ? MPI_MAX : collective == REDUCE ? MPI_SUM : MPI_MIN;
 }
 
+void start_trial(struct choice *choice, double us)
+{
+    choice->trial.has_groups = true;
+    choice->trials_us += us;
+    if (us > 0 && !choice->trial.is_shared)
+        atomic_store(&last_set_up_us, us);
+}
+
+void drop_trial(struct choice *choice)
+{
+    choice->trial.class = -1;
+}
+
 /* The times of a trial, of all ranks. */
 static int compare_times(const struct trial *trial, struct trial_times *all, MPI_Comm comm)
 {
@@ -165,7 +188,6 @@ static int end_trial(struct choice *choice, MPI_Comm comm, bool *is_given_up)
     struct trial *trial = &choice->trial;
     struct class *class = &choice->classes[trial->class];
     struct trial_times all;
-    bool had_groups = is_any_by_treecast(choice);
     double extra_us;
     int way, rank, error = compare_times(trial, &all, comm);
 
@@ -175,9 +197,7 @@ static int end_trial(struct choice *choice, MPI_Comm comm, bool *is_given_up)
         class->way = faster(class->trial_us);
         extra_us = sum(all.samples_us[!class->way], TRIAL_SAMPLES) - sum(all.samples_us[class->way], TRIAL_SAMPLES);
         /* Only every second broadcast was measured. */
-        choice->trials_us += all.set_up_us + 2 * extra_us;
-        if (!had_groups && !trial->is_shared)
-            atomic_store(&last_set_up_us, all.set_up_us);
+        choice->trials_us += all.first_us + 2 * extra_us;
         mpi.Comm_rank(comm, &rank);
         if (!rank)
             keep_history(comm, trial->class, class->trial_us);
@@ -265,9 +285,9 @@ static int compare_ranks(struct choice *choice, MPI_Comm comm)
     use_what_pays(choice, &all);
     /* A trial whose broadcasts have become rare must not block others. */
     if (choice->trial.is_old)
-        choice->trial = (struct trial){.class = -1};
+        drop_trial(choice);
     if (choice->trial.class >= 0)
-        choice->trial.is_old = true;
+        choice->trial.is_old = choice->trial.has_groups;
     else
         begin_trial(choice, &all);
     return MPI_SUCCESS;
@@ -288,12 +308,12 @@ int note_call(struct choice *choice, MPI_Comm comm, int root, int class, uint64_
     /* Treecast was to carry it out and could not, for a reason that all ranks know: there is
      * nothing to compare. */
     if (is_tried(choice, root, class) && way != way_in_trial(trial))
-        trial->class = -1;
+        drop_trial(choice);
     if (is_tried(choice, root, class)) {
         int number = trial->broadcasts++ - 1;
 
         if (number < 0)
-            trial->times.set_up_us = us;
+            trial->times.first_us = us;
         else
             trial->times.samples_us[way][number / BLOCK] = us;
         if (trial->broadcasts == TRIAL_BROADCASTS)

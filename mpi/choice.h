@@ -4,8 +4,9 @@
  *
  * The first broadcasts are by the MPI. At certain counts of broadcasts, which are the same at
  * all ranks, the ranks compare the time that they have spent in broadcasts. If a trial costs at
- * most a given share of it (TREECAST_MPI_TRIAL_PERCENT), the next broadcasts of the most
- * expensive class alternate between both ways, and the ranks agree on the faster way. The trial
+ * most a given share of it (TREECAST_MPI_TRIAL_PERCENT), groups are made in the background
+ * (prepare.h). Then the broadcasts of the most expensive class alternate between both ways, and
+ * the ranks agree on the faster way. The trial
  * is repeated whenever the class has taken four times as long as before, within the same share.
  *
  * The time of a broadcast is the longest call of all ranks, because a program whose ranks go on
@@ -29,13 +30,15 @@ enum { TRIAL_SAMPLES = 6 };
 /* The times of a trial at one rank, or of all ranks. */
 struct trial_times {
     double samples_us[WAYS][TRIAL_SAMPLES];
-    /* The first broadcast, which makes the groups. */
-    double set_up_us;
+    /* The first broadcast, which is not compared. */
+    double first_us;
 };
 
 struct trial {
     /* The broadcasts of this class and root are tried. Class -1: no trial. */
     int class, root;
+    /* Whether the root has its groups; before, the MPI carries them out. */
+    bool has_groups;
     /* Broadcasts since the trial began, and whether the ranks have compared their times since. */
     int broadcasts;
     bool is_old;
@@ -77,7 +80,13 @@ enum outcome choose(const struct choice *choice, int root, int class);
  * not part of trials, because its calls do not show how long it takes. */
 enum outcome choose_nonblocking(const struct choice *choice, int class);
 
-/* Whether the next broadcast is part of a trial. */
+/* Whether a trial waits for the groups of its root: then start_trial() or drop_trial() follows, at
+ * all ranks after the same broadcast. `us` is what the groups have cost, the same at all ranks. */
+bool is_trial_waiting(const struct choice *choice);
+void start_trial(struct choice *choice, double us);
+void drop_trial(struct choice *choice);
+
+/* Whether the next broadcast is part of a trial that has started. */
 bool is_tried(const struct choice *choice, int root, int class);
 
 /* Records the duration of a broadcast of a class at this rank. At some counts all ranks of the communicator

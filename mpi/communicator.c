@@ -9,6 +9,7 @@
 #include "groups.h"
 #include "node.h"
 #include "persistents.h"
+#include "prepare.h"
 #include "request.h"
 #include "roots.h"
 
@@ -17,7 +18,8 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct communicator *communicators;
 static bool are_closed;
 
-/* The number of communicators that lack groups for nonblocking broadcasts. */
+/* The number of communicators that lack groups for nonblocking broadcasts, other than those that
+ * prepare() makes. */
 static _Atomic int wanting;
 
 static pthread_once_t keyval_once = PTHREAD_ONCE_INIT;
@@ -59,6 +61,7 @@ static void free_communicator(struct communicator *communicator)
     free(communicator->members);
     free(communicator->without_groups);
     free(communicator->is_wanted);
+    free(communicator->preparation);
     free(communicator);
 }
 
@@ -77,8 +80,9 @@ static int on_comm_free(MPI_Comm comm, int key, void *attribute, void *extra)
         return MPI_SUCCESS;
     }
     pthread_mutex_unlock(&lock);
+    cancel_preparation(communicator);
     close_groups(communicator);
-    if (communicator->is_any_wanted)
+    if (communicator->is_any_wanted && settings()->choice != CHOICE_MEASURE)
         atomic_fetch_sub(&wanting, 1);
     communicator->is_any_wanted = false;
     /* The program may still start persistent broadcasts, until close_communicators(). */
@@ -111,116 +115,6 @@ static void create_keyval(void)
     mpi.Comm_create_keyval(on_comm_dup, on_comm_free, &keyval, NULL);
 }
 
-/* Creates a communicator of the same processes for the shim's own use, without the attributes of
- * the program's. */
-static int create_private(MPI_Comm comm, MPI_Comm *private)
-{
-    MPI_Group group;
-    int error = mpi.Comm_group(comm, &group);
-
-    if (error == MPI_SUCCESS) {
-        error = mpi.Comm_create(comm, group, private);
-        mpi.Group_free(&group);
-    }
-    return error == MPI_SUCCESS ? mpi.Comm_set_errhandler(*private, MPI_ERRORS_RETURN) : error;
-}
-
-static bool is_one_host(const struct introduction *all, int size)
-{
-    int rank = 1;
-
-    while (rank < size && !strcmp(all[rank].host, all[0].host))
-        rank++;
-    return rank == size;
-}
-
-/* Whether the groups of any root are. */
-static bool is_encrypted(const struct introduction *all, int size)
-{
-    int rank = 0;
-
-    while (rank < size && !all[rank].is_encrypted)
-        rank++;
-    return rank < size;
-}
-
-/* Joins the addresses by commas. Returns false if a rank has none. */
-static bool join_addresses(struct communicator *communicator, const struct endpoint *endpoints)
-{
-    char *end = communicator->members = malloc((size_t)communicator->size * (ADDRESS_BYTES + 1));
-    bool are_all = end != NULL;
-    int rank;
-
-    for (rank = 0; are_all && rank < communicator->size; rank++) {
-        are_all = *endpoints[rank].address != '\0';
-        end += sprintf(end, "%s%s", rank ? "," : "", endpoints[rank].address);
-    }
-    return are_all;
-}
-
-/* Opens this rank's node and exchanges the addresses of all nodes. If a node is missing, all
- * ranks pass their broadcasts on. */
-static int exchange_endpoints(struct communicator *communicator, const struct introduction *all)
-{
-    struct endpoint own = {0}, *endpoints = calloc((size_t)communicator->size, sizeof *endpoints);
-    int error = MPI_SUCCESS;
-
-    if (!open_node(all, communicator->size, communicator->rank, &own)) {
-        own = (struct endpoint){0};
-        snprintf(communicator->report.why, sizeof communicator->report.why, "%s", tc_error_message());
-    }
-    if (!endpoints)
-        return MPI_ERR_NO_MEM;
-    error = mpi.Allgather(&own, sizeof own, MPI_BYTE, endpoints, sizeof own, MPI_BYTE, communicator->private);
-    if (error == MPI_SUCCESS && !join_addresses(communicator, endpoints)) {
-        communicator->outcome = NO_NODE;
-        if (!*communicator->report.why)
-            snprintf(communicator->report.why, sizeof communicator->report.why, "another rank has no node");
-    }
-    free(endpoints);
-    return error;
-}
-
-static int exchange(struct communicator *communicator)
-{
-    struct introduction own, *all = calloc((size_t)communicator->size, sizeof *all);
-    int error = MPI_ERR_NO_MEM;
-
-    if (!all)
-        return error;
-    introduce(&own);
-    error = mpi.Allgather(&own, sizeof own, MPI_BYTE, all, sizeof own, MPI_BYTE, communicator->private);
-    if (error == MPI_SUCCESS) {
-        communicator->bytes_min = all[0].bytes_min;
-        communicator->bytes_max = all[0].bytes_max;
-        communicator->roots_max = (int)all[0].roots;
-        communicator->is_encrypted = is_encrypted(all, communicator->size);
-        memcpy(communicator->token, all[0].secret, sizeof communicator->token);
-        if (is_one_host(all, communicator->size))
-            communicator->outcome = ONE_HOST;
-        else
-            error = exchange_endpoints(communicator, all);
-    }
-    free(all);
-    return error;
-}
-
-int set_up_communicator(struct communicator *communicator, MPI_Comm comm)
-{
-    int error;
-
-    if (communicator->is_set_up)
-        return MPI_SUCCESS;
-    communicator->is_set_up = true;
-    error = create_private(comm, &communicator->private);
-    if (error == MPI_SUCCESS)
-        error = exchange(communicator);
-    /* MPIs limit the number of communicators, and the program may need all of them. */
-    if (error == MPI_SUCCESS && communicator->outcome != TAKEN)
-        mpi.Comm_free(&communicator->private);
-    return error;
-}
-
 int find_communicator(MPI_Comm comm, struct communicator **found)
 {
     struct communicator *communicator;
@@ -241,7 +135,8 @@ int find_communicator(MPI_Comm comm, struct communicator **found)
     begin_choice(&communicator->choice);
     communicator->without_groups = calloc((size_t)communicator->size, sizeof *communicator->without_groups);
     communicator->is_wanted = calloc((size_t)communicator->size, sizeof *communicator->is_wanted);
-    error = communicator->without_groups && communicator->is_wanted ? mpi.Comm_set_attr(comm, keyval, communicator) : MPI_ERR_NO_MEM;
+    communicator->preparation = new_preparation();
+    error = communicator->without_groups && communicator->is_wanted && communicator->preparation ? mpi.Comm_set_attr(comm, keyval, communicator) : MPI_ERR_NO_MEM;
     if (error != MPI_SUCCESS) {
         free_communicator(communicator);
         return error;
@@ -264,7 +159,7 @@ struct root_groups *find_made(struct communicator *communicator, int root)
         }
     }
     communicator->is_wanted[root] = true;
-    if (!communicator->is_any_wanted)
+    if (!communicator->is_any_wanted && settings()->choice != CHOICE_MEASURE)
         atomic_fetch_add(&wanting, 1);
     communicator->is_any_wanted = true;
     return NULL;
@@ -311,6 +206,8 @@ void close_communicators(void)
     int i;
 
     end_requests();
+    for (communicator = communicators; communicator; communicator = communicator->next)
+        cancel_preparation(communicator);
     for (communicator = communicators; communicator; communicator = communicator->next) {
         for (i = 0; i < ROOTS_MAX; i++)
             close_as_root(communicator, &communicator->roots[i]);

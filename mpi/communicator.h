@@ -12,6 +12,7 @@
 #include "choice.h"
 #include "library.h"
 #include "report.h"
+#include "set_up.h"
 #include "settings.h"
 #include "shared.h"
 
@@ -49,12 +50,15 @@ struct root_groups {
 
 struct communicator {
     int rank, size;
-    /* Which broadcasts are by Treecast, and whether the ranks have exchanged their addresses for
-     * that. */
+    /* Which broadcasts are by Treecast; and whether the ranks have begun to exchange their
+     * addresses for that, and have ended. */
     struct choice choice;
-    bool is_set_up;
-    /* The same processes with ranks, tags and collectives of the shim's own, after
-     * set_up_communicator(). */
+    bool has_begun_set_up, is_set_up;
+    struct opening opening;
+    /* The groups that are made in the background (prepare.c). */
+    struct preparation *preparation;
+    /* The same processes with ranks, tags and collectives of the shim's own, once its set-up has
+     * begun. */
     MPI_Comm private;
     /* TAKEN, or why all its broadcasts are passed on to the MPI. */
     enum outcome outcome;
@@ -92,16 +96,12 @@ static inline void make_progress(const struct communicator *communicator)
     mpi.Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, communicator->private, &is_there, MPI_STATUS_IGNORE);
 }
 
-/* Exchanges addresses, unless that was done: all ranks have to be in this call. Returns an MPI
- * error code. */
-int set_up_communicator(struct communicator *communicator, MPI_Comm comm);
-
 /* The groups of a root for a nonblocking broadcast, which makes none: NULL if there are none.
- * Then the next call of make_wanted_groups() makes them. All ranks get the same result. */
+ * Then the next call of make_wanted_groups() or of prepare() makes them. All ranks get the same result. */
 struct root_groups *find_made(struct communicator *communicator, int root);
 
-/* Makes the groups that nonblocking broadcasts on this communicator lacked. All ranks have to be
- * in this call, and the communicator may be any. Returns an MPI error code. */
+/* Makes the groups that nonblocking broadcasts on this communicator lacked, unless prepare() makes
+ * them. All ranks have to be in this call, and the communicator may be any. Returns an MPI error code. */
 int make_wanted_groups(MPI_Comm comm);
 
 /* Whether close_communicators() was called: MPI_Finalize still calls functions of the program,

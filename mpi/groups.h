@@ -8,14 +8,24 @@
 /* The kind of group for broadcasts of this number of bytes. */
 enum kind kind_of(uint64_t bytes);
 
-/* Makes the groups for broadcasts of a root that has none, of the kinds in this set of bits. If both
- * are wanted, another communicator of the same processes may share them. All ranks have to be in
- * this call. Where they cannot be made, the communicator's `outcome` tells. Returns an MPI error
- * code. */
-int make_groups(struct communicator *communicator, struct root_groups *groups, unsigned kinds);
+/* Groups as a communicator uses them, in one of its roots. */
+struct used {
+    int root;
+    unsigned kinds;
+    /* Whether other communicators may use them too. */
+    bool may_be_shared;
+    struct port *ports;
+    /* NULL: not made. */
+    struct shared_groups *groups;
+};
 
-/* The same for the group for values. */
-int make_values_group(struct communicator *communicator, struct root_groups *groups);
+/* The groups for broadcasts of a root that has none, of the kinds in this set of bits, and that for
+ * values, as they are to be made (making.h). */
+struct used used_for_broadcasts(struct root_groups *groups, unsigned kinds);
+struct used used_for_values(const struct root_groups *groups);
+
+/* Leaves groups, and closes those that no other communicator uses. */
+void leave_used(const struct communicator *communicator, struct used *used);
 
 /* Frees the groups for broadcasts of a root which cannot send the rest of a message: the members,
  * which wait for it, learn that the groups have ended. So they have for all communicators that

@@ -17,7 +17,11 @@
 #include "settings.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+/* Whether a thread opens the node, without the lock. */
+static bool is_opening;
+static pthread_cond_t is_opened = PTHREAD_COND_INITIALIZER;
 static tc_node *node;
+/* What was chosen for the node that is open or is being opened. */
 static char node_share[SECRET_BYTES];
 static struct candidate node_candidate;
 
@@ -136,7 +140,7 @@ void introduce(struct introduction *introduction)
     introduction->roots = (uint32_t)settings()->roots;
     introduction->is_encrypted = strstr(settings()->group, "encrypt=on") != NULL;
     pthread_mutex_lock(&lock);
-    if (node) {
+    if (node || is_opening) {
         memcpy(introduction->share, node_share, sizeof node_share);
         introduction->candidates[0] = node_candidate;
     } else {
@@ -219,20 +223,27 @@ static const char *choose_share(const struct introduction *all, int size, int ra
     return secret;
 }
 
+/* Opens a node, while other threads may introduce this process. The lock is held, but not
+ * meanwhile. */
 static tc_result open_at(const struct candidate *candidate, const char *share)
 {
     char ip[INET6_ADDRSTRLEN] = "0.0.0.0", bind[ADDRESS_BYTES], text[sizeof settings()->node + 64];
+    tc_node *opened = NULL;
     tc_result result;
 
     if (candidate->version)
         inet_ntop(candidate->version == 6 ? AF_INET6 : AF_INET, candidate->bytes, ip, sizeof ip);
     snprintf(bind, sizeof bind, candidate->version == 6 ? "[%s]:0" : "%s:0", ip);
     snprintf(text, sizeof text, share ? "%sshare=%s" : "%s", settings()->node, share);
-    result = tc_node_new(bind, text, &node);
-    if (result == TC_OK) {
-        snprintf(node_share, sizeof node_share, "%s", share ? share : "");
-        node_candidate = *candidate;
-    }
+    snprintf(node_share, sizeof node_share, "%s", share ? share : "");
+    node_candidate = *candidate;
+    is_opening = true;
+    pthread_mutex_unlock(&lock);
+    result = tc_node_new(bind, text, &opened);
+    pthread_mutex_lock(&lock);
+    is_opening = false;
+    node = result == TC_OK ? opened : NULL;
+    pthread_cond_broadcast(&is_opened);
     return result;
 }
 
@@ -241,6 +252,8 @@ bool open_node(const struct introduction *all, int size, int rank, struct endpoi
     tc_result result = TC_OK;
 
     pthread_mutex_lock(&lock);
+    while (is_opening)
+        pthread_cond_wait(&is_opened, &lock);
     if (!node)
         result = open_at(choose(all, size, rank), choose_share(all, size, rank));
     if (result == TC_OK)

@@ -51,7 +51,8 @@ int local_ranks(void);
 /* Opens this process's node, unless it is open, at one of its addresses: one in a network that
  * all ranks are in, as far as there is one. `all` are the introductions of the ranks of a
  * communicator, in which this process has the number `rank`. Writes where the node is; false
- * after an error, which tc_error_message() says. */
+ * after an error, which tc_error_message() says. It calls no function of the MPI, and may take
+ * seconds. */
 bool open_node(const struct introduction *all, int size, int rank, struct endpoint *endpoint);
 
 /* The node, after open_node(). */

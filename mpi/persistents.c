@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "groups.h"
+#include "making.h"
 #include "request.h"
 #include "roots.h"
 

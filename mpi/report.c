@@ -18,6 +18,7 @@ static const char *const REASONS[OUTCOMES] = {
     [SLOWER] = "it was as fast or faster",
     [UNPAID] = "Treecast was faster in an earlier run, but would not have saved the time to make groups yet",
     [RARE_ROOT] = "of roots that broadcast seldom",
+    [UNMADE] = "while groups were made",
     [ONE_HOST] = "all ranks on one host",
     [OTHER_BYTES] = "shorter or longer than set",
     [NO_NODE] = "a rank has no node",

@@ -24,6 +24,7 @@ enum outcome {
     SLOWER,
     UNPAID,
     RARE_ROOT,
+    UNMADE,
     ONE_HOST,
     OTHER_BYTES,
     NO_NODE,

@@ -4,13 +4,13 @@
 
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
 #include "datatype.h"
 #include "groups.h"
+#include "task.h"
 #include "transfer.h"
 
 /* Of longer arrays of requests it is not looked up whose they are. */
@@ -156,20 +156,15 @@ static void *run_thread(void *unused)
     return unused;
 }
 
-static void start_thread(void)
+static void start_progress(void)
 {
     pthread_condattr_t attributes;
-    sigset_t all, before;
 
     pthread_condattr_init(&attributes);
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
     pthread_cond_init(&is_active, &attributes);
     pthread_condattr_destroy(&attributes);
-    /* Handlers of the program expect threads of the program. */
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    has_thread = pthread_create(&thread, NULL, run_thread, NULL) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    has_thread = start_thread(&thread, run_thread, NULL);
 }
 
 static void unpack_all(struct request *request)
@@ -293,7 +288,7 @@ int start_request(struct communicator *communicator, struct root_groups *groups,
 
     if (!request)
         return MPI_ERR_NO_MEM;
-    pthread_once(&thread_once, start_thread);
+    pthread_once(&thread_once, start_progress);
     request->is_root = groups->root == communicator->rank;
     request->stream = begin_stream(communicator, groups, buffer->bytes, buffer->address);
     if (!is_dense(buffer->type)) {

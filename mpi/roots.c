@@ -1,6 +1,7 @@
 #include "roots.h"
 
 #include "groups.h"
+#include "making.h"
 #include "request.h"
 
 /* A root loses its groups to another root if it has not broadcast for this number of broadcasts
@@ -33,18 +34,31 @@ void close_root(struct communicator *communicator, struct root_groups *groups)
     close_as_member(communicator, groups);
 }
 
-bool is_worth_groups(struct communicator *communicator, int root)
+/* The place that a root has; NULL: none. */
+static struct root_groups *place_of(struct communicator *communicator, int root)
 {
     int i;
 
     for (i = 0; i < communicator->roots_max; i++)
         if (communicator->roots[i].used_at && communicator->roots[i].root == root)
-            return true;
-    return ++communicator->without_groups[root] > BROADCASTS_WITHOUT_GROUPS;
+            return &communicator->roots[i];
+    return NULL;
 }
 
-/* Finds a place for another root: an empty one, or that of the least recently used root, whose
- * groups are closed. NULL: all roots were used recently. */
+bool has_groups_of(struct communicator *communicator, int root, enum use use)
+{
+    const struct root_groups *groups = place_of(communicator, root);
+
+    return groups && (use == FOR_BROADCASTS ? groups->shared : groups->values);
+}
+
+bool is_worth_groups(struct communicator *communicator, int root)
+{
+    return place_of(communicator, root) || ++communicator->without_groups[root] > BROADCASTS_WITHOUT_GROUPS;
+}
+
+/* Finds a place for another root: an empty one, or that of the least recently used root. NULL: all
+ * roots were used recently. */
 static struct root_groups *find_place(struct communicator *communicator)
 {
     struct root_groups *oldest = &communicator->roots[0];
@@ -58,20 +72,23 @@ static struct root_groups *find_place(struct communicator *communicator)
     }
     if (communicator->broadcasts - oldest->used_at <= (uint64_t)communicator->roots_max * UNUSED_BROADCASTS_PER_ROOT)
         return NULL;
-    close_root(communicator, oldest);
     return oldest;
 }
 
-/* The place of a root, which it may have already; NULL: as above. */
-static struct root_groups *take_place(struct communicator *communicator, int root)
+bool may_have_groups(struct communicator *communicator, int root)
 {
-    struct root_groups *groups;
-    int i;
+    return !communicator->is_set_up || place_of(communicator, root) || find_place(communicator);
+}
 
-    for (i = 0; i < communicator->roots_max; i++)
-        if (communicator->roots[i].used_at && communicator->roots[i].root == root)
-            return &communicator->roots[i];
+struct root_groups *take_place(struct communicator *communicator, int root)
+{
+    struct root_groups *groups = place_of(communicator, root);
+
+    if (groups)
+        return groups;
     groups = find_place(communicator);
+    if (groups && groups->used_at)
+        close_root(communicator, groups);
     if (groups)
         *groups = (struct root_groups){.root = root, .error = MPI_SUCCESS};
     return groups;
