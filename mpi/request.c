@@ -17,7 +17,12 @@
 enum { LOOKED_UP_MAX = 32 };
 
 /* How often the thread carries on with broadcasts. The interval doubles while no bytes move. */
-enum { THREAD_WAIT_MIN_US = 200, THREAD_WAIT_MAX_US = 6400 };
+enum { THREAD_WAIT_MIN_US = 100, THREAD_WAIT_MAX_US = 6400 };
+
+/* The root leaves broadcasts of at least this length to the thread, which starts at once, so that
+ * the program computes while they are written to connections. Those that are shorter take no longer
+ * to send than it takes to wake a thread. */
+enum { LEFT_TO_THREAD_BYTES_MIN = 8 << 10 };
 
 struct request {
     struct stream stream;
@@ -43,9 +48,11 @@ static struct root_groups *active;
 static struct request *ended;
 
 static pthread_once_t thread_once = PTHREAD_ONCE_INIT;
-static pthread_cond_t is_active;
+static pthread_cond_t is_active, is_idle;
 static pthread_t thread;
 static bool has_thread, is_thread_ending;
+/* Whether a broadcast was left to the thread. */
+static bool is_urgent;
 
 /* Carries on with the first request of a root. Returns whether it has ended. */
 static bool go_on(struct request *request, int wait_ms, bool *has_moved)
@@ -106,6 +113,7 @@ static bool progress_root(struct root_groups *groups, int wait_ms)
         ended = request;
     }
     groups->is_busy = false;
+    pthread_cond_broadcast(&is_idle);
     if (!groups->first)
         deactivate(groups);
     return has_moved;
@@ -124,7 +132,8 @@ static bool progress_all(void)
     return has_moved;
 }
 
-static void wait_until_active(int wait_us)
+/* The lock is held, but not while this waits. */
+static void wait_for(pthread_cond_t *change, int wait_us)
 {
     struct timespec until;
 
@@ -132,13 +141,24 @@ static void wait_until_active(int wait_us)
     until.tv_nsec += wait_us * 1000L;
     until.tv_sec += until.tv_nsec / 1000000000;
     until.tv_nsec %= 1000000000;
-    pthread_cond_timedwait(&is_active, &lock, &until);
+    pthread_cond_timedwait(change, &lock, &until);
+}
+
+/* While broadcasts of one root alone are under way, the thread waits in its group, so that bytes go
+ * to the program's buffer as they come. */
+static bool progress_in_thread(void)
+{
+    return active && !active->next_active ? progress_root(active, WAIT_MIN_MS) : progress_all();
 }
 
 static void *run_thread(void *unused)
 {
+    const struct sched_param parameters = {0};
     int wait_us = THREAD_WAIT_MIN_US;
 
+    /* On a processor that it shares with the program, this thread must not preempt the call that
+     * wakes it. */
+    pthread_setschedparam(pthread_self(), SCHED_BATCH, &parameters);
     pthread_mutex_lock(&lock);
     while (!is_thread_ending) {
         if (!active) {
@@ -146,8 +166,10 @@ static void *run_thread(void *unused)
             wait_us = THREAD_WAIT_MIN_US;
             continue;
         }
-        wait_until_active(wait_us);
-        if (progress_all())
+        if (!is_urgent)
+            wait_for(&is_active, wait_us);
+        is_urgent = false;
+        if (progress_in_thread())
             wait_us = THREAD_WAIT_MIN_US;
         else if (wait_us < THREAD_WAIT_MAX_US)
             wait_us *= 2;
@@ -163,6 +185,7 @@ static void start_progress(void)
     pthread_condattr_init(&attributes);
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
     pthread_cond_init(&is_active, &attributes);
+    pthread_cond_init(&is_idle, &attributes);
     pthread_condattr_destroy(&attributes);
     has_thread = start_thread(&thread, run_thread, NULL);
 }
@@ -260,9 +283,15 @@ static int prepare_packing(struct request *request, const struct buffer *buffer)
     return error;
 }
 
+static bool is_left_to_thread(const struct request *request)
+{
+    return has_thread && request->is_root && request->stream.rest >= LEFT_TO_THREAD_BYTES_MIN;
+}
+
 static void enqueue(struct request *request)
 {
     struct root_groups *groups = request->stream.groups;
+    bool is_left = is_left_to_thread(request), is_first = false;
 
     atomic_fetch_add(&groups->outstanding, 1);
     atomic_fetch_add(&outstanding_requests, 1);
@@ -273,10 +302,14 @@ static void enqueue(struct request *request)
         groups->first = request;
         groups->next_active = active;
         active = groups;
-        pthread_cond_signal(&is_active);
+        is_first = true;
     }
     groups->last = request;
-    progress_root(groups, 0);
+    is_urgent |= is_left;
+    if (is_left || is_first)
+        pthread_cond_signal(&is_active);
+    if (!is_left)
+        progress_root(groups, 0);
     pthread_mutex_unlock(&lock);
     complete_ended();
 }
@@ -348,22 +381,34 @@ static struct root_groups *root_of_all(const MPI_Request *handles, int count)
     return found;
 }
 
-void wait_for_requests(const MPI_Request *handles, int count, int *wait_ms)
+/* Carries on with the requests of a root for up to `wait_ms`, or waits that long for the thread that
+ * does, after which the root may be gone. The lock is held, as above. The next time is longer,
+ * unless bytes have moved here. */
+static void progress_or_wait(struct root_groups *groups, int *wait_ms)
 {
-    struct root_groups *groups;
-    bool has_moved, can_wait;
+    bool has_moved = false;
 
-    pthread_mutex_lock(&lock);
-    groups = root_of_all(handles, count);
-    can_wait = groups && !groups->is_busy;
-    has_moved = can_wait && progress_root(groups, *wait_ms);
-    pthread_mutex_unlock(&lock);
-    if (!can_wait)
-        sched_yield();
+    if (groups->is_busy)
+        wait_for(&is_idle, *wait_ms * 1000);
+    else
+        has_moved = progress_root(groups, *wait_ms);
     if (has_moved)
         *wait_ms = WAIT_MIN_MS;
     else if (*wait_ms < WAIT_MAX_MS)
         *wait_ms *= 2;
+}
+
+void wait_for_requests(const MPI_Request *handles, int count, int *wait_ms)
+{
+    struct root_groups *groups;
+
+    pthread_mutex_lock(&lock);
+    groups = root_of_all(handles, count);
+    if (groups)
+        progress_or_wait(groups, wait_ms);
+    pthread_mutex_unlock(&lock);
+    if (!groups)
+        sched_yield();
 }
 
 void complete_requests(const struct communicator *communicator, struct root_groups *groups)
@@ -371,17 +416,11 @@ void complete_requests(const struct communicator *communicator, struct root_grou
     int wait_ms = WAIT_MIN_MS;
 
     while (atomic_load(&groups->outstanding)) {
-        bool has_moved;
-
         pthread_mutex_lock(&lock);
-        has_moved = progress_root(groups, wait_ms);
+        progress_or_wait(groups, &wait_ms);
         pthread_mutex_unlock(&lock);
         complete_ended();
         make_progress(communicator);
-        if (has_moved)
-            wait_ms = WAIT_MIN_MS;
-        else if (wait_ms < WAIT_MAX_MS)
-            wait_ms *= 2;
     }
 }
 

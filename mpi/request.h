@@ -2,10 +2,10 @@
  *
  * To the program each is a generalized request of its MPI. Those of one root are carried out in the
  * order in which they were started, because they share the root's groups. They go on in the
- * program's calls that complete requests (complete.c), and otherwise, every few milliseconds, in a
- * thread: a rank that waits in another function of the MPI must not stop the others. That thread
- * calls no function of the MPI, which may not allow it; so what needs the MPI is done in the
- * program's calls. */
+ * program's calls that complete requests (complete.c), and otherwise in a thread: the program
+ * computes meanwhile, and a rank that waits in another function of the MPI must not stop the
+ * others. That thread calls no function of the MPI, which may not allow it; so what needs the MPI is
+ * done in the program's calls. */
 
 #ifndef TREECAST_MPI_REQUEST_H
 #define TREECAST_MPI_REQUEST_H
