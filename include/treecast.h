@@ -136,7 +136,7 @@ extern "C" {
 
 /*
  The error message of this thread's last call that did not return TC_OK. It is valid until this
- thread's next such call.
+ thread's next such call. In handlers of atexit(3) it is empty.
  */
 const char *tc_error_message(void);
 

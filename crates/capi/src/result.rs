@@ -104,7 +104,9 @@ pub(crate) fn result_of(call: impl FnOnce() -> Result<tc_result, Failure>) -> tc
         Ok(Err(failure)) => failure,
         Err(_) => Failure(TC_SYSTEM_ERROR, "the library has panicked, which is a bug".into()),
     };
-    MESSAGE.set(CString::new(message.replace('\0', " ")).unwrap_or_default());
+    let message = CString::new(message.replace('\0', " ")).unwrap_or_default();
+    // Handlers of atexit(3) run after the destructors of the thread's variables: no message then.
+    let _ = MESSAGE.try_with(|kept| kept.replace(message));
     result
 }
 
@@ -118,8 +120,8 @@ pub(crate) fn none_lost(lost: &[Lost]) -> Result<tc_result, Failure> {
 }
 
 /// The error message of this thread's last call that did not return TC_OK. It is valid until this
-/// thread's next such call.
+/// thread's next such call. In handlers of atexit(3) it is empty.
 #[unsafe(no_mangle)]
 pub extern "C" fn tc_error_message() -> *const c_char {
-    MESSAGE.with_borrow(|message| message.as_ptr())
+    MESSAGE.try_with(|message| message.borrow().as_ptr()).unwrap_or(c"".as_ptr())
 }

@@ -308,8 +308,16 @@ static void all_reduce(tc_group *groups[]) {
     expect(tc_group_all_reduce(groups[0], NULL, 1, TC_F32, TC_SUM, 1, NULL), TC_INVALID_ARGUMENT, "no values");
 }
 
+/* After the destructors of the thread's variables. */
+static void fail_at_exit(void) {
+    tc_node *node;
+    expect(tc_node_new("nowhere", NULL, &node), TC_INVALID_ARGUMENT, "tc_node_new at exit");
+    expect_message("");
+}
+
 int main(int count, char *arguments[]) {
     assert(count == 2);
+    atexit(fail_at_exit);
     listen_and_join();
     tc_node *nodes[MEMBERS];
     tc_group *groups[MEMBERS];
