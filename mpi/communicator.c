@@ -74,6 +74,8 @@ static int on_comm_free(MPI_Comm comm, int key, void *attribute, void *extra)
     (void)comm;
     (void)key;
     (void)extra;
+    if (!settings()->is_on)
+        return MPI_SUCCESS;
     pthread_mutex_lock(&lock);
     if (are_closed) {
         pthread_mutex_unlock(&lock);

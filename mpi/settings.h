@@ -14,6 +14,7 @@ enum { ROOTS_MAX = 64 };
 enum choice_setting { CHOICE_MEASURE, CHOICE_ALWAYS, CHOICE_NEVER };
 
 struct settings {
+    /* Never in processes that a rank has forked. */
     bool is_on;
     enum choice_setting choice;
     /* The share of the time in broadcasts that trials may take, in percent. */

@@ -463,33 +463,6 @@ static void killed_rank(void)
     }
 }
 
-/* A rank is stopped for three seconds, as by a debugger: first a member, then the root. Nothing is lost. */
-static void stopped_rank(void)
-{
-    enum { ROUNDS = 400 };
-    char bytes[3000];
-    int round;
-
-    for (round = 0; round < ROUNDS; round++) {
-        if (round == 200)
-            MPI_Barrier(MPI_COMM_WORLD);
-        if ((round == 100 && world_rank == 1) || (round == 300 && world_rank == 0)) {
-            pid_t self = getpid();
-
-            if (fork() == 0) {
-                sleep(3);
-                kill(self, SIGCONT);
-                _exit(0);
-            }
-            raise(SIGSTOP);
-        }
-        memset(bytes, world_rank ? 0 : round, sizeof bytes);
-        MPI_Bcast(bytes, sizeof bytes, MPI_BYTE, 0, MPI_COMM_WORLD);
-        expect(bytes[0] == (char)round && bytes[sizeof bytes - 1] == (char)round, "a broadcast around a stop");
-    }
-    broadcasts += ROUNDS;
-}
-
 /* A program that goes on for a while: short broadcasts of one root, longer ones of another, few of the others. */
 static void iterations(void)
 {
@@ -527,7 +500,7 @@ static const struct {
     {"back-to-back", back_to_back}, {"nonblocking", nonblocking},    {"progress", progress},
     {"closing", closing},
     {"late", late_ranks},         {"truncation", truncation},        {"threads", threads},
-    {"killed", killed_rank},      {"stopped", stopped_rank},
+    {"killed", killed_rank},      {"stopped", stopped},           {"stopped-at-the-end", stopped_at_the_end},
     {"iterations", iterations},   {"bounds", bounds},                {"completions", completions},
     {"shapes", shapes},           {"pending", pending},              {"other-lengths", other_lengths},
     {"waits-elsewhere", waits_elsewhere}, {"nonblocking-threads", nonblocking_threads},
@@ -537,6 +510,9 @@ static const struct {
     {"duplicates-threads", duplicates_of_threads}, {"duplicates-requests", duplicates_of_requests},
     {"duplicates-bytes", duplicates_of_other_bytes},
     {"reduces", reduces},         {"killed-values", killed_in_values},
+    {"stopped-minute", stopped_for_a_minute}, {"computing-minute", computing_for_a_minute},
+    {"aborts", aborts},           {"forks", forks},                  {"killed-at-once", killed_at_once},
+    {"killed-without-end", killed_without_end}, {"finalize-at-exit", finalize_at_exit},
 };
 
 static void end(int signal)
@@ -563,7 +539,7 @@ static int shim_has_ended(MPI_Comm comm, int key, void *value, void *state)
     return MPI_SUCCESS;
 }
 
-static void finalize(void)
+void finalize(void)
 {
     int key;
 

@@ -16,6 +16,9 @@ void expect(bool is_right, const char *what);
 
 void pause_us(long us);
 
+/* MPI_Finalize, with a bound of its time. */
+void finalize(void);
+
 /* The bytes that no broadcast may write. */
 enum { GAP = 0xa5 };
 
@@ -58,5 +61,16 @@ void wrong_blocks(void);
 /* The parts of reduces.c. */
 void reduces(void);
 void killed_in_values(void);
+
+/* The parts of processes.c. */
+void stopped(void);
+void stopped_at_the_end(void);
+void stopped_for_a_minute(void);
+void computing_for_a_minute(void);
+void aborts(void);
+void forks(void);
+void killed_at_once(void);
+void killed_without_end(void);
+void finalize_at_exit(void);
 
 #endif

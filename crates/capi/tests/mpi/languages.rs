@@ -100,7 +100,7 @@ fn mpi4py_broadcasts_with_each_mpi() {
             Built::get().shim(mpi).parent().unwrap().display(),
             mpi.launcher(3, 1, environment)
         );
-        let Ran { output, taken } = run_line(&lab, &line, &python, &[&script]);
+        let Ran { output, taken, .. } = run_line(&lab, &line, &python, &[&script]);
         let written = text(&output);
         assert!(output.status.success(), "{mpi:?}: {}: {written}", output.status);
         assert!(taken > 0 && written.contains("mpi4py: 160 broadcasts"), "{mpi:?}: {written}");

@@ -4,6 +4,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 use treecast_lab::{Lab, LabSettings};
@@ -174,6 +175,7 @@ impl Built {
                         "gathers.c",
                         "reduces.c",
                         "duplicates.c",
+                        "processes.c",
                     ][..],
                 ),
                 (measuring("overlap"), &["overlap.c"]),
@@ -216,6 +218,7 @@ pub struct Ran {
     pub output: Output,
     /// The number of broadcasts that were taken, in the report.
     pub taken: u64,
+    pub elapsed: Duration,
 }
 
 /// Runs parts of the program in a lab; none, if that or the MPI is missing.
@@ -250,6 +253,20 @@ pub fn broadcast_in(lab: &Lab, mpi: Mpi, ranks: u32, environment: &[(&str, &str)
     run_in(lab, mpi, ranks, environment, &Built::get().program(mpi), parts)
 }
 
+/// Runs parts of the program with a further option of the launcher.
+pub fn run_with(
+    lab: &Lab,
+    mpi: Mpi,
+    ranks: u32,
+    option: &str,
+    environment: &[(&str, &str)],
+    parts: &[&str],
+) -> Ran {
+    let line = line(lab, mpi, ranks, environment);
+    let line = line.replace("\"$@\"", &format!("{option} \"$@\""));
+    run_line(lab, &line, &Built::get().program(mpi), parts)
+}
+
 /// Runs a program with the shim.
 pub fn run_in(
     lab: &Lab,
@@ -259,30 +276,34 @@ pub fn run_in(
     program: &Path,
     parts: &[&str],
 ) -> Ran {
-    let built = Built::get();
-    let preloaded = built.preloaded(mpi);
+    run_line(lab, &line(lab, mpi, ranks, environment), program, parts)
+}
+
+/// The line of a shell that starts a program with the shim.
+fn line(lab: &Lab, mpi: Mpi, ranks: u32, environment: &[(&str, &str)]) -> String {
+    let preloaded = Built::get().preloaded(mpi);
     let mut all =
         vec![("TREECAST_MPI_REPORT", "1"), ("TREECAST_MPI_CHOICE", "always"), ("LD_PRELOAD", &preloaded)];
     all.retain(|(name, _)| environment.iter().all(|(given, _)| given != name));
     all.extend(environment);
-    let line = format!("exec {}", mpi.launcher(lab.hosts().len() as u32, ranks, &all));
-    run_line(lab, &line, program, parts)
+    format!("exec {}", mpi.launcher(lab.hosts().len() as u32, ranks, &all))
 }
 
 /// Runs a line of a shell on the first host, whose arguments are the program and its parts.
 pub fn run_line(lab: &Lab, line: &str, program: &Path, parts: &[&str]) -> Ran {
     let mut command = lab.command(0, "timeout").unwrap();
     command.args([TIMEOUT_S, "sh", "-c", line, "sh"]).arg(program).args(parts);
-    let output = {
+    let (output, elapsed) = {
         let _place = Place::take();
-        command.stdin(Stdio::null()).output().unwrap()
+        let since = Instant::now();
+        (command.stdin(Stdio::null()).output().unwrap(), since.elapsed())
     };
     let written = String::from_utf8_lossy(&output.stderr);
     let taken = written
         .lines()
         .filter_map(|line| line.split_once(" taken, ")?.0.rsplit(' ').next()?.parse::<u64>().ok());
     let taken = taken.sum();
-    Ran { output, taken }
+    Ran { output, taken, elapsed }
 }
 
 /// A place to run a program: the ranks of an MPI keep all processors busy while they wait for each
@@ -329,7 +350,7 @@ pub fn compare(mpi: Mpi, lab: &LabSettings, ranks: u32, parts: &[&str]) {
         output.status.success() || hangs
     };
     let mut tries = if mpi == Mpi::Mpich { MPICH_TRIES } else { 1 };
-    let Ran { output, taken } = loop {
+    let Ran { output, taken, .. } = loop {
         let ran = broadcast_in(&lab, mpi, ranks, &[], parts);
         tries -= 1;
         if tries == 0 || has_ended(&ran.output) || !has_all_parts(&ran.output) {

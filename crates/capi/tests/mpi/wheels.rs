@@ -54,7 +54,7 @@ fn sessions_broadcast() {
 #[test]
 fn spawned_processes_broadcast_with_their_parents() {
     for mpi in [Mpi::Mpich5, Mpi::Standard] {
-        if let Some(Ran { taken, output }) = program_is_right(mpi, "spawn", &[]) {
+        if let Some(Ran { taken, output, .. }) = program_is_right(mpi, "spawn", &[]) {
             // Those of the parents, and with their children.
             assert!(taken >= 14, "{}", text(&output));
         }
