@@ -112,8 +112,8 @@ pub(crate) struct Flow {
     forgotten: Sequence,
     /// At the root, the carrier of the packets that are queued.
     queue_carrier: Carrier,
-    /// The parent waits until this node has accepted the packets before this one, before it sends
-    /// those with another carrier.
+    /// The parent has asked for the packets before this one: the root waits until all members have
+    /// them, or the parent until this node has, before it sends those with another carrier.
     parent_awaits: Sequence,
     losses: StreamLosses,
 }

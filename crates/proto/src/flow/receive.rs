@@ -73,7 +73,9 @@ impl Flow {
             _ => SlotMulticast::of(data.ack_requested && !data.retransmitted),
         };
         let carrier = source.carrier();
-        let slot = Slot { multicast, ..Slot::new(Piece::of(data), data.ack_requested, data.close, carrier) };
+        // A probe has overtaken the packet, so the children are asked with it.
+        let ack_requested = data.ack_requested || self.has_streams() && packet + 1 == self.parent_awaits;
+        let slot = Slot { multicast, ..Slot::new(Piece::of(data), ack_requested, data.close, carrier) };
         let stored = if self.repairs(packet, &slot) {
             Some(self.index(packet) as u32)
         } else if packet.is_before(self.state.next) {

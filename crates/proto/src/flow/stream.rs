@@ -191,3 +191,93 @@ impl Flow {
         std::mem::replace(&mut self.parent_stream.is_stalled, false)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use treecast_wire::{Data, Offload, PayloadChecksum, Timestamp, Transport};
+
+    use super::*;
+    use crate::Settings;
+    use crate::flow::{Ack, ChildAddress, DataSource, FlowConfig};
+    use crate::state::Start;
+
+    const CHILD: MemberId = MemberId(2);
+    const NOW: Nanoseconds = Nanoseconds::from_ms(1);
+
+    /// A member with one child, which has a stream and waits for the first packet.
+    fn member_with_a_child(transport: Transport) -> Flow {
+        let mut flow = Flow::new(FlowConfig {
+            slots: 8,
+            payload_bytes_max: 1_000,
+            offload: Offload::Nic,
+            integrity: treecast_wire::Integrity::default(),
+            transport,
+            multicast: None,
+            start: Start { packet: Sequence(0), message: 0, bytes: 0 },
+            bytes_per_s_max: None,
+            is_root: false,
+            timeouts: (&Settings::default()).into(),
+        });
+        flow.set_children(NOW, 1, &[ChildAddress { member: CHILD, address: "127.0.0.1:2".parse().unwrap() }]);
+        let ack = Ack {
+            epoch: 1,
+            next: Sequence(0),
+            stable: Sequence(0),
+            receive_window: 8,
+            missing: None,
+            timestamp: Timestamp(1),
+            echo: Timestamp(0),
+            is_reached: false,
+            is_congested: false,
+        };
+        assert!(flow.handle_ack(NOW, CHILD, &ack));
+        assert!(flow.attach(NOW, CHILD, Sequence(0)));
+        while flow.poll_probe(NOW, Timestamp(NOW.0)).is_some() {}
+        flow.poll_ack(NOW);
+        flow
+    }
+
+    /// The packet of a message of one byte, which requests no acknowledgment.
+    const SHORT_MESSAGE: Data = Data {
+        message: 0,
+        offset: 0,
+        length: 1,
+        message_length: 1,
+        checksum: PayloadChecksum(0),
+        ack_requested: false,
+        retransmitted: false,
+        close: false,
+        distribution: treecast_wire::Distribution::Tree,
+    };
+
+    /// A probe goes as a datagram, and may overtake what is on the stream.
+    #[test]
+    fn children_are_asked_whenever_the_probe_comes() {
+        for transport in [Transport::Streams, Transport::Both] {
+            for is_overtaken in [false, true] {
+                let mut flow = member_with_a_child(transport);
+                let sent_at = Timestamp(NOW.0 + 5);
+                if is_overtaken {
+                    flow.handle_probe(NOW, Sequence(1), sent_at);
+                    assert!(flow.poll_probe(NOW, sent_at).is_none());
+                }
+                flow.handle_data(
+                    NOW,
+                    Sequence(0),
+                    &SHORT_MESSAGE,
+                    Timestamp(NOW.0),
+                    DataSource::Parent(Carrier::Stream),
+                );
+                if !is_overtaken {
+                    flow.handle_probe(NOW, Sequence(1), sent_at);
+                }
+                let probe = flow.poll_probe(NOW, sent_at);
+                let segment = flow.poll_segment(NOW).unwrap();
+                assert!(
+                    segment.data.ack_requested || probe.is_some(),
+                    "{transport:?}, overtaken {is_overtaken}: the child is not asked"
+                );
+            }
+        }
+    }
+}
