@@ -11,7 +11,9 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use treecast_fabric::{Fabric, RoutingPolicy, read};
 use treecast_model::{Network, NetworkError};
-use treecast_node::{EngineChoice, Group, GroupId, GroupSettings, Node, NodeError, NodeSettings};
+use treecast_node::{
+    EngineChoice, Group, GroupCounters, GroupId, GroupSettings, Node, NodeError, NodeSettings,
+};
 use treecast_terms::Operation;
 
 use crate::barrier::Barrier;
@@ -102,8 +104,7 @@ impl Worker {
                 }
                 let cpu = process_cpu_ns();
                 let mut barrier = Barrier::new(&run).map_err(unreachable)?;
-                let counters = || joined.group.counters().ok_or(NodeError::NodeClosed);
-                let counted = counters()?;
+                let counted = counters(&joined.group)?;
                 let mut measured = match (run.operation, joined.is_root) {
                     (Operation::Broadcast, true) => send_and_watch(&joined.group, &run, &mut barrier)?,
                     (Operation::Broadcast, false) => receive(&joined.group, &run, &mut barrier)?,
@@ -112,7 +113,7 @@ impl Worker {
                     }
                 };
                 measured.cpu_ns = (process_cpu_ns() - cpu).saturating_sub(barrier.cpu_ns);
-                let counters = counters()?;
+                let counters = counters(&joined.group)?;
                 measured.retransmitted = counters.retransmitted - counted.retransmitted;
                 measured.packets = counters.sent - counted.sent + measured.retransmitted;
                 Ok(Response::Ran(measured))
@@ -138,6 +139,13 @@ impl Worker {
             }
         }
     }
+}
+
+/// # Errors
+/// Why the node does not have the group any more, such as that the root has lost this member.
+fn counters(group: &Group) -> Result<GroupCounters, NodeError> {
+    let why = || group.close(Some(Duration::ZERO)).err().unwrap_or(NodeError::NodeClosed);
+    group.counters().ok_or_else(why)
 }
 
 fn enter(node: &Node, request: GroupRequest) -> Result<(u32, Joined), NodeError> {
