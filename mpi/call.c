@@ -73,9 +73,9 @@ static enum outcome judge_in(struct communicator *communicator, const struct cal
     return judge_groups(communicator, call->root, use_of(call->collective));
 }
 
-/* Carries out a collective by the groups of its root. With TREECAST_MPI_CHOICE=always they are made
- * here where they lack. If that is impossible,
- * the call's outcome is not TAKEN. Returns an MPI error code. */
+/* Carries out a collective by the groups of its root. With TREECAST_MPI_CHOICE=always, groups that
+ * are missing are made here. If that is impossible, the call's outcome is not TAKEN. Returns an MPI
+ * error code. */
 static int carry_out(struct call *call)
 {
     struct communicator *communicator = call->communicator;

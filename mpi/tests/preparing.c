@@ -11,6 +11,7 @@
 #include <dlfcn.h>
 #include <mpi.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -113,6 +114,51 @@ static void finalized_with_groups(void)
     compare_all(comm, world_size - 1, BEFORE_TRIAL + 12);
 }
 
+/* A rank stops, as by a debugger, for longer than members of groups have to answer, until a process
+ * that it forks continues it. */
+static void stop(int rank)
+{
+    enum { STOP_S = 12 };
+    pid_t self = getpid();
+
+    if (world_rank != rank)
+        return;
+    if (fork() == 0) {
+        sleep(STOP_S);
+        kill(self, SIGCONT);
+        _exit(0);
+    }
+    raise(SIGSTOP);
+}
+
+static void stopped_with_node(void)
+{
+    opening_us = 300000;
+    compare_all(MPI_COMM_WORLD, 0, BEFORE_TRIAL + 3);
+    stop(world_size - 1);
+    compare_all(MPI_COMM_WORLD, 0, 1000);
+}
+
+/* One communicator has its groups then, the ranks enter those of another, and the nodes of the
+ * third answer its root. */
+static void stopped_with_groups(void)
+{
+    const int root = world_size - 1;
+    MPI_Comm entered, answered;
+
+    whole();
+    MPI_Comm_dup(MPI_COMM_WORLD, &entered);
+    MPI_Comm_dup(MPI_COMM_WORLD, &answered);
+    compare_all(answered, root, BEFORE_TRIAL + 17);
+    compare_all(entered, root, BEFORE_TRIAL + 9);
+    stop(0);
+    compare_all(MPI_COMM_WORLD, 0, 1000);
+    compare_all(entered, root, 1000);
+    compare_all(answered, root, 1000);
+    MPI_Comm_free(&entered);
+    MPI_Comm_free(&answered);
+}
+
 /* The settings are read at the first broadcast. */
 static void no_node(void)
 {
@@ -195,6 +241,8 @@ static const struct {
     {"freed-with-node", freed_with_node},
     {"finalized-with-node", finalized_with_node},
     {"finalized-with-groups", finalized_with_groups},
+    {"stopped-with-node", stopped_with_node},
+    {"stopped-with-groups", stopped_with_groups},
     {"no-node", no_node},
     {"no-interface", no_interface},
     {"roots", roots},

@@ -88,6 +88,18 @@ fn programs_end_while_groups_are_made() {
     }
 }
 
+/// Broadcasts are right with and without the groups that were being made. Those that are made stay
+/// in use.
+#[test]
+fn a_rank_that_is_stopped_while_groups_are_made_loses_nothing() {
+    for part in ["stopped-with-node", "stopped-with-groups"] {
+        for ranks in [1, 2] {
+            let Some(report) = prepare(Mpi::OpenMpi, ranks, part) else { return };
+            assert!(report.contains(" taken, "), "{report}");
+        }
+    }
+}
+
 #[test]
 fn a_rank_without_a_node_lets_all_pass_their_broadcasts_on() {
     for (part, reason) in
