@@ -117,9 +117,35 @@ int error_by(struct communicator *communicator, struct root_groups *groups, cons
     return groups->error;
 }
 
+/* The address of a rank's node, which ends at a comma or with the text. */
+static const char *address_of(const struct communicator *communicator, int rank, int *length)
+{
+    const char *address = communicator->members;
+
+    while (rank-- > 0)
+        address += strcspn(address, ",") + 1;
+    *length = (int)strcspn(address, ",");
+    return address;
+}
+
+/* As error_by() for an error of Treecast, which names other members but not the root. */
+static int error_of_group(struct communicator *communicator, struct root_groups *groups, const char *failure)
+{
+    char text[300];
+    int length;
+    const char *address = address_of(communicator, groups->root, &length);
+
+    if (groups->root == communicator->rank)
+        return error_by(communicator, groups, failure);
+    snprintf(text, sizeof text, "root %d at %.*s: %s", groups->root, length, address, failure);
+    return error_by(communicator, groups, text);
+}
+
 int error_of(const struct stream *stream)
 {
-    return *stream->failure ? error_by(stream->communicator, stream->groups, stream->failure) : stream->error;
+    if (*stream->failure)
+        return error_of_group(stream->communicator, stream->groups, stream->failure);
+    return stream->error;
 }
 
 /* Sends whole packets. Less than a packet stays, unless it is the end of the broadcast. */
@@ -353,24 +379,71 @@ int receive_buffer(struct communicator *communicator, struct root_groups *groups
     return error_of(&stream);
 }
 
+/* How long the ranks that are left take to find out which ones are lost. */
+enum { NAMING_MS = 2000 };
+
+static bool has_part(const uint64_t *marks, int rank)
+{
+    return marks[rank / 64] >> rank % 64 & 1;
+}
+
+/* Names the ranks without a mark, as far as there is room. */
+static void name_ranks(const struct communicator *communicator, const uint64_t *marks, char *text, size_t bytes)
+{
+    const char *address;
+    size_t used = 0;
+    int rank, length;
+
+    for (rank = 0; rank < communicator->size; rank++) {
+        if (has_part(marks, rank))
+            continue;
+        address = address_of(communicator, rank, &length);
+        length = snprintf(text + used, bytes - used, "rank %d at %.*s is lost, ", rank, length, address);
+        if (length < 0 || (size_t)length >= bytes - used)
+            break;
+        used += (size_t)length;
+    }
+    text[used] = '\0';
+}
+
+/* All ranks that are left learn in the same call that some have no part in its result. They combine
+ * a bit of each. */
+static void name_missing(const struct communicator *communicator, tc_group *group, char *text, size_t bytes)
+{
+    uint64_t marks[VALUES_BYTES_MAX / sizeof(uint64_t)] = {0};
+    size_t words = ((size_t)communicator->size + 63) / 64;
+    int64_t until = now_ms() + NAMING_MS;
+    uint32_t ranks;
+    tc_result result;
+
+    *text = '\0';
+    if (words > sizeof marks / sizeof *marks)
+        return;
+    marks[communicator->rank / 64] = UINT64_C(1) << communicator->rank % 64;
+    while ((result = tc_group_all_reduce(group, marks, words, TC_U64, TC_OR, WAIT_MIN_MS, &ranks)) == TC_TIMED_OUT && now_ms() < until)
+        make_progress(communicator);
+    if (result == TC_OK)
+        name_ranks(communicator, marks, text, bytes);
+}
+
 int combine_values(struct communicator *communicator, struct root_groups *groups, void *values, size_t count, tc_element element,
                    tc_operation operation)
 {
     tc_group *group = groups->values->channels[SHORT].group;
     uint32_t ranks = 0, size = (uint32_t)communicator->size;
-    char failure[64];
+    char failure[240], names[160];
     tc_result result;
 
     /* Ranks wait long in barriers, often for messages of the MPI that go on only here. */
     while ((result = tc_group_all_reduce(group, values, count, (int)element, (int)operation, WAIT_MIN_MS, &ranks)) == TC_TIMED_OUT)
         make_progress(communicator);
-    /* The root knows which ranks are lost. */
+    if (result == TC_OK && ranks != (size < UINT16_MAX ? size : UINT16_MAX)) {
+        name_missing(communicator, group, names, sizeof names);
+        snprintf(failure, sizeof failure, "%sonly %u of %d ranks have a part in the result", names, ranks, communicator->size);
+        return error_by(communicator, groups, failure);
+    }
+    /* A rank may be lost after its part: the root knows which. */
     if (result == TC_OK)
         result = tc_group_check(group);
-    if (result != TC_OK)
-        return error_by(communicator, groups, tc_error_message());
-    if (ranks == (size < UINT16_MAX ? size : UINT16_MAX))
-        return MPI_SUCCESS;
-    snprintf(failure, sizeof failure, "only %u of %d ranks have a part in the result", ranks, communicator->size);
-    return error_by(communicator, groups, failure);
+    return result == TC_OK ? MPI_SUCCESS : error_of_group(communicator, groups, tc_error_message());
 }

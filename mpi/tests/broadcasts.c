@@ -512,7 +512,8 @@ static const struct {
     {"reduces", reduces},         {"killed-values", killed_in_values},
     {"stopped-minute", stopped_for_a_minute}, {"computing-minute", computing_for_a_minute},
     {"aborts", aborts},           {"forks", forks},                  {"killed-at-once", killed_at_once},
-    {"killed-without-end", killed_without_end}, {"finalize-at-exit", finalize_at_exit},
+    {"killed-without-end", killed_without_end}, {"killed-root", killed_root},
+    {"killed-in-reduces", killed_in_reduces}, {"finalize-at-exit", finalize_at_exit},
 };
 
 static void end(int signal)

@@ -71,6 +71,8 @@ void aborts(void);
 void forks(void);
 void killed_at_once(void);
 void killed_without_end(void);
+void killed_root(void);
+void killed_in_reduces(void);
 void finalize_at_exit(void);
 
 #endif

@@ -172,9 +172,8 @@ void forks(void)
     MPI_Comm_free(&of_parent);
 }
 
-/* A rank is killed, and the launcher goes on: each of the others has an error in a broadcast of its
- * own. Only the roots call these, and do not wait for each other. */
-void killed_without_end(void)
+/* The last rank is killed, and the launcher goes on: each of the others has an error. */
+static void kill_last_rank(int (*call)(int *value))
 {
     enum { ROUNDS = 100 };
     int round, root, length, value = 1, error = MPI_SUCCESS;
@@ -190,12 +189,45 @@ void killed_without_end(void)
     since_s = MPI_Wtime();
     for (round = 0; round < ROUNDS && error == MPI_SUCCESS; round++) {
         pause_us(100000);
-        error = MPI_Bcast(&value, 1, MPI_INT, world_rank, MPI_COMM_WORLD);
+        error = call(&value);
     }
     MPI_Error_string(error, text, &length);
-    fprintf(stderr, "rank %d: a broadcast has failed after %.1f s: %s\n", world_rank, MPI_Wtime() - since_s, text);
+    fprintf(stderr, "rank %d: a call has failed after %.1f s: %s\n", world_rank, MPI_Wtime() - since_s, text);
     pause_us(4000000);
     MPI_Abort(MPI_COMM_WORLD, 1);
+}
+
+/* Only the roots call these, and do not wait for each other. */
+static int broadcast_own(int *value)
+{
+    return MPI_Bcast(value, 1, MPI_INT, world_rank, MPI_COMM_WORLD);
+}
+
+static int broadcast_of_killed(int *value)
+{
+    return MPI_Bcast(value, 1, MPI_INT, world_size - 1, MPI_COMM_WORLD);
+}
+
+static int reduce(int *value)
+{
+    int sum;
+
+    return MPI_Allreduce(value, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+}
+
+void killed_without_end(void)
+{
+    kill_last_rank(broadcast_own);
+}
+
+void killed_root(void)
+{
+    kill_last_rank(broadcast_of_killed);
+}
+
+void killed_in_reduces(void)
+{
+    kill_last_rank(reduce);
 }
 
 /* A rank is killed, and the launcher ends the program. */

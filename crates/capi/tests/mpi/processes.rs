@@ -90,19 +90,27 @@ fn the_launcher_ends_a_program_of_which_a_rank_is_killed() {
     }
 }
 
-/// Each of the other ranks broadcasts, and then has an error that names the one that was killed.
+/// Each of the other ranks has an error that names the one that was killed: as a member at roots
+/// that broadcast, as the root where it should broadcast, and in all-reduces.
 #[test]
 fn a_killed_rank_is_named_at_all_others_if_the_launcher_goes_on() {
+    let parts = [
+        ("killed-without-end", "member 3 at 10.42.0.4:"),
+        ("killed-root", "root 3 at 10.42.0.4:"),
+        ("killed-in-reduces", "rank 3 at 10.42.0.4:"),
+    ];
     for (mpi, option) in [(Mpi::OpenMpi, "--enable-recovery"), (Mpi::Mpich, "-disable-auto-cleanup")] {
         let Some(lab) = start(mpi, &LabSettings::new(4)) else { continue };
         let environment = [("TREECAST_MPI_PEER_TIMEOUT_MS", "2000")];
-        let Ran { output, .. } = run_with(&lab, mpi, 1, option, &environment, &["killed-without-end"]);
-        let written = text(&output);
-        for rank in 0..3 {
-            let line = format!("rank {rank}: a broadcast has failed after ");
-            let line = written.lines().find(|written| written.contains(&line));
-            let is_named = line.is_some_and(|line| line.contains("member 3 at 10.42.0.4:"));
-            assert!(is_named, "{mpi:?}: {}: {written}", output.status);
+        for (part, name) in parts {
+            let Ran { output, .. } = run_with(&lab, mpi, 1, option, &environment, &[part]);
+            let written = text(&output);
+            for rank in 0..3 {
+                let line = format!("rank {rank}: a call has failed after ");
+                let line = written.lines().find(|written| written.contains(&line));
+                let is_named = line.is_some_and(|line| line.contains(name));
+                assert!(is_named, "{mpi:?}, {part}: {}: {written}", output.status);
+            }
         }
     }
 }
