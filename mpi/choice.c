@@ -15,8 +15,8 @@
 
 /* The ranks first compare after this number of broadcasts, and then whenever it has doubled. A
  * comparison, an all-reduce of one or two kilobytes, takes as long as about two short broadcasts,
- * which is less than 1 % of them. */
-enum { FIRST_COMPARISON = 256 };
+ * which is 0.4 % of them. */
+enum { FIRST_COMPARISON = 512 };
 
 /* A trial is one broadcast by Treecast, the first one in its groups, and then blocks of two by the
  * MPI and two by Treecast. Of each two, only the second is measured: nodes may still work on the

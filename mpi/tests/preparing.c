@@ -3,7 +3,7 @@
  *     TREECAST_MPI_TRIAL_PERCENT=100 treecast mpi -- mpirun -n 4 ./preparing freed
  *
  * The first argument is the part to run. The root comes late to each broadcast, so that the others
- * spend enough time in broadcasts for a trial after the first 256, and the groups are made from
+ * spend enough time in broadcasts for a trial after the first 512, and the groups are made from
  * then on. Each part ends with MPI_Finalize, after whatever it has left under way. */
 
 #define _GNU_SOURCE
@@ -17,7 +17,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { BEFORE_TRIAL = 256, LATE_US = 300, BYTES = 700 };
+enum { BEFORE_TRIAL = 512, LATE_US = 300, BYTES = 700 };
 
 static int world_rank, world_size;
 
