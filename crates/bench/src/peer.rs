@@ -6,8 +6,9 @@ use std::str::FromStr;
 /// Other software that broadcasts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Peer {
-    /// `MPI_Bcast`, `MPI_Allreduce` and `MPI_Barrier` of Open MPI, over TCP. Ranks that wait yield
-    /// the processor (`mpi_yield_when_idle`), since the hosts of a lab share processors.
+    /// `MPI_Bcast`, `MPI_Allreduce` and `MPI_Barrier` of Open MPI 4 or 5, over TCP between hosts
+    /// and shared memory inside. Ranks that wait yield the processor (`mpi_yield_when_idle`), since
+    /// the hosts of a lab share processors.
     OpenMpi,
     /// A broadcast that a user would write: a tree of blocking TCP connections with two children at
     /// each host.

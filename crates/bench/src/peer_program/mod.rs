@@ -24,6 +24,8 @@ const LINES_MAX: usize = 4;
 #[derive(Debug)]
 pub(crate) struct PeerProgram {
     peer: Peer,
+    /// The shell's line that starts an MPI's launcher.
+    launcher: Option<&'static str>,
     /// The library that is preloaded into its processes.
     shim: Option<PathBuf>,
     directory: TempDir,
@@ -86,10 +88,25 @@ const INSTALL_COMPILER: &str = "on Debian and Ubuntu: apt-get install gcc libc6-
 /// Open MPI starts its processes on the other hosts by the lab's remote shell, whose path is a
 /// variable of the lab's hosts. It would bind the ranks of each host to that host's first
 /// processors: hosts of a lab have the same ones, so that all ranks would share them, and others be
-/// idle.
-const MPIRUN: &str = "exec mpirun --allow-run-as-root --bind-to none --mca plm_rsh_agent \"$TREECAST_LAB_AGENT\" \
-     --mca btl tcp,self --mca btl_tcp_if_include eth0 --mca oob_tcp_if_include eth0 \
+/// idle. Ranks of one host share memory.
+const OPEN_MPI_4: &str = "exec mpirun --allow-run-as-root --bind-to none --mca plm_rsh_agent \"$TREECAST_LAB_AGENT\" \
+     --mca btl tcp,vader,self --mca btl_tcp_if_include eth0 --mca oob_tcp_if_include eth0 \
      --mca mpi_yield_when_idle 1 \"$@\"";
+
+/// The daemons must not start sessions of their own: next to the busy ranks of another session's
+/// scheduling group, Linux 6.18 lets threads wait for tens of seconds until they run.
+const OPEN_MPI_5: &str = "exec mpirun --allow-run-as-root --bind-to none --leave-session-attached \
+     --prtemca plm_ssh_agent \"$TREECAST_LAB_AGENT\" --prtemca prte_if_include eth0 --mca pml ob1 \
+     --mca btl tcp,sm,self --mca btl_tcp_if_include eth0 --mca mpi_yield_when_idle 1 \"$@\"";
+
+/// The shell's line that starts Open MPI's launcher, whose `--version` writes this; none for
+/// another MPI.
+fn launcher_line(version: &str) -> Option<&'static str> {
+    // "mpirun (Open MPI) 5.0.11"
+    let (_, number) = version.split_once("(Open MPI) ")?;
+    let major: u32 = number.split('.').next()?.parse().ok()?;
+    Some(if major < 5 { OPEN_MPI_4 } else { OPEN_MPI_5 })
+}
 
 impl PeerProgram {
     /// Compiles the program.
@@ -102,15 +119,15 @@ impl PeerProgram {
             Peer::OpenMpi => ("mpicc", INSTALL, include_bytes!("openmpi.c")),
             Peer::TcpTree | Peer::TcpChain => ("cc", INSTALL_COMPILER, include_bytes!("tcp_tree.c")),
         };
+        let mut launcher = None;
         if peer == Peer::OpenMpi {
             let version = Command::new("mpirun").arg("--version").output();
             let version = version.map_err(|why| failed(format!("mpirun: {why} ({install})")))?;
-            if !String::from_utf8_lossy(&version.stdout).contains("Open MPI") {
-                return Err(failed(format!("mpirun is that of another MPI ({install})")));
-            }
+            let of_another = || failed(format!("mpirun is that of another MPI ({install})"));
+            launcher = Some(launcher_line(&String::from_utf8_lossy(&version.stdout)).ok_or_else(of_another)?);
         }
         let directory = tempfile::tempdir().map_err(|why| failed(format!("a temporary directory: {why}")))?;
-        let program = Self { peer, shim, directory };
+        let program = Self { peer, launcher, shim, directory };
         let mut command = Command::new(compiler);
         command.args(["-O2", "-x", "c", "-", "-o"]).arg(program.path());
         command.stdin(Stdio::piped()).stderr(Stdio::piped());
@@ -166,13 +183,13 @@ impl PeerProgram {
         run: PeerRun,
         delays_ns: Option<&[u64]>,
     ) -> Result<Vec<Measured>, BenchError> {
-        if let Some(fan_out) = self.peer.fan_out() {
-            return self.run_on_each_host(lab, hosts.len() as u32, fan_out, run);
-        }
+        let Some(launcher) = self.launcher else {
+            return self.run_on_each_host(lab, hosts.len() as u32, run);
+        };
         let failed = |why: String| BenchError::Peer { peer: self.peer, why };
         let slots: Vec<String> = hosts.iter().map(|host| format!("{host}:{processes}")).collect();
         let mut command = lab.command(0, "sh")?;
-        command.args(["-c", MPIRUN, "mpirun"]).args(self.variables());
+        command.args(["-c", launcher, "mpirun"]).args(self.variables());
         let map_by = match run.placement {
             Arrangement::Block => "slot",
             Arrangement::Cyclic => "node",
@@ -201,18 +218,13 @@ impl PeerProgram {
 
     /// Runs the program as one process on each host of a lab, which find each other by the lab's
     /// variables.
-    fn run_on_each_host(
-        &self,
-        lab: &Lab,
-        hosts: u32,
-        fan_out: u32,
-        run: PeerRun,
-    ) -> Result<Vec<Measured>, BenchError> {
+    fn run_on_each_host(&self, lab: &Lab, hosts: u32, run: PeerRun) -> Result<Vec<Measured>, BenchError> {
         let failed = |why: String| BenchError::Peer { peer: self.peer, why };
         let mut processes = Vec::new();
         for host in 0..hosts {
             let mut command = lab.command(host, self.path())?;
-            command.args(run.arguments()).arg(fan_out.to_string()).stdin(Stdio::null());
+            let fan_out = self.peer.fan_out().map(|count| count.to_string());
+            command.args(run.arguments()).args(fan_out).stdin(Stdio::null());
             let process = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
             processes.push(process.map_err(|why| failed(format!("host {host}: {why}")))?);
         }
@@ -248,5 +260,16 @@ mod tests {
             assert_eq!(name.parse(), Ok(peer));
         }
         assert_eq!("mpich".parse::<Peer>(), Err("openmpi, tcp-tree or tcp-chain"));
+    }
+
+    #[test]
+    fn launchers_of_peers_are_told_by_their_versions() {
+        for (text, line) in [
+            ("mpirun (Open MPI) 4.1.4\n\nReport bugs to", Some(OPEN_MPI_4)),
+            ("mpirun (Open MPI) 5.0.11\n", Some(OPEN_MPI_5)),
+            ("HYDRA build details:\n    Version: 4.0.2\n", None),
+        ] {
+            assert_eq!(launcher_line(text), line, "{text}");
+        }
     }
 }

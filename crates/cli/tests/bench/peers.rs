@@ -1,10 +1,11 @@
 //! Other software, measured in the same lab.
 
+use std::path::Path;
 use std::process::Command;
 
 use serde_json::Value;
 
-use super::{operations, report_without_loss};
+use super::{bench, operations, report_without_loss};
 
 fn has_open_mpi() -> bool {
     let answers = |program| Command::new(program).arg("--version").output().is_ok();
@@ -37,6 +38,23 @@ fn a_peer_is_measured_in_the_same_lab() {
     let peer = "--offload nic --messages 6 --rounds 2 --peer openmpi";
     assert_eq!(subjects(&format!("--lab 3 --sizes 4,70K {peer}")), expected);
     assert_eq!(subjects(&format!("--lab 3 --sizes 4,70K --stream {peer}")), expected);
+}
+
+/// By the launcher of the wheel, which `make test` installs.
+#[test]
+fn open_mpi_5_is_measured_with_several_ranks_on_each_host() {
+    let commands = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/openmpi/bin");
+    let Ok(commands) = commands.canonicalize() else {
+        eprintln!("skipped: Open MPI 5 is not installed");
+        return;
+    };
+    let path = format!("{}:{}", commands.display(), std::env::var("PATH").unwrap());
+    let arguments = "--lab 2 --processes 2 --sizes 64 --messages 4 --rounds 2 --peer openmpi --format json";
+    let output = bench(arguments).env("PATH", path).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let engines: Vec<_> = report["rows"].as_array().unwrap().iter().map(|row| &row["engine"]).collect();
+    assert_eq!(engines, ["user", "openmpi"]);
 }
 
 #[test]
