@@ -7,7 +7,7 @@
  * from and to the buffers of the program.
  *
  * Order. MPI requires that all ranks start the broadcasts of one communicator in the same order,
- * and those of one root are carried out in that order (request.h). It does not order the
+ * and those of one root are carried out in that order (queues.h). It does not order the
  * broadcasts of two communicators: with two threads, or nonblocking broadcasts, a member may
  * start them in a different order than the root. All members get the messages in the root's
  * order, and a member keeps a message in memory if it comes before the one that the member waits

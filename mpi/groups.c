@@ -1,9 +1,6 @@
-#define _GNU_SOURCE
-
 #include "groups.h"
 
-#include <time.h>
-
+#include "clock.h"
 #include "transfer.h"
 
 /* Longer broadcasts use a tree for long messages. The tree for short ones would send several
@@ -13,14 +10,6 @@
 /* How long a root that closes a group waits for the members' last acknowledgments, and a member
  * for the root's close. */
 enum { CLOSE_TIMEOUT_MS = 5000 };
-
-static int64_t now_ms(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
 
 /* Waits until the root has closed the group. The root is in the same call, or will be. */
 static void wait_for_close(const struct communicator *communicator, const tc_group *group)

@@ -3,8 +3,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "clock.h"
 #include "datatype.h"
 #include "groups.h"
 
@@ -20,14 +20,6 @@
  * would have come first: the root sent it first, and lost packets are retransmitted within this
  * time. */
 enum { OTHER_GROUP_MS = 2000 };
-
-static int64_t now_ms(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
 
 static void begin_message(struct stream *stream)
 {

@@ -200,16 +200,16 @@ fn what_is_not_taken_is_passed_on_and_reported() {
     assert!(taken == 8 && report.contains("TREECAST_MPI_MAX_BYTES=much is ignored"), "{report}");
 }
 
-/// Compiles a program of `mpi/tests` that needs no launcher with a file of the shim, and runs it.
-fn run_alone(source: &str) {
+/// Compiles a program of `mpi/tests` that needs no launcher with files of the shim, and runs it.
+fn run_alone(test: &str, files: &[&str]) {
     let directory = tempfile::tempdir().unwrap();
     let Some(mpi) = ALL.into_iter().find(|mpi| Built::get().program(*mpi).exists()) else {
-        return skip(&format!("no MPI, so mpi/{source} is not compiled"));
+        return skip(&format!("no MPI, so mpi/tests/{test} is not compiled"));
     };
     let program = directory.path().join("program");
     let mut compile = Command::new(format!("mpicc.{}", mpi.name()));
-    let sources =
-        [format!("tests/{source}"), source.to_owned()].map(|name| repository().join("mpi").join(name));
+    let shim = repository().join("mpi");
+    let sources = [shim.join("tests").join(test)].into_iter().chain(files.iter().map(|file| shim.join(file)));
     compile.args(["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-pthread", "-o"]).arg(&program);
     compile.arg("-I").arg(repository().join("include"));
     run(compile.args(sources));
@@ -220,13 +220,13 @@ fn run_alone(source: &str) {
 /// In simulated time: threads are ranks.
 #[test]
 fn ranks_choose_the_same_way_and_trials_stay_within_their_bound() {
-    run_alone("choice.c");
+    run_alone("choice.c", &["choice.c"]);
 }
 
 /// Groups are in the memory of one process: threads are ranks, and have threads of their own.
 #[test]
 fn messages_of_several_communicators_arrive_in_any_order() {
-    run_alone("channel.c");
+    run_alone("channel.c", &["channel.c", "channel_use.c", "channel_send.c", "channel_receive.c"]);
 }
 
 /// Broadcasts by both ways in turn are right, and what was measured is kept for the next run.
