@@ -39,7 +39,7 @@ struct root_groups {
     struct port ports[KINDS];
     /* The error code of each further broadcast; MPI_SUCCESS: none. */
     int error;
-    /* The nonblocking broadcasts under way (request.c): those that have not ended, in order;
+    /* The nonblocking broadcasts under way (queues.c): those that have not ended, in order;
      * whether a thread carries on with them; the next root with some; and the number of those
      * that are not complete. */
     struct request *first, *last;

@@ -1,11 +1,9 @@
-/* Nonblocking broadcasts that are under way.
+/* Nonblocking broadcasts that are under way, as requests of the program.
  *
- * To the program each is a generalized request of its MPI. Those of one root are carried out in the
- * order in which they were started, because they share the root's groups. They go on in the
- * program's calls that complete requests (complete.c), and otherwise in a thread: the program
- * computes meanwhile, and a rank that waits in another function of the MPI must not stop the
- * others. That thread calls no function of the MPI, which may not allow it; so what needs the MPI is
- * done in the program's calls. */
+ * To the program each is a generalized request of its MPI. The queues of the roots (queues.h) move
+ * its bytes, also in a thread, which calls no function of the MPI. So all that needs the MPI is done
+ * here, in the program's calls that start and complete requests (complete.c): packing, unpacking,
+ * and reporting the result. */
 
 #ifndef TREECAST_MPI_REQUEST_H
 #define TREECAST_MPI_REQUEST_H
