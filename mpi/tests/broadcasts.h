@@ -33,6 +33,12 @@ struct memory allocate_memory(MPI_Datatype type, int count);
 /* Fills it with numbers at the root, and with gaps elsewhere. */
 void fill_memory(struct memory memory, int root, int rank, unsigned seed);
 
+/* The parts of types.c. */
+void broadcasts_of_basic_types(void);
+void broadcasts_of_derived_types(void);
+void broadcasts_of_mixed_types(void);
+void broadcasts_of_all_sizes(void);
+
 /* The parts of nonblocking.c. */
 void nonblocking(void);
 void completions(void);

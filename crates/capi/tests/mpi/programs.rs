@@ -170,6 +170,7 @@ impl Built {
                     directory.path().join(mpi.name()),
                     &[
                         "broadcasts.c",
+                        "types.c",
                         "nonblocking.c",
                         "persistent.c",
                         "gathers.c",
