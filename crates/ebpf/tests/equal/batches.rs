@@ -6,10 +6,11 @@ use std::net::Ipv4Addr;
 use proptest::prelude::*;
 use treecast_proto::{Authentication, Integrity, PayloadChecksum};
 
+use super::acts::{Act, Defect, Fault};
 use super::lab::Lab;
 use super::pair::payload_of;
 use super::random::{acts, defects, run, settings, with_multicast};
-use super::stage::{Act, Defect, Fault, GROUP, Setting, Stage};
+use super::stage::{GROUP, Setting, Stage};
 
 fn faults() -> impl Strategy<Value = Fault> {
     prop_oneof![

@@ -2,8 +2,9 @@
 
 use treecast_proto::{Authentication, Integrity};
 
+use super::acts::{Act, Defect};
 use super::lab::Lab;
-use super::stage::{Act, Defect, GROUP, Setting, Stage};
+use super::stage::{GROUP, Setting, Stage};
 
 const SETTING: Setting = Setting {
     is_root: false,

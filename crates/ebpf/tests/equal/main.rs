@@ -1,6 +1,7 @@
 //! The program is equivalent to the protocol: a node with the program and a node with the protocol
 //! alone get the same inputs; they must send the same packets and end in the same state.
 
+mod acts;
 mod batches;
 mod codes;
 mod cores;

@@ -8,9 +8,10 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use treecast_proto::{Authentication, Integrity};
 
+use super::acts::{Act, AnyValues, Defect};
 use super::lab::Lab;
 use super::pair::Counts;
-use super::stage::{Act, AnyValues, Defect, Setting, Stage};
+use super::stage::{Setting, Stage};
 
 pub fn settings(slots_log2: RangeInclusive<u32>) -> BoxedStrategy<Setting> {
     let few = prop_oneof![4 => 0..4_u32, 1 => 0..=64_u32];

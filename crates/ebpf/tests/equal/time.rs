@@ -6,8 +6,9 @@ use std::time::Duration;
 use treecast_ebpf::WakeReason;
 use treecast_proto::{Authentication, Integrity, Nanoseconds};
 
+use super::acts::{Act, Defect};
 use super::lab::Lab;
-use super::stage::{Act, Defect, Setting, Stage};
+use super::stage::{Setting, Stage};
 
 const SETTING: Setting = Setting {
     is_root: true,
