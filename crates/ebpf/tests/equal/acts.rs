@@ -122,7 +122,7 @@ pub enum Fault {
     Repeated(u8),
 }
 
-/// Writes a packet with a defect. Defects of the source and of the timestamp are left to the caller.
+/// Writes a packet with a defect. Its source and its timestamp are the business of the caller.
 pub fn write(session: &Session, mut header: Header, payload: &[u8], defect: &Defect) -> Vec<u8> {
     match defect {
         Defect::UnknownSender => header.sender.0 ^= 5,
