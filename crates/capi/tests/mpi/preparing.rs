@@ -70,11 +70,11 @@ fn no_broadcast_waits_for_a_node_to_open() {
 
 #[test]
 fn communicators_end_while_their_groups_are_made() {
-    for (mpi, ranks) in [(Mpi::OpenMpi, 1), (Mpi::OpenMpi, 2), (Mpi::Mpich, 1)] {
-        for part in ["freed", "freed-with-node"] {
-            let Some(report) = prepare(mpi, ranks, part) else { continue };
-            assert!(report.contains(" taken, "), "{report}");
-        }
+    for (mpi, ranks, part) in
+        [(Mpi::OpenMpi, 2, "freed"), (Mpi::OpenMpi, 1, "freed-with-node"), (Mpi::Mpich, 1, "freed")]
+    {
+        let Some(report) = prepare(mpi, ranks, part) else { continue };
+        assert!(report.contains(" taken, "), "{report}");
     }
 }
 
@@ -91,6 +91,7 @@ fn programs_end_while_groups_are_made() {
 /// Broadcasts are right with and without the groups that were being made. Those that are made stay
 /// in use.
 #[test]
+#[ignore = "takes a minute; make mpi-matrix"]
 fn a_rank_that_is_stopped_while_groups_are_made_loses_nothing() {
     for part in ["stopped-with-node", "stopped-with-groups"] {
         for ranks in [1, 2] {
