@@ -10,6 +10,8 @@ pub enum Peer {
     /// and shared memory inside. Ranks that wait yield the processor (`mpi_yield_when_idle`), since
     /// the hosts of a lab share processors.
     OpenMpi,
+    /// The same of MPICH. Its ranks yield too.
+    Mpich,
     /// A broadcast that a user would write: a tree of blocking TCP connections with two children at
     /// each host.
     TcpTree,
@@ -19,13 +21,23 @@ pub enum Peer {
 
 impl Peer {
     /// All, with their names.
-    pub const NAMES: [(&'static str, Self); 3] =
-        [("openmpi", Self::OpenMpi), ("tcp-tree", Self::TcpTree), ("tcp-chain", Self::TcpChain)];
+    pub const NAMES: [(&'static str, Self); 4] = [
+        ("openmpi", Self::OpenMpi),
+        ("mpich", Self::Mpich),
+        ("tcp-tree", Self::TcpTree),
+        ("tcp-chain", Self::TcpChain),
+    ];
+
+    /// Whether it is an MPI, for which there is a shim.
+    #[must_use]
+    pub const fn is_mpi(self) -> bool {
+        matches!(self, Self::OpenMpi | Self::Mpich)
+    }
 
     /// The fan-out of a tree of TCP connections.
     pub(crate) const fn fan_out(self) -> Option<u32> {
         match self {
-            Self::OpenMpi => None,
+            Self::OpenMpi | Self::Mpich => None,
             Self::TcpTree => Some(2),
             Self::TcpChain => Some(1),
         }
@@ -43,6 +55,6 @@ impl FromStr for Peer {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let found = Self::NAMES.into_iter().find(|(name, _)| *name == text);
-        found.map(|(_, peer)| peer).ok_or("openmpi, tcp-tree or tcp-chain")
+        found.map(|(_, peer)| peer).ok_or("openmpi, mpich, tcp-tree or tcp-chain")
     }
 }

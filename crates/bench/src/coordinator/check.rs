@@ -8,7 +8,6 @@ use super::{Bench, Workload};
 use crate::error::BenchError;
 use crate::hosts::Hosts;
 use crate::operation::check_size;
-use crate::peer::Peer;
 
 impl Bench {
     pub(super) fn check(&self) -> Result<(), BenchError> {
@@ -71,7 +70,7 @@ impl Bench {
         if self.kill.is_some() {
             return refused("--kill", "the loss is measured in the middle of a message");
         }
-        if let Some(peer) = self.peers.iter().find(|&&peer| peer != Peer::OpenMpi) {
+        if let Some(peer) = self.peers.iter().find(|peer| !peer.is_mpi()) {
             return refused(&format!("peer {peer}"), "it has only broadcasts");
         }
         Ok(())
@@ -136,13 +135,13 @@ impl Bench {
             return refused("--when-stored", "it has no slots");
         }
         let is_scheduled = matches!(self.workload, Workload::Skew(_) | Workload::Late(_));
-        if is_scheduled && self.peers.iter().any(|&peer| peer != Peer::OpenMpi) {
-            return refused("--skew or --late", "only openmpi has these");
+        if is_scheduled && self.peers.iter().any(|peer| !peer.is_mpi()) {
+            return refused("--skew or --late", "only openmpi and mpich have these");
         }
         if self.kill.is_some() {
             return refused("a member to kill", "it ends when a process ends");
         }
-        if self.processes > 1 && self.peers.iter().any(|&peer| peer != Peer::OpenMpi) {
+        if self.processes > 1 && self.peers.iter().any(|peer| !peer.is_mpi()) {
             return refused("several processes on each host", "only MPI has these");
         }
         Ok(())

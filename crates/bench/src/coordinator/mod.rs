@@ -50,9 +50,8 @@ pub struct Bench {
     pub modes: Vec<Mode>,
     /// Other software that is measured too, in the lab.
     pub peers: Vec<Peer>,
-    /// The MPI shim that is preloaded into the peer's program for a further configuration; `None`:
-    /// the peer is measured without a shim.
-    pub shim: Option<PathBuf>,
+    /// The MPI shims that are preloaded into these peers' programs, for a further configuration.
+    pub shims: Vec<(Peer, PathBuf)>,
     /// The message sizes, in bytes.
     pub sizes: Vec<usize>,
     /// What all members do, one message or call after the other.
@@ -109,8 +108,7 @@ impl Bench {
 
     /// The number of its runs: each case once in every round.
     pub fn runs(&self) -> usize {
-        let with_shim = self.shim.is_some() && self.peers.contains(&Peer::OpenMpi);
-        let programs = self.peers.len() + usize::from(with_shim);
+        let programs = self.peers.iter().map(|&peer| 1 + self.shims_of(peer).count()).sum::<usize>();
         let cases = self.sizes.len() * self.delays().len() * (self.modes.len() + programs);
         self.rounds.min(self.messages) as usize * cases
     }
@@ -355,10 +353,13 @@ impl Bench {
     /// The programs of the peers, and that of MPI with the shim too.
     fn peer_programs(&self) -> Result<Vec<PeerProgram>, BenchError> {
         let programs = self.peers.iter().flat_map(|&peer| {
-            let shim = self.shim.as_ref().filter(|_| peer == Peer::OpenMpi);
-            std::iter::once(None).chain(shim.map(Some)).map(move |shim| (peer, shim))
+            std::iter::once(None).chain(self.shims_of(peer).map(Some)).map(move |shim| (peer, shim))
         });
         programs.map(|(peer, shim)| PeerProgram::compile(peer, shim.cloned())).collect()
+    }
+
+    fn shims_of(&self, peer: Peer) -> impl Iterator<Item = &PathBuf> {
+        self.shims.iter().filter(move |(of, _)| *of == peer).map(|(_, shim)| shim)
     }
 
     /// The task of a peer's program that is measured with a pace of ours.
@@ -451,7 +452,7 @@ mod tests {
             network: None,
             modes: Vec::new(),
             peers: Vec::new(),
-            shim: None,
+            shims: Vec::new(),
             sizes: Vec::new(),
             operation: Operation::Broadcast,
             workload: Workload::Latency,

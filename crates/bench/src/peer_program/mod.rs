@@ -1,5 +1,7 @@
 //! Broadcasts of other software, measured in the same lab and in the same run.
 
+mod launcher;
+
 use std::ffi::OsString;
 use std::fs;
 use std::io::{self, Write};
@@ -13,6 +15,8 @@ use treecast_plan::Arrangement;
 use treecast_remote::excerpt;
 use treecast_terms::Operation;
 
+use launcher::Launcher;
+
 use crate::control::{Delay, Measured};
 use crate::error::BenchError;
 use crate::peer::Peer;
@@ -24,8 +28,8 @@ const LINES_MAX: usize = 4;
 #[derive(Debug)]
 pub(crate) struct PeerProgram {
     peer: Peer,
-    /// The shell's line that starts an MPI's launcher.
-    launcher: Option<&'static str>,
+    /// That of an MPI.
+    launcher: Option<Launcher>,
     /// The library that is preloaded into its processes.
     shim: Option<PathBuf>,
     directory: TempDir,
@@ -83,30 +87,9 @@ impl From<OfRank> for Measured {
 /// How to install a peer.
 const INSTALL: &str = "on Debian and Ubuntu: apt-get install openmpi-bin libopenmpi-dev";
 
+const INSTALL_MPICH: &str = "on Debian and Ubuntu: apt-get install mpich libmpich-dev";
+
 const INSTALL_COMPILER: &str = "on Debian and Ubuntu: apt-get install gcc libc6-dev";
-
-/// Open MPI starts its processes on the other hosts by the lab's remote shell, whose path is a
-/// variable of the lab's hosts. It would bind the ranks of each host to that host's first
-/// processors: hosts of a lab have the same ones, so that all ranks would share them, and others be
-/// idle. Ranks of one host share memory.
-const OPEN_MPI_4: &str = "exec mpirun --allow-run-as-root --bind-to none --mca plm_rsh_agent \"$TREECAST_LAB_AGENT\" \
-     --mca btl tcp,vader,self --mca btl_tcp_if_include eth0 --mca oob_tcp_if_include eth0 \
-     --mca mpi_yield_when_idle 1 \"$@\"";
-
-/// The daemons must not start sessions of their own: next to the busy ranks of another session's
-/// scheduling group, Linux 6.18 lets threads wait for tens of seconds until they run.
-const OPEN_MPI_5: &str = "exec mpirun --allow-run-as-root --bind-to none --leave-session-attached \
-     --prtemca plm_ssh_agent \"$TREECAST_LAB_AGENT\" --prtemca prte_if_include eth0 --mca pml ob1 \
-     --mca btl tcp,sm,self --mca btl_tcp_if_include eth0 --mca mpi_yield_when_idle 1 \"$@\"";
-
-/// The shell's line that starts Open MPI's launcher, whose `--version` writes this; none for
-/// another MPI.
-fn launcher_line(version: &str) -> Option<&'static str> {
-    // "mpirun (Open MPI) 5.0.11"
-    let (_, number) = version.split_once("(Open MPI) ")?;
-    let major: u32 = number.split('.').next()?.parse().ok()?;
-    Some(if major < 5 { OPEN_MPI_4 } else { OPEN_MPI_5 })
-}
 
 impl PeerProgram {
     /// Compiles the program.
@@ -115,21 +98,21 @@ impl PeerProgram {
     /// [`BenchError::Peer`] where the peer is not installed.
     pub fn compile(peer: Peer, shim: Option<PathBuf>) -> Result<Self, BenchError> {
         let failed = |why: String| BenchError::Peer { peer, why };
-        let (compiler, install, source): (_, _, &[u8]) = match peer {
-            Peer::OpenMpi => ("mpicc", INSTALL, include_bytes!("openmpi.c")),
-            Peer::TcpTree | Peer::TcpChain => ("cc", INSTALL_COMPILER, include_bytes!("tcp_tree.c")),
+        let (install, source): (_, &[u8]) = match peer {
+            Peer::OpenMpi => (INSTALL, include_bytes!("mpi.c")),
+            Peer::Mpich => (INSTALL_MPICH, include_bytes!("mpi.c")),
+            Peer::TcpTree | Peer::TcpChain => (INSTALL_COMPILER, include_bytes!("tcp_tree.c")),
         };
-        let mut launcher = None;
-        if peer == Peer::OpenMpi {
-            let version = Command::new("mpirun").arg("--version").output();
-            let version = version.map_err(|why| failed(format!("mpirun: {why} ({install})")))?;
-            let of_another = || failed(format!("mpirun is that of another MPI ({install})"));
-            launcher = Some(launcher_line(&String::from_utf8_lossy(&version.stdout)).ok_or_else(of_another)?);
-        }
+        let launcher = peer.is_mpi().then(|| {
+            Launcher::find(peer).ok_or_else(|| failed(format!("there is no mpirun of it ({install})")))
+        });
+        let launcher = launcher.transpose()?;
+        let compiler = launcher.map_or("cc", |launcher| launcher.compiler);
         let directory = tempfile::tempdir().map_err(|why| failed(format!("a temporary directory: {why}")))?;
         let program = Self { peer, launcher, shim, directory };
         let mut command = Command::new(compiler);
-        command.args(["-O2", "-x", "c", "-", "-o"]).arg(program.path());
+        // Libraries use functions of the program by the same names (epoll_wait in mpi.c).
+        command.args(["-O2", "-rdynamic", "-x", "c", "-", "-o"]).arg(program.path());
         command.stdin(Stdio::piped()).stderr(Stdio::piped());
         let compiled = command.spawn().and_then(|mut child| {
             child.stdin.take().map_or(Ok(()), |mut input| input.write_all(source))?;
@@ -154,18 +137,17 @@ impl PeerProgram {
         if self.has_shim() { format!("{}+shim", self.peer) } else { self.peer.to_string() }
     }
 
-    /// The options of the launcher by which processes on other hosts get the shim and its settings.
-    fn variables(&self) -> Vec<OsString> {
+    /// The shim, its settings and their values; none without it.
+    fn variables(&self) -> Vec<(OsString, OsString)> {
         let Some(shim) = &self.shim else { return Vec::new() };
-        let mut preload = OsString::from("LD_PRELOAD=");
-        preload.push(shim);
         let is_setting = |name: &OsString| name.to_str().is_some_and(|name| name.starts_with("TREECAST_MPI"));
-        let settings: Vec<OsString> = std::env::vars_os().map(|(name, _)| name).filter(is_setting).collect();
+        let mut variables: Vec<_> = std::env::vars_os().filter(|(name, _)| is_setting(name)).collect();
         // A benchmark is there to find out which lengths are faster, so the shim takes all of them.
-        let has_choice = settings.iter().any(|name| name == "TREECAST_MPI_CHOICE");
-        let choice = (!has_choice).then(|| "TREECAST_MPI_CHOICE=always".into());
-        let variables = settings.into_iter().chain(choice).chain([preload]);
-        variables.flat_map(|variable| ["-x".into(), variable]).collect()
+        if variables.iter().all(|(name, _)| name != "TREECAST_MPI_CHOICE") {
+            variables.push(("TREECAST_MPI_CHOICE".into(), "always".into()));
+        }
+        variables.push(("LD_PRELOAD".into(), shim.into()));
+        variables
     }
 
     fn path(&self) -> PathBuf {
@@ -187,14 +169,10 @@ impl PeerProgram {
             return self.run_on_each_host(lab, hosts.len() as u32, run);
         };
         let failed = |why: String| BenchError::Peer { peer: self.peer, why };
-        let slots: Vec<String> = hosts.iter().map(|host| format!("{host}:{processes}")).collect();
         let mut command = lab.command(0, "sh")?;
-        command.args(["-c", launcher, "mpirun"]).args(self.variables());
-        let map_by = match run.placement {
-            Arrangement::Block => "slot",
-            Arrangement::Cyclic => "node",
-        };
-        command.args(["--host", &slots.join(","), "--map-by", map_by]).arg(self.path());
+        command.args(launcher.shell());
+        command.args(self.variables().iter().flat_map(|(name, value)| launcher.variable(name, value)));
+        command.args(launcher.hosts(hosts, processes, run.placement)).arg(self.path());
         command.args(run.arguments()).arg(run.operation.to_string());
         if let Some((Schedule { period_ns, .. }, delays)) = run.schedule.zip(delays_ns) {
             // The hosts of a lab share the machine's files.
@@ -259,17 +237,6 @@ mod tests {
             assert_eq!((peer as usize, peer.to_string().as_str()), (number, name));
             assert_eq!(name.parse(), Ok(peer));
         }
-        assert_eq!("mpich".parse::<Peer>(), Err("openmpi, tcp-tree or tcp-chain"));
-    }
-
-    #[test]
-    fn launchers_of_peers_are_told_by_their_versions() {
-        for (text, line) in [
-            ("mpirun (Open MPI) 4.1.4\n\nReport bugs to", Some(OPEN_MPI_4)),
-            ("mpirun (Open MPI) 5.0.11\n", Some(OPEN_MPI_5)),
-            ("HYDRA build details:\n    Version: 4.0.2\n", None),
-        ] {
-            assert_eq!(launcher_line(text), line, "{text}");
-        }
+        assert_eq!("lam".parse::<Peer>(), Err("openmpi, mpich, tcp-tree or tcp-chain"));
     }
 }

@@ -296,7 +296,7 @@ impl Tune {
             fabric: None,
             network: None,
             peers: Vec::new(),
-            shim: None,
+            shims: Vec::new(),
             sizes: self.sizes.clone(),
             workload: Workload::Latency,
             flushes: false,

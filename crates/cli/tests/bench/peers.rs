@@ -7,20 +7,22 @@ use serde_json::Value;
 
 use super::{bench, operations, report_without_loss};
 
-fn has_open_mpi() -> bool {
-    let answers = |program| Command::new(program).arg("--version").output().is_ok();
-    let has = ["mpirun", "mpicc"].into_iter().all(answers);
-    if !has {
-        eprintln!("skipped: Open MPI is not installed");
-    }
-    has
+/// The MPIs of Debian that are installed.
+fn installed() -> Vec<&'static str> {
+    let is_installed = |peer: &&str| {
+        let answers =
+            |program: &str| Command::new(format!("{program}.{peer}")).arg("--version").output().is_ok();
+        let is_installed = answers("mpirun") && answers("mpicc");
+        if !is_installed {
+            eprintln!("skipped: {peer} is not installed");
+        }
+        is_installed
+    };
+    ["openmpi", "mpich"].into_iter().filter(is_installed).collect()
 }
 
 #[test]
 fn a_peer_is_measured_in_the_same_lab() {
-    if !has_open_mpi() {
-        return;
-    }
     let subjects = |arguments: &str| -> Vec<(String, u64)> {
         let report = report_without_loss(arguments);
         let rows = report["rows"].as_array().unwrap();
@@ -33,11 +35,13 @@ fn a_peer_is_measured_in_the_same_lab() {
             .map(|row| (row["engine"].as_str().unwrap().into(), row["bytes"].as_u64().unwrap()))
             .collect()
     };
-    let expected = [("user", 4), ("openmpi", 4), ("user", 71_680), ("openmpi", 71_680)];
-    let expected = expected.map(|(engine, bytes)| (engine.to_owned(), bytes));
-    let peer = "--offload nic --messages 6 --rounds 2 --peer openmpi";
-    assert_eq!(subjects(&format!("--lab 3 --sizes 4,70K {peer}")), expected);
-    assert_eq!(subjects(&format!("--lab 3 --sizes 4,70K --stream {peer}")), expected);
+    for mpi in installed() {
+        let expected = [("user", 4), (mpi, 4), ("user", 71_680), (mpi, 71_680)];
+        let expected = expected.map(|(engine, bytes)| (engine.to_owned(), bytes));
+        let peer = format!("--offload nic --messages 6 --rounds 2 --peer {mpi}");
+        assert_eq!(subjects(&format!("--lab 3 --sizes 4,70K {peer}")), expected);
+        assert_eq!(subjects(&format!("--lab 3 --sizes 4,70K --stream {peer}")), expected);
+    }
 }
 
 /// By the launcher of the wheel, which `make test` installs.
@@ -59,29 +63,25 @@ fn open_mpi_5_is_measured_with_several_ranks_on_each_host() {
 
 #[test]
 fn all_reduces_and_barriers_of_a_peer_are_measured_in_the_same_lab() {
-    if !has_open_mpi() {
-        return;
-    }
     let row = |engine: &str, operation: &str, bytes| (engine.to_owned(), operation.to_owned(), bytes);
-    let arguments = "--lab 3 --offload nic --messages 6 --rounds 2 --peer openmpi --operation";
-    let both = |operation: &str, bytes| ["user", "openmpi"].map(|engine| row(engine, operation, bytes));
-    assert_eq!(operations(&format!("{arguments} all-reduce --sizes 24")), both("all-reduce", 24));
-    assert_eq!(operations(&format!("{arguments} barrier")), both("barrier", 0));
+    for mpi in installed() {
+        let arguments = format!("--lab 3 --offload nic --messages 6 --rounds 2 --peer {mpi} --operation");
+        let both = |operation: &str, bytes| ["user", mpi].map(|engine| row(engine, operation, bytes));
+        assert_eq!(operations(&format!("{arguments} all-reduce --sizes 24")), both("all-reduce", 24));
+        assert_eq!(operations(&format!("{arguments} barrier")), both("barrier", 0));
+    }
 }
 
 #[test]
 fn ranks_of_a_peer_are_late_as_the_members_of_a_group_are() {
-    if !has_open_mpi() {
-        return;
-    }
-    let arguments = "--lab 3 --processes 2 --messages 4 --rounds 2 --sizes 64 --peer openmpi";
-    for placement in ["block", "cyclic"] {
+    for (mpi, placement) in installed().into_iter().flat_map(|mpi| [(mpi, "block"), (mpi, "cyclic")]) {
+        let arguments = format!("--lab 3 --processes 2 --messages 4 --rounds 2 --sizes 64 --peer {mpi}");
         let report =
             report_without_loss(&format!("{arguments} --placement {placement} --skew 0us,30ms --seed 7"));
         let rows = report["rows"].as_array().unwrap();
         let subject =
             |row: &Value| (row["engine"].as_str().unwrap().to_owned(), row["skew_us"].as_f64().unwrap());
-        let expected = [("user", 0.0), ("user", 30e3), ("openmpi", 0.0), ("openmpi", 30e3)];
+        let expected = [("user", 0.0), ("user", 30e3), (mpi, 0.0), (mpi, 30e3)];
         let expected = expected.map(|(engine, skew_us)| (engine.to_owned(), skew_us));
         assert_eq!(rows.iter().map(subject).collect::<Vec<_>>(), expected);
         // Both draw the same delays, and the last member is the latest one.

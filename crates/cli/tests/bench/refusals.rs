@@ -127,7 +127,7 @@ fn what_a_peer_does_not_support_is_refused_in_one_sentence() {
         ),
         (
             &["--lab", "2", "--peer", "tcp-tree", "--skew", "400us"],
-            "tcp-tree, and --skew or --late: only openmpi has these",
+            "tcp-tree, and --skew or --late: only openmpi and mpich have these",
         ),
     ]);
 }

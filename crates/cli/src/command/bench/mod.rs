@@ -157,9 +157,9 @@ pub struct Arguments {
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "off", value_parser = switch)]
     encrypt: Vec<bool>,
 
-    /// Other software to measure as well, on the same hosts of the lab: openmpi; a tree or a chain
-    /// of blocking TCP connections, as a user would write it (tcp-tree, tcp-chain); or several of
-    /// them
+    /// Other software to measure as well, on the same hosts of the lab: openmpi; mpich; a tree or a
+    /// chain of blocking TCP connections, as a user would write it (tcp-tree, tcp-chain); or
+    /// several of them
     #[arg(long, value_name = "LIST", value_delimiter = ',', requires = "of_lab", conflicts_with_all = ["loopback", "hosts"])]
     peer: Vec<Peer>,
 
@@ -466,7 +466,7 @@ fn bench(arguments: &Arguments, log: &LogArguments) -> anyhow::Result<Bench> {
         network: arguments.network.as_deref().map(network).transpose()?.map(Arc::new),
         modes: modes(arguments),
         peers: arguments.peer.clone(),
-        shim: arguments.shim.then(shim).transpose()?,
+        shims: if arguments.shim { shims(&arguments.peer)? } else { Vec::new() },
         sizes,
         operation,
         workload,
@@ -483,9 +483,13 @@ fn bench(arguments: &Arguments, log: &LogArguments) -> anyhow::Result<Bench> {
     })
 }
 
-/// The path of the MPI shim for the peer's program.
-fn shim() -> anyhow::Result<PathBuf> {
-    let interface = Interface::OpenMpi;
+/// The paths of the MPI shims for the programs of these peers.
+fn shims(peers: &[Peer]) -> anyhow::Result<Vec<(Peer, PathBuf)>> {
+    peers.iter().filter(|peer| peer.is_mpi()).map(|&peer| Ok((peer, shim(peer)?))).collect()
+}
+
+fn shim(peer: Peer) -> anyhow::Result<PathBuf> {
+    let interface = if peer == Peer::Mpich { Interface::Mpich } else { Interface::OpenMpi };
     let found = find_shim(interface, &directories());
     let found = found.with_context(|| format!("there is no {}: build it by make mpi", interface.shim()))?;
     found.canonicalize().with_context(|| format!("{} could not be found", found.display()))

@@ -166,11 +166,8 @@ pub fn comparison(report: &Report, peer: Peer, is_stream: bool) -> String {
     let name = |row: &Row| format!("{} {}{}", row.engine, row.offload, transport(row));
     let is_peer = |row: &&Row| Peer::NAMES.iter().any(|(name, _)| row.engine.split('+').next() == Some(name));
     let theirs: Vec<&Row> = report.rows.iter().filter(|row| row.engine == peer.to_string()).collect();
-    let ours: Vec<&Row> = report
-        .rows
-        .iter()
-        .filter(|row| !is_peer(row) || peer == Peer::OpenMpi && row.engine == "openmpi+shim")
-        .collect();
+    let ours: Vec<&Row> =
+        report.rows.iter().filter(|row| !is_peer(row) || row.engine == format!("{peer}+shim")).collect();
     let mut names: Vec<String> = Vec::new();
     for row in &ours {
         if !names.contains(&name(row)) {
