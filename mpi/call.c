@@ -2,22 +2,13 @@
 
 #include "call.h"
 
-#include <time.h>
-
 #include "choice.h"
+#include "clock.h"
 #include "prepare.h"
 #include "request.h"
 #include "roots.h"
 #include "settings.h"
 #include "transfer.h"
-
-static uint64_t now_ns(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
 
 enum outcome judge(MPI_Comm comm, int root, uint64_t bytes)
 {
@@ -135,7 +126,7 @@ bool begin_call(struct call *call)
 int end_call(struct call *call, int error)
 {
     struct communicator *communicator = call->communicator;
-    uint64_t ns = now_ns() - call->since_ns;
+    uint64_t ns = (uint64_t)(now_ns() - call->since_ns);
     bool is_given_up = false;
     int note_error = MPI_SUCCESS;
     struct statistics *statistics;

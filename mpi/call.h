@@ -25,7 +25,7 @@ struct call {
     /* The rest is begin_call()'s. The state of the communicator is NULL if the collective may not
      * be taken at all. */
     struct communicator *communicator;
-    uint64_t since_ns;
+    int64_t since_ns;
     /* The MPI error code of one that is not passed on. */
     int error;
 };

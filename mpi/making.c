@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
-#include <time.h>
 
+#include "clock.h"
 #include "node.h"
 #include "transfer.h"
 
@@ -23,14 +23,6 @@ enum { READY_TIMEOUT_MS = 3000 };
 
 /* A rank's result of making groups. The minimum of all ranks counts. */
 enum { UNREACHABLE = -1, REFUSED = 0, MADE = 1 };
-
-static int64_t now_ms(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
 
 static tc_result enter_group(const struct communicator *communicator, int root, int kind, uint32_t number, tc_group **group)
 {

@@ -3,8 +3,8 @@
 #include "prepare.h"
 
 #include <stdlib.h>
-#include <time.h>
 
+#include "clock.h"
 #include "making.h"
 #include "settings.h"
 
@@ -33,14 +33,6 @@ struct preparation {
 struct preparation *new_preparation(void)
 {
     return calloc(1, sizeof(struct preparation));
-}
-
-static double now_us(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec * 1e6 + (double)now.tv_nsec / 1e3;
 }
 
 static void want_groups(struct communicator *communicator, int root, enum use use, bool is_for_trial)

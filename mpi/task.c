@@ -3,7 +3,8 @@
 #include "task.h"
 
 #include <signal.h>
-#include <time.h>
+
+#include "clock.h"
 
 bool start_thread(pthread_t *thread, void *(*run)(void *argument), void *argument)
 {
@@ -15,14 +16,6 @@ bool start_thread(pthread_t *thread, void *(*run)(void *argument), void *argumen
     is_started = pthread_create(thread, NULL, run, argument) == 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return is_started;
-}
-
-static double now_us(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec * 1e6 + (double)now.tv_nsec / 1e3;
 }
 
 static void *carry_out(void *argument)
