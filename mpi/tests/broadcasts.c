@@ -317,7 +317,7 @@ static const struct {
     {"persistent-ends", persistent_ends}, {"gathers", gathers},      {"wrong-blocks", wrong_blocks},
     {"duplicates", duplicates},   {"many-duplicates", many_duplicates},
     {"duplicates-threads", duplicates_of_threads}, {"duplicates-requests", duplicates_of_requests},
-    {"duplicates-bytes", duplicates_of_other_bytes},
+    {"duplicates-bytes", duplicates_of_other_bytes}, {"duplicates-pending", pending_duplicates},
     {"reduces", reduces},         {"killed-values", killed_in_values},
     {"stopped-minute", stopped_for_a_minute}, {"computing-minute", computing_for_a_minute},
     {"aborts", aborts},           {"forks", forks},                  {"killed-at-once", killed_at_once},

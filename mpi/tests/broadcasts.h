@@ -55,6 +55,7 @@ void many_duplicates(void);
 void duplicates_of_other_bytes(void);
 void duplicates_of_threads(void);
 void duplicates_of_requests(void);
+void pending_duplicates(void);
 
 /* The parts of persistent.c. */
 void persistent(void);

@@ -7,6 +7,9 @@
 
 #include "broadcasts.h"
 
+/* In MPICH's headers MPI_STATUSES_IGNORE is an array of no elements to the compiler. */
+#pragma GCC diagnostic ignored "-Wstringop-overflow"
+
 /* A rank's buffer: the root's numbers, which depend on the broadcast and the communicator. */
 static void fill(unsigned char *bytes, int length, int is_root, int seed)
 {
@@ -238,4 +241,58 @@ void duplicates_of_requests(void)
     }
     for (i = 0; i < COMMS; i++)
         MPI_Comm_free(&comms[i]);
+}
+
+enum { PENDING = 4 };
+
+/* Duplicates are under way beside messages of the same communicator, and one call completes both. */
+static void compare_pending(MPI_Comm comm)
+{
+    MPI_Request *requests;
+    MPI_Comm duplicates[PENDING];
+    int sent[PENDING], received[PENDING], rank, size, count = 0, i, to;
+
+    MPI_Comm_rank(comm, &rank);
+    MPI_Comm_size(comm, &size);
+    requests = malloc(PENDING * (size_t)(size + 1) * sizeof *requests);
+    for (i = 0; i < PENDING; i++) {
+        sent[i] = received[i] = rank ? -1 : 100 + i;
+        for (to = 1; !rank && to < size; to++)
+            MPI_Isend(&sent[i], 1, MPI_INT, to, 0, comm, &requests[count++]);
+        MPI_Comm_idup(comm, &duplicates[i], &requests[count++]);
+        if (rank)
+            MPI_Irecv(&received[i], 1, MPI_INT, 0, 0, comm, &requests[count++]);
+    }
+    MPI_Waitall(count, requests, MPI_STATUSES_IGNORE);
+    free(requests);
+    for (i = 0; i < PENDING; i++) {
+        int all = 0;
+
+        expect(received[i] == 100 + i, "a message beside a duplicate");
+        broadcast(duplicates[i], i % size, 1 + 700 * i, i);
+        MPI_Allreduce(&rank, &all, 1, MPI_INT, MPI_SUM, duplicates[i]);
+        expect(all == size * (size - 1) / 2, "an all-reduce on a duplicate");
+        MPI_Barrier(duplicates[i]);
+        MPI_Comm_free(&duplicates[i]);
+        broadcasts++;
+    }
+}
+
+void pending_duplicates(void)
+{
+    int round;
+
+    for (round = 0; round < 2; round++) {
+        const int colors[] = {0, world_rank % 2, world_rank > 0, 0}, keys[] = {-world_rank, 0, -world_rank, world_rank % 3};
+        size_t i;
+
+        compare_pending(MPI_COMM_WORLD);
+        for (i = 0; i < sizeof colors / sizeof *colors; i++) {
+            MPI_Comm comm;
+
+            MPI_Comm_split(MPI_COMM_WORLD, colors[i], keys[i], &comm);
+            compare_pending(comm);
+            MPI_Comm_free(&comm);
+        }
+    }
 }

@@ -62,6 +62,12 @@ fn communicators_of_the_same_processes_share_groups() {
     compare(Mpi::OpenMpi, &LabSettings::new(2), 2, &parts);
 }
 
+#[test]
+fn duplicates_are_made_while_messages_are_under_way() {
+    compare(Mpi::OpenMpi, &LabSettings::new(3), 2, &["duplicates-pending"]);
+    compare(Mpi::Mpich, &LabSettings::new(3), 1, &["duplicates-pending"]);
+}
+
 /// The first duplicate makes two groups, and 199 others use both.
 #[test]
 fn two_hundred_duplicates_have_two_groups() {

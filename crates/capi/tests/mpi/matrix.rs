@@ -7,12 +7,13 @@ use super::programs::{ALL, Mpi, compare};
 /// Hosts, and ranks on each.
 const SHAPES: [(u32, u32); 4] = [(4, 1), (2, 2), (4, 4), (16, 1)];
 
-const PARTS: [&[&str]; 6] = [
+const PARTS: [&[&str]; 7] = [
     &["basic", "derived", "mixed", "sizes", "late"],
     &["communicators", "many"],
     &["back-to-back", "nonblocking", "threads", "progress", "closing", "truncation"],
     &["completions", "shapes", "pending", "other-lengths", "waits-elsewhere", "nonblocking-threads"],
     &["persistent", "persistent-ends"],
+    &["duplicates", "duplicates-threads", "duplicates-requests", "duplicates-bytes", "duplicates-pending"],
     &["gathers", "reduces"],
 ];
 

@@ -391,6 +391,7 @@ fn passed_on(part: &str) -> &'static [&'static str] {
         | "waits-elsewhere"
         | "nonblocking-threads" => &["nonblocking"],
         "persistent-ends" => &["persistent"],
+        "duplicates-pending" => &["a single rank"],
         "reduces" => &[
             "no bytes",
             "a single rank",
