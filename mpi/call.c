@@ -38,7 +38,8 @@ static bool is_within_bounds(const struct communicator *communicator, const stru
     return call->collective != BROADCAST || (call->bytes >= communicator->bytes_min && call->bytes <= communicator->bytes_max);
 }
 
-/* Whether values, which are not encrypted on their way to the root, would go by encrypted groups. */
+/* Whether values, which are not encrypted on their way to the root, would go by encrypted
+ * groups. */
 static bool is_to_be_encrypted(const struct communicator *communicator, const struct call *call)
 {
     return call->collective != BROADCAST && call->bytes && communicator->is_encrypted;

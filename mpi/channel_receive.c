@@ -1,5 +1,5 @@
-/* The member's side of a channel: a message goes to its communicator's buffer, or is kept until that
- * asks for it. */
+/* The member's side of a channel: a message goes to its communicator's buffer, or is kept until
+ * that asks for it. */
 
 #include "channel_use.h"
 

@@ -1,5 +1,5 @@
-/* What the two sides of a channel share, and the rest of the shim does not see: the use of its group
- * by one thread at a time, and the numbers before messages. */
+/* What the two sides of a channel share, and the rest of the shim does not see: the use of its
+ * group by one thread at a time, and the numbers before messages. */
 
 #ifndef TREECAST_MPI_CHANNEL_USE_H
 #define TREECAST_MPI_CHANNEL_USE_H
@@ -15,8 +15,8 @@ tc_result fail_in_channel(const char *what);
 /* What channel_error() returns from now on is Treecast's error, at the start of a call. */
 void forget_channel_error(void);
 
-/* Waits for a change until a time, which returns false when it has passed. The lock is held, but not
- * meanwhile. */
+/* Waits for a change until a time, which returns false when it has passed. The lock is held, but
+ * not meanwhile. */
 bool wait_for_change(struct channel *channel, int64_t until_ms);
 
 /* Waits until no thread is in a function of the group. The lock is held, but not meanwhile. */
@@ -31,8 +31,8 @@ bool has_packet_memory(struct channel *channel);
 /* Messages begin with numbers from now on. */
 tc_result begin_numbers(struct channel *channel);
 
-/* At a member: drops what was received for a port that is removed, and what it lacks of its message.
- * The lock is held, and the channel is not busy. */
+/* At a member: drops what was received for a port that is removed, and what it lacks of its
+ * message. The lock is held, and the channel is not busy. */
 void drop_messages(struct channel *channel, struct port *port);
 
 #endif

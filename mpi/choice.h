@@ -89,10 +89,10 @@ void drop_trial(struct choice *choice);
 /* Whether the next broadcast is part of a trial that has started. */
 bool is_tried(const struct choice *choice, int root, int class);
 
-/* Records the duration of a broadcast of a class at this rank. At some counts all ranks of the communicator
- * compare their times, by collectives of the MPI on `comm`. `is_given_up` is set if a trial has
- * ended and no class is by Treecast, so that the groups can be closed. Returns an MPI error
- * code. */
+/* Records the duration of a broadcast of a class at this rank. At some counts all ranks of the
+ * communicator compare their times, by collectives of the MPI on `comm`. `is_given_up` is set if a
+ * trial has ended and no class is by Treecast, so that the groups can be closed. Returns an MPI
+ * error code. */
 int note_call(struct choice *choice, MPI_Comm comm, int root, int class, uint64_t bytes, enum way way, double us, bool *is_given_up);
 
 #endif

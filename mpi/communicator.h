@@ -69,7 +69,8 @@ struct communicator {
      * lengths are within the bounds, since the ranks' own bounds may differ. */
     uint64_t bytes_min, bytes_max;
     int roots_max;
-    /* Whether the groups of some root are encrypted: then values, which are not, stay with the MPI. */
+    /* Whether the groups of some root are encrypted: then values, which are not, stay with the
+     * MPI. */
     bool is_encrypted;
     struct root_groups roots[ROOTS_MAX];
     /* Its persistent broadcasts (persistents.c); NULL: none yet. */
@@ -96,12 +97,14 @@ static inline void make_progress(const struct communicator *communicator)
     mpi.Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, communicator->private, &is_there, MPI_STATUS_IGNORE);
 }
 
-/* The groups of a root for a nonblocking broadcast, which makes none: NULL if there are none.
- * Then the next call of make_wanted_groups() or of prepare() makes them. All ranks get the same result. */
+/* The groups of a root for a nonblocking broadcast, which makes none: NULL if there are none. Then
+ * the next call of make_wanted_groups() or of prepare() makes them. All ranks get the same
+ * result. */
 struct root_groups *find_made(struct communicator *communicator, int root);
 
 /* Makes the groups that nonblocking broadcasts on this communicator lacked, unless prepare() makes
- * them. All ranks have to be in this call, and the communicator may be any. Returns an MPI error code. */
+ * them. All ranks have to be in this call, and the communicator may be any. Returns an MPI error
+ * code. */
 int make_wanted_groups(MPI_Comm comm);
 
 /* Whether close_communicators() was called: MPI_Finalize still calls functions of the program,

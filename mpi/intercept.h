@@ -35,7 +35,8 @@ typedef uintptr_t handle;
     })
 
 /* The same for a function for large counts, which the MPI may lack although the program has found
- * that of this library and calls it, as mpi4py does. Then the function for small counts is called. */
+ * that of this library and calls it, as mpi4py does. Then the function for small counts is
+ * called. */
 #define PASS_LARGE(large, small, name, large_arguments, small_arguments) \
     (HAS("PMPI_" name "_c") ? PASS_TO(large, "PMPI_" name "_c") large_arguments : PASS_TO(small, "PMPI_" name) small_arguments)
 #define HAS(name)                                                              \

@@ -60,8 +60,8 @@ void cancel_making(struct making *making);
 
 /* Makes the groups for broadcasts of a root that has none, of the kinds in this set of bits, here
  * and now. If both are wanted, another communicator of the same processes may share them. All ranks
- * have to be in this call. Where they cannot be made, the communicator's `outcome` tells. Returns an MPI error
- * code. */
+ * have to be in this call. Where they cannot be made, the communicator's `outcome` tells. Returns
+ * an MPI error code. */
 int make_groups(struct communicator *communicator, struct root_groups *groups, unsigned kinds);
 
 /* The same for the group for values. */

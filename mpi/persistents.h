@@ -23,8 +23,8 @@
 struct persistent;
 
 /* Finds a place for a request and makes its group. `found` stays NULL if all places are taken, the
- * ranks' byte counts differ, or the group cannot be made. All ranks have to be in this call, and get
- * the same result. Returns an MPI error code. */
+ * ranks' byte counts differ, or the group cannot be made. All ranks have to be in this call, and
+ * get the same result. Returns an MPI error code. */
 int find_free_place(struct communicator *communicator, int root, uint64_t bytes, struct persistent **found);
 
 /* Makes the program's handle and keeps the arguments. Returns an MPI error code. */

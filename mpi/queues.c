@@ -220,8 +220,8 @@ void progress_queues(void)
     pthread_mutex_unlock(&lock);
 }
 
-/* Carries on with the requests of a root for up to `wait_ms`, or waits that long for the thread that
- * does. The lock is held, but not while bytes move or this waits. */
+/* Carries on with the requests of a root for up to `wait_ms`, or waits that long for the thread
+ * that does. The lock is held, but not while bytes move or this waits. */
 static void progress_or_wait(struct root_groups *groups, int *wait_ms)
 {
     bool has_moved = false;

@@ -1,5 +1,5 @@
-/* The queues of nonblocking broadcasts: one for each root, whose broadcasts share its groups and are
- * therefore carried out in the order in which they were started.
+/* The queues of nonblocking broadcasts: one for each root, whose broadcasts share its groups and
+ * are therefore carried out in the order in which they were started.
  *
  * Bytes move in the program's calls that complete requests, and otherwise in a thread: the program
  * computes meanwhile, and a rank that waits in another function of the MPI must not stop the

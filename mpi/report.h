@@ -11,7 +11,8 @@
 /* Who carries out a collective. */
 enum way { BY_MPI, BY_TREECAST, WAYS };
 
-/* Whether a collective is taken, or why not. All ranks of a communicator come to the same result. */
+/* Whether a collective is taken, or why not. All ranks of a communicator come to the same
+ * result. */
 enum outcome {
     TAKEN,
     /* Passed on to the MPI, since */

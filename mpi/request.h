@@ -1,9 +1,9 @@
 /* Nonblocking broadcasts that are under way, as requests of the program.
  *
  * To the program each is a generalized request of its MPI. The queues of the roots (queues.h) move
- * its bytes, also in a thread, which calls no function of the MPI. So all that needs the MPI is done
- * here, in the program's calls that start and complete requests (complete.c): packing, unpacking,
- * and reporting the result. */
+ * its bytes, also in a thread, which calls no function of the MPI. So all that needs the MPI is
+ * done here, in the program's calls that start and complete requests (complete.c): packing,
+ * unpacking, and reporting the result. */
 
 #ifndef TREECAST_MPI_REQUEST_H
 #define TREECAST_MPI_REQUEST_H
@@ -35,7 +35,8 @@ static inline void progress_if_any(void)
 }
 
 /* Waits for some milliseconds at most if all of these requests are broadcasts of one root, and
- * otherwise lets other threads run. `wait_ms` is the time, which grows; it is WAIT_MIN_MS at first. */
+ * otherwise lets other threads run. `wait_ms` is the time, which grows; it is WAIT_MIN_MS at
+ * first. */
 void wait_for_requests(const MPI_Request *handles, int count, int *wait_ms);
 
 /* Completes all requests of a root, which all ranks have started or will start before they wait

@@ -30,8 +30,8 @@ bool may_have_groups(struct communicator *communicator, int root);
  * have groups. All ranks have to be in this call. */
 struct root_groups *take_place(struct communicator *communicator, int root);
 
-/* The groups of a root; NULL, if too many other roots have groups. At the first use of each kind all
- * ranks have to be in this call, and the groups for it are made. Where they cannot be made, the
+/* The groups of a root; NULL, if too many other roots have groups. At the first use of each kind
+ * all ranks have to be in this call, and the groups for it are made. Where they cannot be made, the
  * communicator's `outcome` tells. Returns an MPI error code. */
 int find_root(struct communicator *communicator, int root, enum use use, struct root_groups **found);
 

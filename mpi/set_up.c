@@ -108,7 +108,8 @@ int begin_set_up(struct communicator *communicator, MPI_Comm comm)
     return begin(communicator, comm, true);
 }
 
-/* Exchanges the addresses of all nodes. If a node is missing, all ranks pass their broadcasts on. */
+/* Exchanges the addresses of all nodes. If a node is missing, all ranks pass their broadcasts
+ * on. */
 static int exchange_endpoints(struct communicator *communicator)
 {
     const struct opening *opening = &communicator->opening;

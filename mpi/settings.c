@@ -145,7 +145,8 @@ static void add(char *text, size_t capacity, const char *key, const char *name, 
 }
 
 /* A forked process has none of the threads, and communicators, nodes and groups that it inherits
- * are its parent's: destructors that free communicators, or finalize MPI, have no effect on them. */
+ * are its parent's: destructors that free communicators, or finalize MPI, have no effect on
+ * them. */
 static void switch_off(void)
 {
     values.is_on = false;

@@ -48,8 +48,8 @@ static bool are_same(MPI_Group one, MPI_Group other)
     return mpi.Group_compare(one, other, &result) == MPI_SUCCESS && (result == MPI_IDENT || result == MPI_SIMILAR);
 }
 
-/* The first groups with the processes of a communicator, of this process as root or of any. The lock
- * is held. */
+/* The first groups with the processes of a communicator, of this process as root or of any. The
+ * lock is held. */
 static struct shared_groups *find_offered(MPI_Comm comm, bool is_root)
 {
     struct shared_groups *shared;

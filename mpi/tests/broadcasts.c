@@ -1,8 +1,10 @@
-/* A program that broadcasts in many ways, and compares the data with those of the MPI's own broadcast. Run it with the shim preloaded:
+/* A program that broadcasts in many ways, and compares the data with those of the MPI's own
+ * broadcast. Run it with the shim preloaded:
  *
  *     mpirun -n 4 broadcasts [PART...]
  *
- * Prints `PART: N broadcasts` for each part that was right, and ends with status 1 at the first wrong byte. */
+ * Prints `PART: N broadcasts` for each part that was right, and ends with status 1 at the first
+ * wrong byte. */
 
 #define _GNU_SOURCE
 
@@ -123,7 +125,8 @@ static void back_to_back(void)
     }
 }
 
-/* The root broadcasts only once it has a long message, whose sender is already in the broadcast: it has to go on sending from there. */
+/* The root broadcasts only once it has a long message, whose sender is already in the broadcast: it
+ * has to go on sending from there. */
 static void progress(void)
 {
     enum { LENGTH = 8 << 20 };
@@ -180,7 +183,8 @@ static void closing(void)
     free(bytes);
 }
 
-/* Ranks that come late, also the root, to short messages and to one that is longer than all slots. */
+/* Ranks that come late, also the root, to short messages and to one that is longer than all
+ * slots. */
 static void late_ranks(void)
 {
     enum { LENGTH = 6 << 20 };
@@ -259,7 +263,8 @@ static void threads(void)
     broadcasts += THREADS * 300;
 }
 
-/* A rank ends in the middle: the others do not hang. The launcher ends them, or their error handler does. */
+/* A rank ends in the middle: the others do not hang. The launcher ends them, or their error handler
+ * does. */
 static void killed_rank(void)
 {
     int round, value = 0;
@@ -271,7 +276,8 @@ static void killed_rank(void)
     }
 }
 
-/* A program that goes on for a while: short broadcasts of one root, longer ones of another, few of the others. */
+/* A program that goes on for a while: short broadcasts of one root, longer ones of another, few of
+ * the others. */
 static void iterations(void)
 {
     enum { ROUNDS = 1500, LONG = 48000 };
@@ -291,7 +297,8 @@ static void iterations(void)
     broadcasts += ROUNDS;
 }
 
-/* The same, but only rank 0 has a bound. It has to be the first part: the settings are read at the first broadcast. */
+/* The same, but only rank 0 has a bound. It has to be the first part: the settings are read at the
+ * first broadcast. */
 static void bounds(void)
 {
     if (!world_rank)
@@ -334,7 +341,8 @@ static void end(int signal)
     _exit(3);
 }
 
-/* MPI_Finalize deletes the attributes of MPI_COMM_SELF first: what comes later is the MPI's, and nothing of the shim. */
+/* MPI_Finalize deletes the attributes of MPI_COMM_SELF first: what comes later is the MPI's, and
+ * nothing of the shim. */
 static int shim_has_ended(MPI_Comm comm, int key, void *value, void *state)
 {
     (void)comm, (void)key, (void)value, (void)state;

@@ -28,7 +28,8 @@ struct scenario {
     bool has_history;
     /* Whether Treecast cannot carry out broadcasts, at all ranks. */
     bool is_refused;
-    /* Whether another communicator of the same processes has groups, which are used in a tenth of the time. */
+    /* Whether another communicator of the same processes has groups, which are used in a tenth of
+     * the time. */
     bool has_offered_groups;
     /* Whether the last short and the last long one is to be by Treecast. */
     bool is_short_taken, is_long_taken;

@@ -245,7 +245,8 @@ void duplicates_of_requests(void)
 
 enum { PENDING = 4 };
 
-/* Duplicates are under way beside messages of the same communicator, and one call completes both. */
+/* Duplicates are under way beside messages of the same communicator, and one call completes
+ * both. */
 static void compare_pending(MPI_Comm comm)
 {
     MPI_Request *requests;

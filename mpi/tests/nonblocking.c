@@ -294,8 +294,8 @@ void other_lengths(void)
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_ARE_FATAL);
 }
 
-/* The others complete a long broadcast while a rank, and then the root, waits in another function of
- * the MPI. */
+/* The others complete a long broadcast while a rank, and then the root, waits in another function
+ * of the MPI. */
 void waits_elsewhere(void)
 {
     enum { LENGTH = 8 << 20 };

@@ -122,7 +122,8 @@ static void first_wins(void *from, void *to, int *count, MPI_Datatype *type)
     memcpy(to, from, (size_t)*count * sizeof(int));
 }
 
-/* What is the MPI's: operations of the program, pairs of a value and a place, other communicators. */
+/* What is the MPI's: operations of the program, pairs of a value and a place, other
+ * communicators. */
 static void others(void)
 {
     bool is_first = world_rank % 2 == 0;
@@ -179,7 +180,8 @@ static void barriers(void)
     broadcasts += ROUNDS;
 }
 
-/* Beside the broadcasts and all-gathers of the same roots; nothing else keeps the ranks together. */
+/* Beside the broadcasts and all-gathers of the same roots; nothing else keeps the ranks
+ * together. */
 static void among_others(void)
 {
     enum { ROUNDS = 1000 };

@@ -1,5 +1,5 @@
-/* Broadcasts of all datatypes and of many lengths, compared with the MPI's own, also in the bytes that
- * they must not write. */
+/* Broadcasts of all datatypes and of many lengths, compared with the MPI's own, also in the bytes
+ * that they must not write. */
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,8 +34,8 @@ void fill_memory(struct memory memory, int root, int rank, unsigned seed)
         memory.bytes[i] = rank == root ? (char)(i * 2654435761u + seed + (unsigned)root * 31) >> 1 : (char)GAP;
 }
 
-/* Broadcasts `root_count` elements of one type, which the other ranks receive as `count` elements of
- * another. */
+/* Broadcasts `root_count` elements of one type, which the other ranks receive as `count` elements
+ * of another. */
 static void compare(MPI_Datatype at_root, int root_count, MPI_Datatype elsewhere, int count, int root, MPI_Comm comm)
 {
     int rank;

@@ -1,10 +1,13 @@
-/* Measures MPI_Bcast, MPI_Allreduce and MPI_Barrier as `treecast bench` measures its own operations.
+/* Measures MPI_Bcast, MPI_Allreduce and MPI_Barrier as `treecast bench` measures its own
+ * operations.
  *
- * Arguments: the length of a message in bytes, the number of messages, the number of messages before the first measurement,
- * "barrier", "stream" or "period", and the operation: "broadcast", "all-reduce" of doubles, or "barrier". Calls of an
- * all-reduce or a barrier follow each other at once. With "period" one message is sent per period, whose length in ns is the
- * next argument; the last one is a file with how late each rank enters each call, in ns: 64-bit numbers, rank by rank. Late
- * ranks sleep. Rank 0 writes one JSON array to standard output, with an object for each rank. */
+ * Arguments: the length of a message in bytes, the number of messages, the number of messages
+ * before the first measurement, "barrier", "stream" or "period", and the operation: "broadcast",
+ * "all-reduce" of doubles, or "barrier". Calls of an all-reduce or a barrier follow each other at
+ * once. With "period" one message is sent per period, whose length in ns is the next argument; the
+ * last one is a file with how late each rank enters each call, in ns: 64-bit numbers, rank by rank.
+ * Late ranks sleep. Rank 0 writes one JSON array to standard output, with an object for each
+ * rank. */
 #define _GNU_SOURCE
 
 #include <inttypes.h>
@@ -18,8 +21,8 @@
 #include <unistd.h>
 
 #ifdef MPICH_NUMVERSION
-/* MPICH's ranks poll their connections without a pause while they wait, and the hosts of a lab share
- * processors: here they yield, as those of Open MPI do by an option. */
+/* MPICH's ranks poll their connections without a pause while they wait, and the hosts of a lab
+ * share processors: here they yield, as those of Open MPI do by an option. */
 int epoll_wait(int fd, struct epoll_event *events, int count, int timeout_ms)
 {
 	int ready = epoll_pwait(fd, events, count, timeout_ms, NULL);
@@ -85,9 +88,9 @@ static void write_times(const char *name, const int64_t *times, int count)
 }
 
 #if defined MPICH_NUMVERSION && MPICH_NUMVERSION < 40200000
-/* Debian's MPICH 4.0 often hangs in MPI_Finalize (docs/mpi.md), so ranks end without it. The barrier is
- * the MPI's own: behind one of the shim, a rank could end before its node has passed the result on.
- * Hydra ends all ranks where one has not said that it finalizes. */
+/* Debian's MPICH 4.0 often hangs in MPI_Finalize (docs/mpi.md), so ranks end without it. The
+ * barrier is the MPI's own: behind one of the shim, a rank could end before its node has passed the
+ * result on. Hydra ends all ranks where one has not said that it finalizes. */
 static void end_without_finalize(void)
 {
 	static const char finalize[] = "cmd=finalize\n";
