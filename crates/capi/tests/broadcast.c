@@ -1,4 +1,5 @@
-/* One process with a root and two members: listens, joins, sends, receives, closes, and makes each error once. */
+/* One process with a root and two members: listens, joins, sends, receives, closes, and makes each
+ * error once. */
 
 #define _GNU_SOURCE
 

@@ -1,8 +1,10 @@
-/* A broadcast as a program may have it that uses no library: down a tree of blocking TCP connections. Each host receives a piece
- * into its buffer and sends it to its children. Nothing else: no recovery, no authentication, no late processes.
+/* A broadcast as a program may have it that uses no library: down a tree of blocking TCP
+ * connections. Each host receives a piece into its buffer and sends it to its children. Nothing
+ * else: no recovery, no authentication, no late processes.
  *
- * Arguments: the length of a message in bytes, the number of messages, the number of messages before the first measurement,
- * "barrier" or "stream", and the fan-out of the tree, where 1 is a chain. Each process of the lab writes a JSON object. */
+ * Arguments: the length of a message in bytes, the number of messages, the number of messages
+ * before the first measurement, "barrier" or "stream", and the fan-out of the tree, where 1 is a
+ * chain. Each process of the lab writes a JSON object. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <inttypes.h>
@@ -113,7 +115,8 @@ static void set_no_delay(int connection)
 
 static int parent = -1, children[CHILDREN_MAX], child_count;
 
-/* All processes have come here: the children say so upwards. The root waits some time more, in which the others fall asleep. */
+/* All processes have come here: the children say so upwards. The root waits some time more, in
+ * which the others fall asleep. */
 static void wait_for_all(void)
 {
 	char byte = 0;
