@@ -362,7 +362,7 @@ tc_result tc_group_receive_part(const tc_group *group,
  They stay there until the next call of this thread or another one that receives from the group,
  or that closes or frees it. tc_group_consume receives them; without that the next call begins
  with the same bytes. They are at least one packet of the message, and all of a message that
- waits in slots one behind the other. TC_CLOSED, if the root has closed the group and all
+ waits in consecutive slots. TC_CLOSED, if the root has closed the group and all
  messages have been received.
 
  # Safety

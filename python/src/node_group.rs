@@ -117,7 +117,7 @@ impl NodeGroup {
     /// Waits for a message and shows its next bytes where the node has stored them, without a copy:
     /// an object with the buffer protocol, which a `with` block consumes at its end. None if the
     /// root has closed the group. It has at least one packet of the message, and all of a message
-    /// that waits in slots one behind the other. The next call receives what is not consumed. While
+    /// that waits in consecutive slots. The next call receives what is not consumed. While
     /// memoryviews or arrays use it, calls that receive, and `close`, raise BufferError.
     ///
     /// >>> with Node("127.0.0.1:0") as one, Node("127.0.0.1:0") as other:

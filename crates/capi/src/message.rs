@@ -199,7 +199,7 @@ pub unsafe extern "C" fn tc_group_receive_part(
 /// They stay there until the next call of this thread or another one that receives from the group,
 /// or that closes or frees it. tc_group_consume receives them; without that the next call begins
 /// with the same bytes. They are at least one packet of the message, and all of a message that
-/// waits in slots one behind the other. TC_CLOSED, if the root has closed the group and all
+/// waits in consecutive slots. TC_CLOSED, if the root has closed the group and all
 /// messages have been received.
 ///
 /// # Safety

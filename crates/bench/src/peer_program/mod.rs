@@ -104,7 +104,8 @@ impl PeerProgram {
             Peer::TcpTree | Peer::TcpChain => (INSTALL_COMPILER, include_bytes!("tcp_tree.c")),
         };
         let launcher = peer.is_mpi().then(|| {
-            Launcher::find(peer).ok_or_else(|| failed(format!("there is no mpirun of it ({install})")))
+            Launcher::find(peer)
+                .ok_or_else(|| failed(format!("no mpirun of this MPI is in the PATH ({install})")))
         });
         let launcher = launcher.transpose()?;
         let compiler = launcher.map_or("cc", |launcher| launcher.compiler);

@@ -79,7 +79,7 @@ impl<'a> Loan<'a> {
             bytes += piece.length as usize;
             is_last = piece.is_last();
         }
-        // SAFETY: these packets are stored one behind the other from the end of what the sink has
+        // SAFETY: these packets are in consecutive slots from the end of what the sink has
         // on: there the buffer was lent, and what came before them was taken meanwhile.
         unsafe { sink.advance(bytes) };
         self.stored = end..stored_end;
