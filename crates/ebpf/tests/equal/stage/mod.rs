@@ -1,49 +1,29 @@
 //! One node of a small tree, with simulated neighbours and a simulated application.
 
+mod batch;
+mod setting;
+
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 
 use treecast_proto::{
-    Authentication, Contribution, CreateGroup, GroupId, Input, Integrity, MemberId, Nanoseconds, Offload,
-    Piece, Process, Sequence, Settings, Step,
+    Contribution, CreateGroup, GroupId, Input, MemberId, Nanoseconds, Piece, Process, Sequence, Settings,
+    Step,
 };
 use treecast_wire::{
-    Acknowledgment, Body, Control, Data, Distribution, Header, Missing, Neighbour, Nonce, Role, Table,
-    Timestamp, Transport,
+    Acknowledgment, Body, Control, Data, Header, Missing, Neighbour, Nonce, Role, Table, Timestamp, Transport,
 };
 
-use super::acts::{self, Act, AnyValues, Defect, Fault, corrupt};
+use super::acts::{self, Act, AnyValues, Defect, corrupt};
 use super::frame::Style;
-use super::lab::{Lab, Verdict};
+use super::lab::Lab;
 use super::pair::{Behaviour, Pair, brief, data_of};
 use super::session::Session;
 
+pub use setting::Setting;
+
 pub const GROUP: GroupId = GroupId(7);
 pub const PORT: u16 = 7_000;
-
-/// The greatest length of a batch in bytes, headers included: as much as a root sends at once.
-const BATCH_BYTES_MAX: u64 = 24_000;
-
-/// A node and its neighbours.
-#[derive(Debug, Clone)]
-#[expect(clippy::struct_excessive_bools, reason = "each is generated independently")]
-pub struct Setting {
-    pub is_root: bool,
-    /// Whether the root sends data by multicast.
-    pub is_multicast: bool,
-    pub is_v6: bool,
-    /// Whether the parent is the root.
-    pub is_below_root: bool,
-    pub slots_log2: u32,
-    pub payload_bytes_max: u16,
-    pub children: u32,
-    pub start: u32,
-    pub has_checksum: bool,
-    pub authentication: Authentication,
-    pub integrity: Integrity,
-    pub reads_silently: bool,
-    pub sleeps: bool,
-}
 
 /// A pair of nodes with simulated neighbours.
 pub struct Stage<'a> {
@@ -59,61 +39,6 @@ pub struct Stage<'a> {
     log: Vec<(SocketAddr, Vec<Vec<u8>>)>,
     /// When data was last sent to children.
     sent_at: Nanoseconds,
-}
-
-impl Setting {
-    fn address(&self, member: u32) -> SocketAddr {
-        let ip: IpAddr = if self.is_v6 {
-            Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 1, member as u16 + 1).into()
-        } else {
-            Ipv4Addr::new(10, 1, 0, member as u8 + 1).into()
-        };
-        SocketAddr::new(ip, PORT)
-    }
-
-    /// The node's own number. The root is 0; a parent that is not the root is 1.
-    const fn member(&self) -> u32 {
-        if self.is_root { 0 } else { 2 }
-    }
-
-    const fn parent(&self) -> u32 {
-        if self.is_below_root { 0 } else { 1 }
-    }
-
-    const fn child(&self, place: u32) -> u32 {
-        self.member() + 1 + place
-    }
-
-    const fn slots(&self) -> u32 {
-        1 << self.slots_log2
-    }
-
-    const fn offload(&self) -> Offload {
-        if self.is_multicast { Offload::Switch } else { Offload::Nic }
-    }
-
-    /// The address to which the root sends data.
-    fn multicast(&self) -> Option<SocketAddr> {
-        let ip: IpAddr = if self.is_v6 {
-            Ipv6Addr::new(0xff15, 0, 0, 0, 0, 0, 0, 7).into()
-        } else {
-            Ipv4Addr::new(239, 1, 1, 7).into()
-        };
-        self.is_multicast.then_some(SocketAddr::new(ip, PORT + 100))
-    }
-
-    /// The sender of a data packet, and how the root has sent the packet.
-    const fn way(&self, defect: &Defect) -> (u32, Distribution) {
-        match (self.is_multicast, defect) {
-            (false, _) | (true, Defect::AlongTree { is_multicast: false }) => {
-                (self.parent(), Distribution::Tree)
-            }
-            (true, Defect::AlongTree { is_multicast: true }) => {
-                (self.parent(), Distribution::MulticastAndTree)
-            }
-            (true, _) => (0, Distribution::Multicast),
-        }
-    }
 }
 
 impl<'a> Stage<'a> {
@@ -392,115 +317,6 @@ impl<'a> Stage<'a> {
         self.datagram(0, header, &[], defect)
     }
 
-    /// The next packets, as many as fit into one batch.
-    fn segments(&mut self, act: &Act) -> Vec<(Piece, Vec<u8>)> {
-        let &Act::Batch { packets, pieces, bytes, last, is_continued, .. } = act else { return Vec::new() };
-        let begun = self.next().distance_from(Sequence(self.setting.start)) as usize;
-        let mut segments: Vec<(Piece, Vec<u8>)> = Vec::new();
-        let mut each = u64::from(bytes) % (u64::from(self.setting.payload_bytes_max) + 1);
-        let mut max = usize::from(packets).clamp(1, 64);
-        while segments.len() < max {
-            let left = max - segments.len();
-            // An empty message is one packet.
-            let pieces = if each == 0 { 1 } else { usize::from(pieces.max(1)) };
-            let ends = pieces == left || pieces > left && !is_continued;
-            let (pieces, length) = if ends { (left, u64::from(last) % (each + 1)) } else { (pieces, each) };
-            let (piece, payload) = self.piece_of(begun + segments.len(), pieces as u8, each, length);
-            let length = u64::from(piece.length);
-            if segments.is_empty() {
-                each = length;
-                max = max.min((BATCH_BYTES_MAX / (64 + each)) as usize);
-            }
-            if length > each {
-                break;
-            }
-            segments.push((piece, payload));
-            if length < each {
-                break;
-            }
-        }
-        segments
-    }
-
-    fn queue_batch(&mut self, act: &Act, fault: &Fault) -> Result<(), String> {
-        let mut segments = self.segments(act);
-        let count = segments.len();
-        match fault {
-            Fault::Segment(place, Defect::Body { word, value }) => {
-                corrupt(&mut segments[usize::from(*place) % count].0, *word, *value);
-            }
-            Fault::Missing(place) if count > 1 => drop(segments.remove(usize::from(*place) % count)),
-            _ => {}
-        }
-        self.sent_at = self.now;
-        self.pair
-            .queue_batch(self.now, GROUP, &segments)
-            .map_err(|what| format!("at {}, {act:?}: {what}", self.now))
-    }
-
-    fn batch(&mut self, act: &Act, ack_requested: u64, fault: &Fault) -> Result<(), String> {
-        let (from, datagrams) = self.batch_datagrams(act, ack_requested, fault);
-        self.sent_at = self.now;
-        self.send_batch(from, datagrams).map_err(|what| format!("{act:?}: {what}"))
-    }
-
-    /// The program alone receives a batch, for whose checksum the kernel vouches whatever its
-    /// payloads are; returns whether it handles it.
-    pub fn program_handles(&mut self, act: &Act) -> bool {
-        let Act::Batch { ack_requested, fault, .. } = act else { return false };
-        let (from, datagrams) = self.batch_datagrams(act, *ack_requested, fault);
-        self.pair.offer_batch(from, &datagrams, true).is_ok_and(|verdict| verdict != Verdict::Passed)
-    }
-
-    /// A batch with a fault, and its source.
-    fn batch_datagrams(
-        &mut self,
-        act: &Act,
-        ack_requested: u64,
-        fault: &Fault,
-    ) -> (SocketAddr, Vec<Vec<u8>>) {
-        let next = self.next();
-        let segments = self.segments(act);
-        let count = segments.len();
-        let (sender, distribution) = self.setting.way(&Defect::None);
-        let mut from = self.setting.address(sender);
-        let mut datagrams = Vec::new();
-        for (place, (piece, payload)) in segments.into_iter().enumerate() {
-            let data = Data { distribution, ..data_of(&piece, ack_requested >> place & 1 == 1) };
-            let header = self.header(sender, next + place as u32, Body::Data(data));
-            let defect = match fault {
-                Fault::Segment(index, defect) if usize::from(*index) % count == place => defect,
-                _ => &Defect::None,
-            };
-            let defect = match defect {
-                Defect::WrongSource => {
-                    from.set_port(PORT + 1);
-                    &Defect::None
-                }
-                // Only the final segment of a batch may be shorter, and none may be longer.
-                Defect::Truncated(_) if place + 1 < count => &Defect::None,
-                Defect::Extended(_) if count > 1 => &Defect::None,
-                defect => defect,
-            };
-            datagrams.push(self.write(header, &payload, defect));
-        }
-        match fault {
-            Fault::Missing(place) if count > 1 => drop(datagrams.remove(usize::from(*place) % count)),
-            // The final one may be shorter, so it stays where it is.
-            Fault::Swapped(place) if count > 2 => {
-                let place = usize::from(*place) % (count - 2);
-                datagrams.swap(place, place + 1);
-            }
-            Fault::Repeated(place) if count > 2 => {
-                let place = usize::from(*place) % (count - 2);
-                let repeated = datagrams[place].clone();
-                datagrams[place + 1] = repeated;
-            }
-            _ => {}
-        }
-        (from, datagrams)
-    }
-
     /// The number of one of the children, if there are any.
     fn any_child(&self, place: u8) -> Option<u32> {
         let place = u32::from(place).checked_rem(self.setting.children)?;
@@ -585,16 +401,6 @@ impl<'a> Stage<'a> {
     fn send(&mut self, from: SocketAddr, bytes: Vec<u8>) -> Result<(), String> {
         self.log.push((from, vec![bytes.clone()]));
         self.step(&Step::Datagram { from, bytes })
-    }
-
-    fn send_batch(&mut self, from: SocketAddr, datagrams: Vec<Vec<u8>>) -> Result<(), String> {
-        self.receive_batch(from, &datagrams)?;
-        self.log.push((from, datagrams));
-        Ok(())
-    }
-
-    fn receive_batch(&mut self, from: SocketAddr, datagrams: &[Vec<u8>]) -> Result<(), String> {
-        self.pair.batch(self.now, from, datagrams).map_err(|what| format!("at {}: {what}", self.now))
     }
 
     fn request(&mut self, input: Input<'static>, payload: &[u8]) -> Result<(), String> {
