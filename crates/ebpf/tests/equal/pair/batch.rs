@@ -20,8 +20,9 @@ use treecast_wire::{Body, Distribution, Packet, View};
 use super::super::frame::{self, Style};
 use super::super::lab::Verdict;
 use super::super::session::has_wrong_crc;
+use super::application::source_datagram;
 use super::compare::equal;
-use super::{Pair, refused, source_datagram, text, udp_frames, write};
+use super::{Pair, refused, text, udp_frames, write};
 
 /// The RTO before the first measurement, as in proto's `Rtt`.
 const INITIAL_RTO: Nanoseconds = Nanoseconds::from_ms(10);

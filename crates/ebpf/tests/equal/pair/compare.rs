@@ -9,7 +9,8 @@ use treecast_proto::{GroupId, HandOff, Nanoseconds, Output};
 use treecast_wire::{HEADER_BYTES, View};
 
 use super::super::frame::{self, Style};
-use super::{Pair, Posted, Sent, describe, payload_of, reclaim, take_contributions, udp_frames};
+use super::hand_off::{Posted, reclaim, take_contributions};
+use super::{Pair, Sent, describe, payload_of, udp_frames};
 
 /// What wake datagrams carry.
 pub(super) const WAKE_NONCE: WakeNonce = WakeNonce(0x5152_5354_5556_5758);

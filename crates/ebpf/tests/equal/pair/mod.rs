@@ -3,25 +3,32 @@
 
 #![expect(unsafe_code, reason = "payloads lie in memory that is shared with the kernel")]
 
+mod application;
 mod batch;
 mod compare;
+mod counts;
+mod hand_off;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 
-use treecast_ebpf::{CHILDREN_MAX, KernelGroup, ReceivedNak, SlotMemory, WakeReason, WakeSocket};
+use treecast_ebpf::{SlotMemory, WakeReason};
 use treecast_proto::{
-    Authentication, Contribution, Event, GroupId, HandOff, Input, Integrity, MemberId, Nanoseconds, Output,
-    Piece, Process, Protocol, Refused, Sequence, Settings, Step, Store, Trace, Transmit, TransmitPayload,
+    Authentication, Event, GroupId, Input, Integrity, Nanoseconds, Output, Piece, Protocol, Refused,
+    Sequence, Settings, Step, Store, Trace, Transmit, TransmitPayload,
 };
-use treecast_wire::{Body, Data, Distribution, HEADER_BYTES, Header, MacKey, Timestamp, View};
+use treecast_wire::{Body, Data, Distribution, HEADER_BYTES, View};
 use treecast_world::{Act, Fault, Node, Packet};
 
 use super::frame::{self, Style};
 use super::lab::{Lab, Sender, Verdict};
 use super::session::has_wrong_crc;
-use compare::{WAKE_NONCE, equal};
+use compare::equal;
+use hand_off::Posted;
+
+pub use counts::Counts;
+pub use hand_off::reclaim;
 
 /// The datagrams that were sent, by destination and group, in order.
 #[derive(Default)]
@@ -49,45 +56,6 @@ impl Behaviour {
         Self { style: Style { hop_limit: 63, has_checksum: true }, reads_silently: false, sleeps: false };
 }
 
-/// How much of the work the program does.
-#[derive(Debug, Default, Clone, Copy)]
-pub struct Counts {
-    /// Data and acknowledgments that were received for posted groups.
-    pub received: u64,
-    /// Of these, those that the program handled.
-    pub handled: u64,
-    /// Of these, those by which the program woke a reader.
-    pub wakeups: u64,
-    /// Contributions that the program combines or sends.
-    pub contributed: u64,
-    /// Packets that applications of roots sent.
-    pub queued: u64,
-    /// Of these, those that the program forwarded.
-    pub forwarded: u64,
-    /// GSO batches of two segments or more, received or sent by applications of roots, and their
-    /// segments.
-    pub batches: u64,
-    pub segments: u64,
-    /// Of these, those that the program handled.
-    pub batches_handled: u64,
-    pub segments_handled: u64,
-}
-
-impl std::ops::AddAssign for Counts {
-    fn add_assign(&mut self, other: Self) {
-        self.received += other.received;
-        self.handled += other.handled;
-        self.wakeups += other.wakeups;
-        self.contributed += other.contributed;
-        self.queued += other.queued;
-        self.forwarded += other.forwarded;
-        self.batches += other.batches;
-        self.segments += other.segments;
-        self.batches_handled += other.batches_handled;
-        self.segments_handled += other.segments_handled;
-    }
-}
-
 /// The two nodes.
 pub struct Pair<'a> {
     lab: &'a mut Lab,
@@ -102,14 +70,6 @@ pub struct Pair<'a> {
     subject_events: VecDeque<Event>,
     groups: BTreeMap<GroupId, Posted>,
     pub counts: Counts,
-}
-
-struct Posted {
-    kernel: KernelGroup,
-    state: HandOff,
-    is_root: bool,
-    /// With offload `switch`, the address to which the root sends data.
-    multicast: Option<SocketAddr>,
 }
 
 impl Drop for Pair<'_> {
@@ -330,74 +290,6 @@ impl<'a> Pair<'a> {
         Ok(())
     }
 
-    /// The root's application sends a packet.
-    fn queue(
-        &mut self,
-        now: Nanoseconds,
-        group: GroupId,
-        piece: &Piece,
-        payload: &[u8],
-    ) -> Result<(), String> {
-        let input = Input::Queue { group, piece: *piece };
-        let Some(packet) = self.reference().readable(group).map(|(_, next)| next) else {
-            return self.request(now, &input);
-        };
-        if !self.groups.get(&group).is_some_and(|posted| posted.is_root) {
-            return self.request(now, &input);
-        }
-        let has_free_slot = self.reference().free_slots(group) > 0;
-        let expected = refused(self.reference.queue(now, group, *piece, payload))?;
-        self.counts.queued += 1;
-        if has_free_slot {
-            let memory = self.groups[&group].kernel.memory();
-            write(memory, packet, payload);
-            memory.describe(packet, piece, now);
-        }
-        let memory = self.groups[&group].kernel.memory().clone();
-        let is_handed_off = self.groups[&group].kernel.is_handed_off();
-        if is_handed_off {
-            let frame = self.source_frame(&source_datagram(group, packet, piece, payload));
-            self.lab.send(Sender::Application, &frame).map_err(text)?;
-        }
-        let sent = self.lab.frames();
-        let found = if is_handed_off && Sequence(memory.forwarded().load(Ordering::Acquire)) == packet + 1 {
-            self.counts.forwarded += 1;
-            Ok(())
-        } else {
-            if !udp_frames(&sent).is_empty() {
-                return Err("a packet that was not handled was sent nevertheless".into());
-            }
-            self.reclaim(now, group);
-            self.subject.handle(now, input)
-        };
-        equal("the result of queueing a packet", &expected, &found)?;
-        self.settle(now, sent)
-    }
-
-    /// The frame of datagrams that an application sends to the program.
-    fn source_frame(&self, bytes: &[u8]) -> Vec<u8> {
-        let to: IpAddr = match self.address.ip() {
-            IpAddr::V4(_) => Ipv4Addr::new(239, 255, 84, 67).into(),
-            IpAddr::V6(_) => Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 0x5443).into(),
-        };
-        let from = SocketAddr::new(self.address.ip(), self.address.port() ^ 1);
-        frame::build(from, SocketAddr::new(to, self.address.port()), bytes, Style::OWN)
-    }
-
-    /// An application has read packets.
-    fn consumed(&mut self, now: Nanoseconds, group: GroupId, upto: Sequence) -> Result<(), String> {
-        let Some(posted) = self.groups.get(&group).filter(|posted| !posted.is_root) else {
-            return self.request(now, &Input::Consumed { group, upto });
-        };
-        posted.kernel.memory().read().store(upto.0, Ordering::Release);
-        if self.behaviour.reads_silently && posted.kernel.is_handed_off() {
-            return Ok(());
-        }
-        self.sync_consumed(now, group);
-        self.reclaim(now, group);
-        self.settle(now, Vec::new())
-    }
-
     fn request(&mut self, now: Nanoseconds, input: &Input<'static>) -> Result<(), String> {
         let groups: Vec<GroupId> = self.groups.keys().copied().collect();
         for group in groups {
@@ -412,93 +304,6 @@ impl<'a> Pair<'a> {
             self.post(create.group, create.start, create.slots, create.payload_bytes_max, true, multicast)?;
         }
         self.settle(now, Vec::new())
-    }
-
-    /// Updates the reference by the application's page.
-    fn sync_consumed(&mut self, now: Nanoseconds, group: GroupId) {
-        let posted = &self.groups[&group];
-        let read = Sequence(posted.kernel.memory().read().load(Ordering::Acquire));
-        if !posted.is_root && self.reference().readable(group).is_some_and(|(from, _)| from != read) {
-            // An invalid number is refused, and changes nothing.
-            let _ = self.reference.request(now, Input::Consumed { group, upto: read });
-        }
-    }
-
-    /// The slow path reclaims a group, and reads its page. Then it handles the NAKs that the
-    /// program has kept, before anything that has arrived after them.
-    fn reclaim(&mut self, now: Nanoseconds, group: GroupId) {
-        let Some(Posted { kernel, state, is_root, .. }) = self.groups.get_mut(&group) else { return };
-        reclaim(&mut self.subject, now, kernel, state);
-        let read = Sequence(kernel.memory().read().load(Ordering::Acquire));
-        if !*is_root && self.subject.readable(group).is_some_and(|(from, _)| from != read) {
-            let _ = self.subject.handle(now, Input::Consumed { group, upto: read });
-        }
-        while let Some(ReceivedNak { from, arrived_at, header }) = kernel.take_nak() {
-            assert_eq!(arrived_at, now, "user space is woken at once");
-            let handled = self.subject.handle(now, Input::Datagram { from, bytes: &header });
-            handled.expect("no datagram is refused");
-        }
-        take_contributions(&mut self.subject, now, kernel);
-        kernel.forget_contributions();
-    }
-
-    /// The application contributes to an all-reduce.
-    fn contribute(
-        &mut self,
-        now: Nanoseconds,
-        group: GroupId,
-        process: Process,
-        contribution: &Contribution,
-    ) -> Result<(), String> {
-        let input = Input::Contribute { group, process, contribution: contribution.clone() };
-        let with_program = self.groups.get(&group).filter(|posted| posted.kernel.is_handed_off());
-        let Some(next) = with_program.filter(|_| process == Process::ONLY).map(|posted| posted.kernel.next())
-        else {
-            return self.request(now, &input);
-        };
-        let Ok(transmit) = self.subject.contribute_to_fast_path(now, group, contribution, next) else {
-            return self.request(now, &input);
-        };
-        let expected = refused(self.reference.request(now, input))?;
-        equal("the answer to a contribution", &expected, &Ok(()))?;
-        self.counts.contributed += 1;
-        let mut sent = Vec::new();
-        if let Some(Transmit { to, header, payload: TransmitPayload::Bytes(payload), .. }) = transmit {
-            let frame = frame::build(self.address, to, &[&header[..], &payload].concat(), Style::OWN);
-            self.lab.send(Sender::Node, &frame).map_err(text)?;
-            sent = self.lab.frames();
-        }
-        // The contributions differ in kind.
-        while self.lab.program.take_wakeup().is_some() {
-            self.sync_consumed(now, group);
-            self.reclaim(now, group);
-        }
-        self.settle(now, sent)
-    }
-
-    fn post(
-        &mut self,
-        group: GroupId,
-        start: Sequence,
-        slots: u32,
-        payload_bytes_max: u16,
-        is_root: bool,
-        multicast: Option<SocketAddr>,
-    ) -> Result<(), String> {
-        if let Some(before) = self.groups.remove(&group) {
-            self.lab.remove_group(before.kernel);
-        }
-        let mut kernel = self.lab.add_group(group, slots);
-        if usize::from(payload_bytes_max) > kernel.memory().payload_bytes_max() {
-            return Err(format!("payloads of {payload_bytes_max} bytes are longer than the slots"));
-        }
-        kernel.memory().read().store(start.0, Ordering::Release);
-        kernel.set_wake_socket(WakeSocket { port: self.wake_address().port(), nonce: WAKE_NONCE });
-        if is_root {
-            kernel.set_root_socket(self.lab.application());
-        }
-        self.groups.insert(group, Posted { kernel, state: HandOff::new(), is_root, multicast });
-        Ok(())
     }
 
     fn take_events(&mut self) -> Result<(), String> {
@@ -583,52 +388,6 @@ impl<'a> Pair<'a> {
             sent.extend(self.lab.frames());
         }
     }
-
-    /// Hands off every group that needs no slow path.
-    fn hand_off(&mut self, now: Nanoseconds) -> Result<(), String> {
-        let gone: Vec<GroupId> =
-            self.groups.keys().copied().filter(|&group| !self.subject.has(group)).collect();
-        for group in gone {
-            let posted = self.groups.remove(&group).expect("it was found among the groups");
-            self.lab.remove_group(posted.kernel);
-        }
-        let Self { lab, address, subject, groups, .. } = self;
-        for (&group, Posted { kernel, state, .. }) in groups {
-            if kernel.is_handed_off() || !subject.hand_off_state(group, state) {
-                continue;
-            }
-            let children: Vec<SocketAddr> = state.children.iter().map(|child| child.address).collect();
-            let parent = state.parent.map(|(_, parent)| parent);
-            kernel.post_neighbours(parent, &children);
-            let is_handed_off = kernel.hand_off(state)
-                || lab.learn_paths(*address, group, children.iter().copied().chain(parent)).is_ok()
-                    && kernel.hand_off(state);
-            if is_handed_off {
-                subject.handle(now, Input::HandedOff { group }).map_err(text)?;
-            } else if children.len() <= CHILDREN_MAX {
-                return Err(format!("group {group} cannot be handed off: {state:?}"));
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Gives a group back to the protocol, if the program runs it; returns whether it did.
-pub fn reclaim(
-    protocol: &mut Protocol,
-    now: Nanoseconds,
-    kernel: &mut KernelGroup,
-    state: &mut HandOff,
-) -> bool {
-    let was_handed_off = kernel.reclaim(state);
-    if was_handed_off {
-        let group = state.group;
-        let packets: Vec<_> =
-            protocol.new_packets(group, state).map(|packet| kernel.packet(packet)).collect();
-        let input = Input::Reclaimed { group, state, packets: &packets };
-        assert_eq!(protocol.handle(now, input), Ok(()), "{state:?}");
-    }
-    was_handed_off
 }
 
 /// Whether a datagram is a control message: one may be a contribution.
@@ -637,37 +396,12 @@ fn is_control(bytes: &[u8]) -> bool {
     matches!(body, Ok(Body::Control(_)))
 }
 
-/// The slow path gets the contributions that the program has kept.
-pub fn take_contributions(protocol: &mut Protocol, now: Nanoseconds, kernel: &KernelGroup) {
-    for (from, bytes) in kernel.contributions() {
-        let handled = protocol.handle(now, Input::Datagram { from, bytes: &bytes });
-        handled.expect("no datagram is refused");
-    }
-}
-
 /// Whether a request is refused.
 fn refused(handled: Result<(), Fault>) -> Result<Result<(), Refused>, String> {
     match handled {
         Err(Fault::Refused(refused)) => Ok(Err(refused)),
         handled => handled.map(Ok).map_err(text),
     }
-}
-
-/// The datagram by which an application sends a packet, which is in its slot, to the program.
-fn source_datagram(group: GroupId, packet: Sequence, piece: &Piece, payload: &[u8]) -> Vec<u8> {
-    let header = Header {
-        group,
-        epoch: 0,
-        sender: MemberId(0),
-        sequence: packet,
-        timestamp: Timestamp(0),
-        body: Body::Data(data_of(piece, false)),
-    };
-    // The program must ignore the code and the version of the application.
-    let mut bytes = header.write(&MacKey([0; 2])).to_vec();
-    bytes[0] = u8::MAX;
-    bytes.extend(payload);
-    bytes
 }
 
 /// The packet of a piece that is sent for the first time.
