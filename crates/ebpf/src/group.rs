@@ -10,16 +10,14 @@ use std::sync::atomic::{AtomicU32, Ordering, fence};
 
 use aya::maps::MapData;
 use treecast_proto::{
-    FlowState, GroupCounters, GroupId, HandOff, HandOffPacket, MulticastSource, Nanoseconds, PlaceStatus,
-    Sequence, Start,
+    FlowState, GroupId, HandOff, HandOffPacket, MulticastSource, Nanoseconds, PlaceStatus, Sequence, Start,
 };
-use treecast_wire::{Authentication, HEADER_BYTES, Integrity, Timestamp};
+use treecast_wire::HEADER_BYTES;
 
+use crate::counters::KernelCounters;
 use crate::fields::{get, set};
-use crate::layout::{
-    self, CHECK_CODE, CHECK_CRC, CHECK_NETWORK, CHILDREN_MAX, Child, FastPathCounters, Group, Path,
-    SEGMENTS_MAX,
-};
+use crate::group_state;
+use crate::layout::{self, CHILDREN_MAX, Child, FastPathCounters, Group, Path, SEGMENTS_MAX};
 use crate::memory::Mapping;
 use crate::slots::SlotMemory;
 use crate::wake::WakeSocket;
@@ -55,48 +53,6 @@ pub struct SendWindow {
     pub packets: u32,
     /// The number that is worth waiting for: the larger a GSO batch, the less a packet costs.
     pub batch_packets: u32,
-}
-
-/// The counters of a group in the program's maps.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub struct KernelCounters {
-    /// The protocol's counters.
-    pub group: GroupCounters,
-    /// The program's additional counters.
-    pub fast_path: FastPathCounters,
-}
-
-impl FastPathCounters {
-    /// All counters with their names.
-    pub const fn values(&self) -> [(&'static str, u64); 4] {
-        let Self { slow_path, transmit_errors, deferred, invalid } = *self;
-        [
-            ("slow_path", slow_path),
-            ("transmit_errors", transmit_errors),
-            ("deferred", deferred),
-            ("invalid", invalid),
-        ]
-    }
-}
-
-impl KernelCounters {
-    /// All counters in a fixed order: those of the fast path first.
-    pub fn values(&self) -> Vec<u64> {
-        self.fast_path.values().into_iter().chain(self.group.values()).map(|(_, value)| value).collect()
-    }
-
-    /// Counters from their values in the same order; missing values are 0.
-    pub fn from_values(values: impl IntoIterator<Item = u64>) -> Self {
-        let mut values = values.into_iter();
-        let mut next = || values.next().unwrap_or_default();
-        let fast_path = FastPathCounters {
-            slow_path: next(),
-            transmit_errors: next(),
-            deferred: next(),
-            invalid: next(),
-        };
-        Self { fast_path, group: GroupCounters::from_values(values) }
-    }
 }
 
 impl KernelGroup {
@@ -334,8 +290,8 @@ impl KernelGroup {
         // SAFETY: user space owns the group, and this value is borrowed mutably, so that this is
         // the only access.
         unsafe {
-            write(self.pointer(), group);
-            write_multicast(self.pointer(), group, source.zip(multicast_path));
+            group_state::write(self.pointer(), group);
+            group_state::write_multicast(self.pointer(), group, source.zip(multicast_path));
         }
         let page = &self.memory;
         if group.parent.is_none() {
@@ -391,7 +347,7 @@ impl KernelGroup {
         self.is_handed_off = false;
         self.memory.is_handed_off().store(0, Ordering::Release);
         // SAFETY: user space owns the group now, and sees what the program has written.
-        unsafe { read(self.pointer(), group) };
+        unsafe { group_state::read(self.pointer(), group) };
         true
     }
 
@@ -462,86 +418,5 @@ unsafe fn post(path: *mut Path, address: SocketAddr) {
     if !known.leads_to(address) {
         // SAFETY: as above.
         unsafe { path.write_volatile(Path::to(address)) };
-    }
-}
-
-/// Writes the state of a hand-off into the group.
-///
-/// # Safety
-/// User space owns the group, which has at most [`CHILDREN_MAX`] children.
-unsafe fn write(pointer: *mut Group, group: &HandOff) {
-    // SAFETY: as the caller says.
-    unsafe {
-        set!(pointer, group.keys.header, header_key);
-        set!(pointer, group.keys.control, control_key);
-        set!(pointer, group.keys.data, payload_key);
-        let payload_check = match (group.keys.authentication, group.integrity) {
-            (Authentication::Payload, _) => CHECK_CODE,
-            (Authentication::Header, Integrity::Crc32c) => CHECK_CRC,
-            (Authentication::Header, Integrity::Network) => CHECK_NETWORK,
-        };
-        set!(pointer, payload_check, payload_check);
-        set!(pointer, group.epoch, epoch);
-        set!(pointer, group.member.0, member);
-        set!(pointer, group.parent.map_or(u32::MAX, |(parent, _)| parent.0), parent);
-        set!(pointer, group.slots, slots);
-        set!(pointer, u32::from(group.payload_bytes_max), payload_bytes_max);
-        set!(pointer, u32::from(group.parent.is_none()), is_root);
-        set!(pointer, group.children.len() as u32, child_count);
-        set!(pointer, group.min_rto.0, min_rto);
-        set!(pointer, group.keepalive.0, keepalive);
-        set!(pointer, 0, window_wanted);
-        set!(pointer, group.contributions_from.0, contributions_from);
-        set!(pointer, group.contribution_sent_at.0, contribution_sent_at);
-        set!(pointer, group.contribution_timestamp.0, contribution_timestamp);
-        // User space has the timers of the group.
-        set!(pointer, 0, timer_set_for);
-        set!(pointer, group.parent_heard_at.0, parent_heard_at);
-        set!(pointer, group.flow, flow);
-        for (index, child) in group.children.iter().enumerate() {
-            set!(pointer, child.state, children[index].state);
-        }
-    }
-}
-
-/// Writes the multicast state of a hand-off into the group.
-///
-/// # Safety
-/// User space owns the group.
-unsafe fn write_multicast(pointer: *mut Group, group: &HandOff, source: Option<(MulticastSource, Path)>) {
-    // SAFETY: as the caller says.
-    unsafe {
-        set!(pointer, u32::from(group.multicast.is_some()), is_by_multicast);
-        if let Some(multicast) = group.multicast {
-            set!(pointer, multicast.state, multicast);
-        }
-        if let Some((MulticastSource { root, from, .. }, path)) = source {
-            set!(pointer, root.0, root);
-            set!(pointer, u32::from(group.parent == Some((root, from))), is_root_parent);
-            set!(pointer, path, multicast_path);
-        }
-    }
-}
-
-/// Reads the state that the program has updated.
-///
-/// # Safety
-/// User space owns the group.
-unsafe fn read(pointer: *const Group, group: &mut HandOff) {
-    // SAFETY: as the caller says; the structures are integers, and valid for any bytes.
-    unsafe {
-        group.parent_heard_at = Nanoseconds(get!(pointer, parent_heard_at));
-        group.flow = get!(pointer, flow);
-        let own = get!(pointer, contribution);
-        let is_about_next = own.length > 0 && own.is_about(group.flow.next);
-        let sent_at = Nanoseconds(get!(pointer, contribution_sent_at));
-        group.contribution_sent_at = if is_about_next { sent_at } else { Nanoseconds::ZERO };
-        group.contribution_timestamp = Timestamp(get!(pointer, contribution_timestamp));
-        if let Some(multicast) = &mut group.multicast {
-            multicast.state = get!(pointer, multicast);
-        }
-        for (index, child) in group.children.iter_mut().enumerate() {
-            child.state = get!(pointer, children[index].state);
-        }
     }
 }

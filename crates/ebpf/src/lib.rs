@@ -12,10 +12,12 @@
 mod attach;
 #[cfg(test)]
 mod compiler;
+mod counters;
 mod error;
 mod fields;
 mod group;
 mod group_maker;
+mod group_state;
 mod kernel_version;
 mod layout;
 mod memory;
@@ -26,8 +28,9 @@ mod slots;
 mod wake;
 
 pub use attach::{Direction, Hook, HookTrouble, Interface, interfaces_for};
+pub use counters::KernelCounters;
 pub use error::EbpfError;
-pub use group::{KernelCounters, KernelGroup, ReceivedNak, SendWindow};
+pub use group::{KernelGroup, ReceivedNak, SendWindow};
 pub use group_maker::GroupMaker;
 pub use kernel_version::{GSO_KERNEL_MIN, KERNEL_MIN, TCX_KERNEL_MIN, kernel_release, kernel_version};
 pub use layout::{CHILDREN_MAX, FastPathCounters, SEGMENTS_MAX};
