@@ -200,8 +200,10 @@ impl Built {
     fn preloaded(&self, mpi: Mpi) -> String {
         let shim = self.shim(mpi).display().to_string();
         match mpi {
-            Mpi::Mpich => format!("{shim}:{}", self.directory.path().join("patient.so").display()),
-            _ => shim,
+            Mpi::Mpich | Mpi::Mpich5 | Mpi::Standard => {
+                format!("{shim}:{}", self.directory.path().join("patient.so").display())
+            }
+            Mpi::OpenMpi | Mpi::OpenMpi5 => shim,
         }
     }
 
