@@ -1,6 +1,6 @@
 /* Preloaded beside the shim into programs of MPICH 4 and 5: their ranks poll UCX without a pause
- * while they wait for each other, and keep all processors busy. After some polls with nothing to do,
- * a poll here waits for a moment, or until something comes. */
+ * while they wait for each other, and keep all processors busy. After some polls with nothing to
+ * do, a poll here waits for a moment, or until something comes. */
 
 #define _GNU_SOURCE
 
