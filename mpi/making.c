@@ -163,6 +163,17 @@ static void drop_groups(struct making *making)
     used->groups = NULL;
 }
 
+/* The root notes how messages go in its groups. */
+static void describe_groups(const struct making *making)
+{
+    struct report *report = &making->communicator->report;
+    const struct used *used = &making->used;
+    int kind = used->kinds & 1u << SHORT ? SHORT : LONG;
+
+    tc_node_engine(opened_node(), report->engine, sizeof report->engine);
+    tc_group_offload_status(used->groups->channels[kind].group, report->offload, sizeof report->offload);
+}
+
 /* The groups are made at all ranks. */
 static void keep_groups(struct making *making)
 {
@@ -172,6 +183,8 @@ static void keep_groups(struct making *making)
 
     *communicator->report.why = '\0';
     *(is_shared ? &communicator->report.shared : &communicator->report.groups) += (uint64_t)__builtin_popcount(used->kinds);
+    if (used->groups->is_root && !is_shared)
+        describe_groups(making);
     if (used->may_be_shared && !is_shared)
         offer_groups(used->groups, communicator->private);
 }

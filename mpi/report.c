@@ -119,6 +119,10 @@ static void add(struct report *all, const struct report *one)
         all->ranks = one->ranks;
     if (!*all->why)
         memcpy(all->why, one->why, sizeof all->why);
+    if (!*all->offload) {
+        memcpy(all->engine, one->engine, sizeof all->engine);
+        memcpy(all->offload, one->offload, sizeof all->offload);
+    }
     all->communicators += one->communicators;
     all->groups += one->groups;
     all->shared += one->shared;
@@ -234,6 +238,8 @@ void print_reports(void)
         if (report->shared)
             fprintf(stderr, ", %llu shared with other communicators", (unsigned long long)report->shared);
         fputc('\n', stderr);
+        if (*report->offload)
+            fprintf(stderr, "treecast:     engine %s, %s\n", report->engine, report->offload);
         for (collective = 0; collective < COLLECTIVES; collective++)
             print_taken(report, (enum collective)collective);
         if (report->nonblocking)

@@ -59,6 +59,8 @@ struct report {
     struct statistics statistics[COLLECTIVES];
     /* The groups that were made, and how often one of another communicator was used instead. */
     uint64_t groups, shared, errors;
+    /* How messages go in groups that it has made as the root; empty: it has made none. */
+    char engine[16], offload[256];
     /* The nonblocking broadcasts that were taken, and all their bytes. */
     uint64_t nonblocking, nonblocking_bytes;
     /* The same of those that persistent requests have started. */

@@ -171,7 +171,7 @@ static void read_all(void)
     add(values.node, sizeof values.node, "peer_timeout_ms=", "TREECAST_MPI_PEER_TIMEOUT_MS", "120000");
     add(values.node, sizeof values.node, "", "TREECAST_MPI_NODE", NULL);
     add(values.group, sizeof values.group, "scheme=", "TREECAST_MPI_SCHEME", NULL);
-    add(values.group, sizeof values.group, "offload=", "TREECAST_MPI_OFFLOAD", "auto");
+    add(values.group, sizeof values.group, "offload=", "TREECAST_MPI_OFFLOAD", NULL);
     add(values.group, sizeof values.group, "", "TREECAST_MPI_GROUP", NULL);
 }
 
