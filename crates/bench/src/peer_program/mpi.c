@@ -143,7 +143,7 @@ int main(int count, char **arguments)
 		if (is_in_period)
 			sleep_until(first + number * period + delays[number]);
 		else if (is_broadcast && (!is_stream || number <= 0))
-			MPI_Barrier(MPI_COMM_WORLD);
+			PMPI_Barrier(MPI_COMM_WORLD);
 		for (int index = 0; !is_broadcast && index < values; index++)
 			sums[index] = (number + index) * (rank + 1.0);
 		if (is_broadcast && !rank && bytes >= (int)sizeof(number))
