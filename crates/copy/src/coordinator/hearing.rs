@@ -7,7 +7,7 @@ use treecast_node::{Group, Lost, MemberLoss};
 
 use super::{Copy, PROGRESS_INTERVAL};
 use crate::control::Response;
-use crate::host::Host;
+use crate::host::{Host, Ranges};
 use crate::receiver::NO_TCP;
 use crate::worker::Worker;
 use crate::{HostReport, Outcome, Progress};
@@ -36,6 +36,24 @@ impl Copy {
             self.relieve(group, sent, total);
         }
         tell(&self.progress(sent, total));
+    }
+
+    /// Waits until every receiver that is not lost has said what it lacks. Returns that for the
+    /// number of each host.
+    pub(super) fn hear_lacking(
+        &mut self,
+        group: &Group,
+        tell: &mut dyn FnMut(&Progress<'_>),
+    ) -> Vec<(usize, Ranges)> {
+        let lacks_answer = |host: &Host| host.takes_part() && host.lacking.is_none();
+        while self.hosts.iter().any(lacks_answer) && !self.stopper.is_stopped() {
+            self.look_around(group, PROGRESS_INTERVAL, 0, 0, &mut |_| {});
+            let comparing = self.hosts.iter().filter(|host| lacks_answer(host));
+            let comparing = comparing.map(|host| host.name.as_str()).collect();
+            tell(&Progress { comparing, ..self.progress(0, 0) });
+        }
+        let hosts = self.hosts.iter_mut().enumerate();
+        hosts.filter_map(|(number, host)| Some((number, host.lacking.take()?))).collect()
     }
 
     /// Waits until all receivers have written everything, or are silent.
