@@ -10,7 +10,6 @@
 
 #include <mpi.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -20,6 +19,7 @@
 #include <unistd.h>
 
 #include "broadcasts.h"
+#include "finalize.h"
 
 int world_rank, world_size;
 long broadcasts;
@@ -333,42 +333,6 @@ static const struct {
     {"killed-without-end", killed_without_end}, {"killed-root", killed_root},
     {"killed-in-reduces", killed_in_reduces}, {"finalize-at-exit", finalize_at_exit},
 };
-
-static void end(int signal)
-{
-    static const char line[] = "MPI_Finalize does not return\n";
-
-    (void)signal;
-    (void)!write(STDOUT_FILENO, line, sizeof line - 1);
-    _exit(3);
-}
-
-/* MPI_Finalize deletes the attributes of MPI_COMM_SELF first: what comes later is the MPI's, and
- * nothing of the shim. */
-static int shim_has_ended(MPI_Comm comm, int key, void *value, void *state)
-{
-    (void)comm, (void)key, (void)value, (void)state;
-    printf("rank %d: the shim has ended\n", world_rank);
-    fflush(stdout);
-#if defined(MPICH_NUMVERSION) && MPICH_NUMVERSION < 50000000
-    alarm(2);
-#else
-    /* Ranks poll until all have come, on processors that other tests use too. */
-    alarm(10);
-#endif
-    return MPI_SUCCESS;
-}
-
-void finalize(void)
-{
-    int key;
-
-    MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, shim_has_ended, &key, NULL);
-    MPI_Comm_set_attr(MPI_COMM_SELF, key, NULL);
-    signal(SIGALRM, end);
-    alarm(20);
-    MPI_Finalize();
-}
 
 int main(int count, char *arguments[])
 {

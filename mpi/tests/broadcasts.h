@@ -16,9 +16,6 @@ void expect(bool is_right, const char *what);
 
 void pause_us(long us);
 
-/* MPI_Finalize, with a bound of its time. */
-void finalize(void);
-
 /* The bytes that no broadcast may write. */
 enum { GAP = 0xa5 };
 

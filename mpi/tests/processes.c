@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "broadcasts.h"
+#include "finalize.h"
 
 /* This rank stops, as by a debugger, until a process that it forks continues it. */
 static void stop(int seconds)
