@@ -59,7 +59,7 @@ void abort_channel(struct channel *channel)
 {
     pthread_mutex_lock(&channel->lock);
     wait_while_busy(channel);
-    tc_group_free(channel->group);
+    treecast.group_free(channel->group);
     channel->group = NULL;
     channel->owner = NULL;
     pthread_cond_broadcast(&channel->change);

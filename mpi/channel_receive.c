@@ -161,7 +161,7 @@ static bool go_on_keeping(struct channel *channel, struct part *part, int wait_m
     struct kept_message *kept = channel->keeping;
     uint64_t message_bytes;
     size_t received;
-    tc_result result = tc_group_receive_part(channel->group, kept->data + kept->filled, kept->bytes - kept->filled, wait_ms,
+    tc_result result = treecast.group_receive_part(channel->group, kept->data + kept->filled, kept->bytes - kept->filled, wait_ms,
                                              &message_bytes, &received);
 
     if (result != TC_OK)
@@ -183,7 +183,7 @@ static tc_result receive_packet(struct channel *channel, int wait_ms, uint64_t *
 
     if (!has_packet_memory(channel))
         return fail_in_channel("no memory for a message of another communicator");
-    return tc_group_receive_part(channel->group, channel->packet, capacity, wait_ms, message_bytes, received);
+    return treecast.group_receive_part(channel->group, channel->packet, capacity, wait_ms, message_bytes, received);
 }
 
 static bool go_on_dropping(struct channel *channel, struct part *part, int wait_ms)
@@ -217,7 +217,7 @@ static bool end_in_place(struct channel *channel, struct port *port, struct part
 static bool receive_in_place(struct channel *channel, struct port *port, struct part *part, int wait_ms)
 {
     tc_result result =
-        tc_group_receive_part(channel->group, part->buffer, part->capacity, wait_ms, &part->message_bytes, &part->received);
+        treecast.group_receive_part(channel->group, part->buffer, part->capacity, wait_ms, &part->message_bytes, &part->received);
 
     if (result != TC_OK || part->message_bytes)
         return end_in_place(channel, port, part, result);

@@ -71,7 +71,7 @@ static tc_result send_beginning(struct channel *channel, uint32_t number, const 
 
     memcpy(channel->packet, &number, NUMBER_BYTES);
     memcpy(channel->packet + NUMBER_BYTES, bytes, data);
-    result = tc_group_send_part(channel->group, channel->packet, NUMBER_BYTES + data, NUMBER_BYTES + message_bytes, wait_ms, sent);
+    result = treecast.group_send_part(channel->group, channel->packet, NUMBER_BYTES + data, NUMBER_BYTES + message_bytes, wait_ms, sent);
     if (result == TC_OK)
         *sent -= *sent ? NUMBER_BYTES : 0;
     return result;
@@ -87,7 +87,7 @@ static tc_result send_part(struct channel *channel, uint32_t number, const void 
     if (number && !channel->is_numbered) {
         if (!has_packet_memory(channel))
             return fail_in_channel("no memory for a packet");
-        result = tc_group_send_part(channel->group, NULL, 0, 0, wait_ms, sent);
+        result = treecast.group_send_part(channel->group, NULL, 0, 0, wait_ms, sent);
         if (result == TC_OK)
             result = begin_numbers(channel);
     }
@@ -96,7 +96,7 @@ static tc_result send_part(struct channel *channel, uint32_t number, const void 
     if (channel->is_numbered && !channel->rest)
         result = send_beginning(channel, number, bytes, length, message_bytes, wait_ms, sent);
     else
-        result = tc_group_send_part(channel->group, bytes, length, message_bytes + number_bytes, wait_ms, sent);
+        result = treecast.group_send_part(channel->group, bytes, length, message_bytes + number_bytes, wait_ms, sent);
     if (result == TC_OK && *sent)
         channel->rest = (channel->rest ? channel->rest : message_bytes) - *sent;
     return result;
@@ -114,7 +114,7 @@ tc_result send_to_channel(struct channel *channel, struct port *port, const void
     result = send_part(channel, port->number, bytes, length, message_bytes, wait_ms, sent);
     ends &= result == TC_OK && *sent == length;
     if (ends)
-        result = tc_group_check(channel->group);
+        result = treecast.group_check(channel->group);
     pthread_mutex_lock(&channel->lock);
     if (ends || (result != TC_OK && result != TC_TIMED_OUT)) {
         channel->owner = NULL;

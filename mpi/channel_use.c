@@ -10,7 +10,7 @@ static __thread const char *failure;
 
 const char *channel_error(void)
 {
-    return failure ? failure : tc_error_message();
+    return failure ? failure : treecast.error_message();
 }
 
 tc_result fail_in_channel(const char *what)
@@ -53,5 +53,5 @@ bool has_packet_memory(struct channel *channel)
 tc_result begin_numbers(struct channel *channel)
 {
     channel->is_numbered = true;
-    return tc_group_packet_bytes(channel->group, &channel->packet_bytes);
+    return treecast.group_packet_bytes(channel->group, &channel->packet_bytes);
 }

@@ -5,6 +5,7 @@
 #define TREECAST_MPI_CHANNEL_USE_H
 
 #include "channel.h"
+#include "treecast_library.h"
 
 /* The number of a message's communicator, before its data. */
 enum { NUMBER_BYTES = sizeof(uint32_t) };

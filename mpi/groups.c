@@ -2,6 +2,7 @@
 
 #include "clock.h"
 #include "transfer.h"
+#include "treecast_library.h"
 
 /* Longer broadcasts use a tree for long messages. The tree for short ones would send several
  * copies over the first links. */
@@ -18,7 +19,7 @@ static void wait_for_close(const struct communicator *communicator, const tc_gro
     uint64_t message_bytes;
     size_t received;
 
-    while (tc_group_receive_part(group, NULL, 0, 1, &message_bytes, &received) == TC_TIMED_OUT && now_ms() < until)
+    while (treecast.group_receive_part(group, NULL, 0, 1, &message_bytes, &received) == TC_TIMED_OUT && now_ms() < until)
         make_progress(communicator);
 }
 
@@ -30,11 +31,11 @@ static void close_with_progress(const struct communicator *communicator, tc_grou
     int64_t until = now_ms() + CLOSE_TIMEOUT_MS;
     int wait_ms = WAIT_MIN_MS;
 
-    while (tc_group_flush(group, wait_ms) == TC_TIMED_OUT && now_ms() < until) {
+    while (treecast.group_flush(group, wait_ms) == TC_TIMED_OUT && now_ms() < until) {
         make_progress(communicator);
         wait_ms = WAIT_MAX_MS;
     }
-    tc_group_close(group, now_ms() < until ? until - now_ms() : 0);
+    treecast.group_close(group, now_ms() < until ? until - now_ms() : 0);
 }
 
 void leave_used(const struct communicator *communicator, struct used *used)
@@ -54,7 +55,7 @@ void leave_used(const struct communicator *communicator, struct used *used)
             close_with_progress(communicator, group);
         if (group && !groups->is_root) {
             wait_for_close(communicator, group);
-            tc_group_free(group);
+            treecast.group_free(group);
         }
     }
     free_groups(groups);

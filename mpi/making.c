@@ -9,6 +9,7 @@
 #include "clock.h"
 #include "node.h"
 #include "transfer.h"
+#include "treecast_library.h"
 
 /* The message lengths for which the two trees are built. */
 #define SHORT_MESSAGE_BYTES (1 << 10)
@@ -31,12 +32,12 @@ static tc_result enter_group(const struct communicator *communicator, int root, 
 
     snprintf(text, sizeof text, "message_bytes=%llu %sgroup=%u root=%d member=%d token=%s", message_bytes, settings()->group, number, root,
              communicator->rank, communicator->token);
-    return tc_group_new(opened_node(), communicator->members, text, group);
+    return treecast.group_new(opened_node(), communicator->members, text, group);
 }
 
 static void note_failure(struct making *making, int result)
 {
-    snprintf(making->why, sizeof making->why, "%s", tc_error_message());
+    snprintf(making->why, sizeof making->why, "%s", treecast.error_message());
     making->result = result;
 }
 
@@ -62,7 +63,7 @@ static tc_result wait_for_nodes(const struct making *making, const tc_group *gro
     int wait_ms = WAIT_MIN_MS;
     tc_result result;
 
-    while ((result = tc_group_wait_until_ready(group, wait_ms)) == TC_TIMED_OUT && now_ms() < until && !making->is_cancelled) {
+    while ((result = treecast.group_wait_until_ready(group, wait_ms)) == TC_TIMED_OUT && now_ms() < until && !making->is_cancelled) {
         if (!making->is_in_background)
             make_progress(making->communicator);
         wait_ms = WAIT_MAX_MS;
@@ -158,7 +159,7 @@ static void drop_groups(struct making *making)
         return;
     }
     for (kind = 0; kind < KINDS; kind++)
-        tc_group_free(used->groups->channels[kind].group);
+        treecast.group_free(used->groups->channels[kind].group);
     free_groups(used->groups);
     used->groups = NULL;
 }
@@ -170,8 +171,8 @@ static void describe_groups(const struct making *making)
     const struct used *used = &making->used;
     int kind = used->kinds & 1u << SHORT ? SHORT : LONG;
 
-    tc_node_engine(opened_node(), report->engine, sizeof report->engine);
-    tc_group_offload_status(used->groups->channels[kind].group, report->offload, sizeof report->offload);
+    treecast.node_engine(opened_node(), report->engine, sizeof report->engine);
+    treecast.group_offload_status(used->groups->channels[kind].group, report->offload, sizeof report->offload);
 }
 
 /* The groups are made at all ranks. */

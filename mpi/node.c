@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "settings.h"
+#include "treecast_library.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 /* Whether a thread opens the node, without the lock. */
@@ -239,7 +240,7 @@ static tc_result open_at(const struct candidate *candidate, const char *share)
     node_candidate = *candidate;
     is_opening = true;
     pthread_mutex_unlock(&lock);
-    result = tc_node_new(bind, text, &opened);
+    result = load_treecast() ? treecast.node_new(bind, text, &opened) : TC_SYSTEM_ERROR;
     pthread_mutex_lock(&lock);
     is_opening = false;
     node = result == TC_OK ? opened : NULL;
@@ -257,7 +258,7 @@ bool open_node(const struct introduction *all, int size, int rank, struct endpoi
     if (!node)
         result = open_at(choose(all, size, rank), choose_share(all, size, rank));
     if (result == TC_OK)
-        result = tc_node_address(node, endpoint->address, ADDRESS_BYTES);
+        result = treecast.node_address(node, endpoint->address, ADDRESS_BYTES);
     pthread_mutex_unlock(&lock);
     return result == TC_OK;
 }
@@ -270,7 +271,8 @@ const tc_node *opened_node(void)
 void close_node(void)
 {
     pthread_mutex_lock(&lock);
-    tc_node_free(node);
+    if (node)
+        treecast.node_free(node);
     node = NULL;
     pthread_mutex_unlock(&lock);
 }

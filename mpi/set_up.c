@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "communicator.h"
+#include "treecast_library.h"
 
 /* Creates a communicator of the same processes for the shim's own use, without the attributes of
  * the program's. */
@@ -63,7 +64,7 @@ static void open_own(void *argument)
     if (open_node(opening->introductions, opening->size, opening->rank, &opening->endpoint))
         return;
     opening->endpoint = (struct endpoint){0};
-    snprintf(opening->why, sizeof opening->why, "%s", tc_error_message());
+    snprintf(opening->why, sizeof opening->why, "%s", treecast.error_message());
 }
 
 static int introduce_ranks(struct communicator *communicator, bool is_in_background)

@@ -7,6 +7,7 @@
 #include "clock.h"
 #include "datatype.h"
 #include "groups.h"
+#include "treecast_library.h"
 
 /* The longest message of Treecast. A longer broadcast is split into several messages. */
 #define MESSAGE_BYTES_MAX (1ull << 32)
@@ -412,7 +413,7 @@ static void name_missing(const struct communicator *communicator, tc_group *grou
     if (words > sizeof marks / sizeof *marks)
         return;
     marks[communicator->rank / 64] = UINT64_C(1) << communicator->rank % 64;
-    while ((result = tc_group_all_reduce(group, marks, words, TC_U64, TC_OR, WAIT_MIN_MS, &ranks)) == TC_TIMED_OUT && now_ms() < until)
+    while ((result = treecast.group_all_reduce(group, marks, words, TC_U64, TC_OR, WAIT_MIN_MS, &ranks)) == TC_TIMED_OUT && now_ms() < until)
         make_progress(communicator);
     if (result == TC_OK)
         name_ranks(communicator, marks, text, bytes);
@@ -427,7 +428,7 @@ int combine_values(struct communicator *communicator, struct root_groups *groups
     tc_result result;
 
     /* Ranks wait long in barriers, often for messages of the MPI that go on only here. */
-    while ((result = tc_group_all_reduce(group, values, count, (int)element, (int)operation, WAIT_MIN_MS, &ranks)) == TC_TIMED_OUT)
+    while ((result = treecast.group_all_reduce(group, values, count, (int)element, (int)operation, WAIT_MIN_MS, &ranks)) == TC_TIMED_OUT)
         make_progress(communicator);
     if (result == TC_OK && ranks != (size < UINT16_MAX ? size : UINT16_MAX)) {
         name_missing(communicator, group, names, sizeof names);
@@ -436,6 +437,6 @@ int combine_values(struct communicator *communicator, struct root_groups *groups
     }
     /* A rank may be lost after its part: the root knows which. */
     if (result == TC_OK)
-        result = tc_group_check(group);
-    return result == TC_OK ? MPI_SUCCESS : error_of_group(communicator, groups, tc_error_message());
+        result = treecast.group_check(group);
+    return result == TC_OK ? MPI_SUCCESS : error_of_group(communicator, groups, treecast.error_message());
 }

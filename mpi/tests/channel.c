@@ -11,6 +11,7 @@
 #include <time.h>
 
 #include "../channel.h"
+#include "../treecast_library.h"
 
 enum { PACKET_BYTES = 1000, SLOTS = 8, MEMBERS = 3, PORTS = 4, LENGTH_MAX = 3 << 20 };
 
@@ -71,7 +72,7 @@ static bool is_full(void)
     return false;
 }
 
-tc_result tc_group_send_part(const tc_group *group, const void *part, size_t length, uint64_t message_bytes, int64_t timeout_ms,
+static tc_result send_part(const tc_group *group, const void *part, size_t length, uint64_t message_bytes, int64_t timeout_ms,
                              size_t *sent)
 {
     uint64_t own_rest, before;
@@ -111,7 +112,7 @@ tc_result tc_group_send_part(const tc_group *group, const void *part, size_t len
     return result;
 }
 
-tc_result tc_group_receive_part(const tc_group *group, void *buffer, size_t capacity, int64_t timeout_ms, uint64_t *message_bytes,
+static tc_result receive_part(const tc_group *group, void *buffer, size_t capacity, int64_t timeout_ms, uint64_t *message_bytes,
                                 size_t *received_bytes)
 {
     uint64_t *position = &received[group->member];
@@ -147,20 +148,20 @@ tc_result tc_group_receive_part(const tc_group *group, void *buffer, size_t capa
     return result;
 }
 
-tc_result tc_group_packet_bytes(const tc_group *group, size_t *packet_bytes)
+static tc_result packet_bytes_of(const tc_group *group, size_t *packet_bytes)
 {
     (void)group;
     *packet_bytes = PACKET_BYTES;
     return TC_OK;
 }
 
-tc_result tc_group_check(const tc_group *group)
+static tc_result check(const tc_group *group)
 {
     (void)group;
     return TC_OK;
 }
 
-void tc_group_free(tc_group *group)
+static void free_group(tc_group *group)
 {
     pthread_mutex_lock(&lock);
     has_ended |= group->member < 0;
@@ -168,10 +169,17 @@ void tc_group_free(tc_group *group)
     pthread_mutex_unlock(&lock);
 }
 
-const char *tc_error_message(void)
+static const char *error_message(void)
 {
     return "";
 }
+
+struct treecast_library treecast = {.error_message = error_message,
+                                    .group_check = check,
+                                    .group_free = free_group,
+                                    .group_packet_bytes = packet_bytes_of,
+                                    .group_receive_part = receive_part,
+                                    .group_send_part = send_part};
 
 struct scenario {
     const char *name;

@@ -332,6 +332,24 @@ fn broadcasts_are_passed_on_where_no_datagrams_arrive() {
     assert!(report.contains("a rank cannot make the group: member 1 at 10.99.0.2:"), "{report}");
 }
 
+/// The shim loads the library when it opens a node.
+#[test]
+fn broadcasts_are_passed_on_where_the_library_cannot_be_loaded() {
+    let mpi = Mpi::OpenMpi;
+    let Some(lab) = start(mpi, &LabSettings::new(2)) else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let shim = directory.path().join("shim.so");
+    std::fs::copy(Built::get().shim(mpi), &shim).unwrap();
+    let abi = concat!(env!("CARGO_PKG_VERSION_MAJOR"), ".", env!("CARGO_PKG_VERSION_MINOR"));
+    std::fs::write(directory.path().join(format!("libtreecast.so.{abi}")), "").unwrap();
+    let Ran { output, taken, .. } =
+        broadcast_in(&lab, mpi, 1, &[("LD_PRELOAD", shim.to_str().unwrap())], &["mixed"]);
+    let report = text(&output);
+    assert!(output.status.success() && taken == 0, "{report}");
+    assert!(report.contains("a rank has no node: the library of Treecast cannot be loaded: /"), "{report}");
+    assert!(report.contains("file too short"), "{report}");
+}
+
 /// The shim of another MPI does nothing, and reports that.
 #[test]
 fn the_shim_of_another_mpi_passes_everything_on() {
