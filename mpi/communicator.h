@@ -16,7 +16,7 @@
 #include "settings.h"
 #include "shared.h"
 
-#define BOTH_KINDS (1u << SHORT | 1u << LONG)
+#define ALL_KINDS ((1u << KINDS) - 1)
 
 /* The groups of a communicator for the collectives of one root. Those for broadcasts, one of each
  * kind, may be those of another communicator.
@@ -28,7 +28,7 @@
  * The byte count of a broadcast decides which of them it uses. If a rank passes a different byte
  * count than the root, which is an error of the program, the rank may wait for the wrong group.
  * It must get the error and not wait for ever: a member that waits for long checks the other
- * group for messages. */
+ * groups for messages. */
 struct root_groups {
     int root;
     /* The number of the communicator's last broadcast of this root. */

@@ -4,9 +4,11 @@
 #include "transfer.h"
 #include "treecast_library.h"
 
-/* Longer broadcasts use a tree for long messages. The tree for short ones would send several
- * copies over the first links. */
-#define LONG_BYTES (64 << 10)
+/* The longest broadcasts by the trees for short and for middle messages. Short messages take least
+ * time in a wide tree, whose root sends many copies. The longer they are, the more each copy takes of
+ * the root's link, and the fewer children it may have; the longest go along a chain. */
+#define SHORT_BYTES_MAX (16 << 10)
+#define MIDDLE_BYTES_MAX (512 << 10)
 
 /* How long a root that closes a group waits for the members' last acknowledgments, and a member
  * for the root's close. */
@@ -63,7 +65,7 @@ void leave_used(const struct communicator *communicator, struct used *used)
 
 struct used used_for_broadcasts(struct root_groups *groups, unsigned kinds)
 {
-    return (struct used){.root = groups->root, .kinds = kinds, .may_be_shared = kinds == BOTH_KINDS, .ports = groups->ports};
+    return (struct used){.root = groups->root, .kinds = kinds, .may_be_shared = kinds == ALL_KINDS, .ports = groups->ports};
 }
 
 struct used used_for_values(const struct root_groups *groups)
@@ -104,5 +106,7 @@ void close_as_member(const struct communicator *communicator, struct root_groups
 
 enum kind kind_of(uint64_t bytes)
 {
-    return bytes > LONG_BYTES ? LONG : SHORT;
+    if (bytes > MIDDLE_BYTES_MAX)
+        return LONG;
+    return bytes > SHORT_BYTES_MAX ? MIDDLE : SHORT;
 }

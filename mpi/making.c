@@ -11,9 +11,8 @@
 #include "transfer.h"
 #include "treecast_library.h"
 
-/* The message lengths for which the two trees are built. */
-#define SHORT_MESSAGE_BYTES (1 << 10)
-#define LONG_MESSAGE_BYTES (1 << 20)
+/* The message lengths for which the trees are built. */
+static const unsigned message_bytes_of[KINDS] = {[SHORT] = 1 << 10, [MIDDLE] = 128 << 10, [LONG] = 1 << 20};
 
 /* How often a group number is drawn again if another group of a node has it. */
 enum { NUMBER_TRIES = 4 };
@@ -28,9 +27,8 @@ enum { UNREACHABLE = -1, REFUSED = 0, MADE = 1 };
 static tc_result enter_group(const struct communicator *communicator, int root, int kind, uint32_t number, tc_group **group)
 {
     char text[sizeof settings()->group + 256];
-    unsigned long long message_bytes = kind == LONG ? LONG_MESSAGE_BYTES : SHORT_MESSAGE_BYTES;
 
-    snprintf(text, sizeof text, "message_bytes=%llu %sgroup=%u root=%d member=%d token=%s", message_bytes, settings()->group, number, root,
+    snprintf(text, sizeof text, "message_bytes=%u %sgroup=%u root=%d member=%d token=%s", message_bytes_of[kind], settings()->group, number, root,
              communicator->rank, communicator->token);
     return treecast.group_new(opened_node(), communicator->members, text, group);
 }
@@ -169,7 +167,7 @@ static void describe_groups(const struct making *making)
 {
     struct report *report = &making->communicator->report;
     const struct used *used = &making->used;
-    int kind = used->kinds & 1u << SHORT ? SHORT : LONG;
+    int kind = __builtin_ctz(used->kinds);
 
     treecast.node_engine(opened_node(), report->engine, sizeof report->engine);
     treecast.group_offload_status(used->groups->channels[kind].group, report->offload, sizeof report->offload);

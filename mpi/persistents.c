@@ -103,13 +103,13 @@ static bool has_places(struct communicator *communicator)
 /* What the ranks compare before one of them takes a persistent broadcast. The minimum of each
  * number counts. */
 struct state {
-    int is_long, is_short, has_places;
+    int kind, minus_kind, has_places;
     int is_free[PERSISTENT_MAX];
 };
 
 static int compare_states(struct communicator *communicator, uint64_t bytes, struct state *state)
 {
-    struct state own = {.is_long = kind_of(bytes) == LONG, .is_short = kind_of(bytes) == SHORT, .has_places = has_places(communicator)};
+    struct state own = {.kind = (int)kind_of(bytes), .minus_kind = -(int)kind_of(bytes), .has_places = has_places(communicator)};
     int i;
 
     for (i = 0; i < PERSISTENT_MAX && own.has_places; i++) {
@@ -136,7 +136,7 @@ int find_free_place(struct communicator *communicator, int root, uint64_t bytes,
     struct state state;
     int i, suited = 0, error = compare_states(communicator, bytes, &state);
 
-    if (error != MPI_SUCCESS || !state.has_places || state.is_long == state.is_short)
+    if (error != MPI_SUCCESS || !state.has_places || state.kind != -state.minus_kind)
         return error;
     for (i = 0; i < PERSISTENT_MAX; i++) {
         struct persistent *other = &communicator->persistents->places[i];

@@ -108,7 +108,7 @@ static int begin_groups(struct communicator *communicator)
         return MPI_SUCCESS;
     }
     preparation->groups->used_at = ++communicator->broadcasts;
-    used = preparation->use == FOR_BROADCASTS ? used_for_broadcasts(preparation->groups, BOTH_KINDS) : used_for_values(preparation->groups);
+    used = preparation->use == FOR_BROADCASTS ? used_for_broadcasts(preparation->groups, ALL_KINDS) : used_for_values(preparation->groups);
     preparation->phase = MAKING;
     set_agreement(communicator, FIRST_DISTANCE);
     return begin_making(&preparation->making, communicator, used, true);

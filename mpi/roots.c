@@ -104,6 +104,6 @@ int find_root(struct communicator *communicator, int root, enum use use, struct 
         return MPI_SUCCESS;
     groups->used_at = communicator->broadcasts;
     if (use == FOR_BROADCASTS && !groups->shared)
-        return make_groups(communicator, groups, BOTH_KINDS);
+        return make_groups(communicator, groups, ALL_KINDS);
     return use == FOR_VALUES && !groups->values ? make_values_group(communicator, groups) : MPI_SUCCESS;
 }

@@ -36,7 +36,11 @@ void offer_groups(struct shared_groups *shared, MPI_Comm comm)
 /* Groups that a root has aborted are of no use. */
 static bool are_open(struct shared_groups *shared)
 {
-    return is_open(&shared->channels[SHORT]) && is_open(&shared->channels[LONG]);
+    int kind = 0;
+
+    while (kind < KINDS && is_open(&shared->channels[kind]))
+        kind++;
+    return kind == KINDS;
 }
 
 /* In whatever order: the members of a group are processes, whose ranks do not matter once it is

@@ -12,8 +12,8 @@
 #include "channel.h"
 #include "library.h"
 
-/* The kinds of groups: with a tree for short messages, and with one for long messages. */
-enum kind { SHORT, LONG, KINDS };
+/* The kinds of groups: with trees for messages of different lengths. */
+enum kind { SHORT, MIDDLE, LONG, KINDS };
 
 struct shared_groups {
     struct channel channels[KINDS];

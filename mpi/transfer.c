@@ -16,7 +16,7 @@
  * longer buffer. */
 #define PACKED_BYTES (256 << 10)
 
-/* If a message lies in the root's other group for this long while this rank waits, the rank has
+/* If a message lies in another group of the root for this long while this rank waits, the rank has
  * passed a different byte count than the root. Otherwise the message that this rank waits for
  * would have come first: the root sent it first, and lost packets are retransmitted within this
  * time. */
@@ -61,11 +61,6 @@ static struct channel *channel_of(const struct stream *stream, enum kind kind)
 static struct port *port_of(const struct stream *stream, enum kind kind)
 {
     return &stream->groups->ports[kind];
-}
-
-static enum kind other_kind(const struct stream *stream)
-{
-    return stream->kind == SHORT ? LONG : SHORT;
 }
 
 bool has_groups(const struct stream *stream)
@@ -191,25 +186,36 @@ static enum step drop_message(struct stream *stream, enum kind kind, uint64_t me
     return received < message_bytes ? MOVED : ENDED;
 }
 
-/* Whether the other group has a message. */
-static bool has_other_message(const struct stream *stream)
+static bool has_message(const struct stream *stream, enum kind kind)
 {
     uint64_t message_bytes;
     size_t received;
 
-    return receive_from_channel(channel_of(stream, other_kind(stream)), port_of(stream, other_kind(stream)), NULL, 0, 0, &message_bytes,
-                                &received) == TC_BUFFER_TOO_SMALL;
+    return is_open(channel_of(stream, kind)) &&
+           receive_from_channel(channel_of(stream, kind), port_of(stream, kind), NULL, 0, 0, &message_bytes, &received) ==
+               TC_BUFFER_TOO_SMALL;
 }
 
-/* No data was received. The time with a message in the other group counts from its arrival, except
+/* Another group of the root that has a message; KINDS: none has. */
+static enum kind find_message(const struct stream *stream)
+{
+    int kind = 0;
+
+    while (kind < KINDS && (kind == (int)stream->kind || !has_message(stream, (enum kind)kind)))
+        kind++;
+    return (enum kind)kind;
+}
+
+/* No data was received. The time with a message in another group counts from its arrival, except
  * while this process is stopped, or messages of other communicators come first. */
-static enum step check_other(struct stream *stream)
+static enum step check_others(struct stream *stream)
 {
     int64_t now = now_ms(), passed = now - stream->checked_ms;
+    enum kind other = find_message(stream);
 
-    if (stream->other_ms > OTHER_GROUP_MS)
-        return drop_message(stream, other_kind(stream), UINT64_MAX, 0);
-    if (!has_other_message(stream))
+    if (other != KINDS && stream->other_ms > OTHER_GROUP_MS)
+        return drop_message(stream, other, UINT64_MAX, 0);
+    if (other == KINDS)
         stream->other_ms = 0;
     else if (!is_held_up(channel_of(stream, stream->kind), port_of(stream, stream->kind)))
         stream->other_ms += passed < WAIT_MAX_MS ? passed : WAIT_MAX_MS;
@@ -234,7 +240,7 @@ enum step receive_some(struct stream *stream, int wait_ms)
         advance(stream, received);
         return stream->rest ? MOVED : ENDED;
     case TC_TIMED_OUT:
-        return check_other(stream);
+        return check_others(stream);
     case TC_BUFFER_TOO_SMALL:
         /* The message is longer than this rank expects. */
         return drop_message(stream, stream->kind, UINT64_MAX, 0);

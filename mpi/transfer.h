@@ -30,7 +30,7 @@ struct stream {
     bool drops;
     enum kind dropped_kind;
     uint64_t dropped_bytes, dropped;
-    /* For how long the root's other group has had a message while this one had none, and when
+    /* For how long another group of the root has had a message while this one had none, and when
      * that was last checked. */
     int64_t other_ms, checked_ms;
     /* How it has ended: an MPI error code, or Treecast's error message; empty: none. */

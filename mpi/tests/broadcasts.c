@@ -209,8 +209,8 @@ static void late_ranks(void)
 /* A rank that expects another number of bytes gets an error, and the next broadcast is right. */
 static void truncation(void)
 {
-    static char bytes[300000];
-    const int sent[] = {200000, 1000, 10, 100000}, expected[] = {100, 10, 1000, 200000};
+    static char bytes[700000];
+    const int sent[] = {200000, 1000, 10, 600000, 100}, expected[] = {100, 10, 1000, 200000, 600000};
     MPI_Comm comm;
     size_t i;
     int class;

@@ -68,15 +68,15 @@ fn duplicates_are_made_while_messages_are_under_way() {
     compare(Mpi::Mpich, &LabSettings::new(3), 1, &["duplicates-pending"]);
 }
 
-/// The first duplicate makes two groups, and 199 others use both.
+/// The first duplicate makes three groups, and 199 others use them.
 #[test]
-fn two_hundred_duplicates_have_two_groups() {
+fn two_hundred_duplicates_have_three_groups() {
     let Some(ran) = broadcast(Mpi::OpenMpi, &LabSettings::new(2), 1, &[], &["many-duplicates"]) else {
         return;
     };
     let report = text(&ran.output);
     assert!(ran.output.status.success() && ran.taken >= 600, "{report}");
-    assert!(report.contains(", 2 groups, 398 shared with other communicators"), "{report}");
+    assert!(report.contains(", 3 groups, 597 shared with other communicators"), "{report}");
 }
 
 #[test]

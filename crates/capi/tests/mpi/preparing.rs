@@ -132,7 +132,7 @@ fn other_roots_and_nonblocking_broadcasts_get_groups_in_the_background() {
         format!("{}\t1000\t1\n", key.join("\t"))
     };
     let lines: String = kept.lines().filter(|line| !line.starts_with('#')).map(faster).collect();
-    for (part, expected) in [("roots", " 4 groups"), ("nonblocking", " taken, nonblocking, ")] {
+    for (part, expected) in [("roots", " 6 groups"), ("nonblocking", " taken, nonblocking, ")] {
         std::fs::write(&history, &lines).unwrap();
         let report = prepare_with(Mpi::OpenMpi, 1, part, path).unwrap();
         assert!(report.contains(expected) && unmade(&report) >= 2 * 8, "{report}");
