@@ -5,8 +5,8 @@
 #include "treecast_library.h"
 
 /* The longest broadcasts by the trees for short and for middle messages. Short messages take least
- * time in a wide tree, whose root sends many copies. The longer they are, the more each copy takes of
- * the root's link, and the fewer children it may have; the longest go along a chain. */
+ * time in a wide tree, whose root sends many copies. The longer they are, the more each copy takes
+ * of the root's link, and the fewer children it may have; the longest go along a chain. */
 #define SHORT_BYTES_MAX (16 << 10)
 #define MIDDLE_BYTES_MAX (512 << 10)
 
