@@ -3,10 +3,12 @@
 #include "history.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -167,6 +169,26 @@ static void make_directories(const char *path)
     free(directory);
 }
 
+/* How long the directory is waited for, in steps of 10 ms: whoever has it may be stopped. */
+enum { LOCK_TRIES = 100, LOCK_STEP_US = 10000 };
+
+/* Other processes of the same program, which are rank 0 of other communicators, do the same at the
+ * same time: each is to find the lines of those before. Returns the locked directory of a file, or
+ * -1. Lines may be lost where a file system has no such locks. */
+static int lock_directory(const char *path)
+{
+    char *directory = strdup(path), *slash = directory ? strrchr(directory, '/') : NULL;
+    int descriptor, tries = 0;
+
+    if (slash)
+        slash[1] = '\0';
+    descriptor = directory ? open(slash ? directory : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+    free(directory);
+    while (descriptor >= 0 && flock(descriptor, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK && tries++ < LOCK_TRIES)
+        usleep(LOCK_STEP_US);
+    return descriptor;
+}
+
 static bool write_history(const char *path)
 {
     FILE *file = fopen(path, "wxe");
@@ -187,14 +209,18 @@ void save_history(void)
 {
     const char *path = settings()->history;
     char partial[sizeof settings()->history + 32];
+    int directory;
 
     if (!*path || !kept_count)
         return;
     snprintf(partial, sizeof partial, "%s.%ld.part", path, (long)getpid());
     make_directories(path);
+    directory = lock_directory(path);
     if (!write_history(partial) || rename(partial, path) != 0) {
         if (settings()->reports)
             fprintf(stderr, "treecast: %s is not written: %s\n", path, strerror(errno));
         unlink(partial);
     }
+    if (directory >= 0)
+        close(directory);
 }

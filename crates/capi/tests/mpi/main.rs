@@ -242,6 +242,11 @@ fn messages_of_several_communicators_arrive_in_any_order() {
     run_alone("channel.c", &["channel.c", "channel_use.c", "channel_send.c", "channel_receive.c"]);
 }
 
+#[test]
+fn processes_that_end_together_keep_what_each_has_measured() {
+    run_alone("history.c", &["history.c"]);
+}
+
 /// Broadcasts by both ways in turn are right, and what was measured is kept for the next run.
 #[test]
 fn ways_are_compared_and_remembered() {
