@@ -4,7 +4,6 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "history.h"
 #include "settings.h"
@@ -29,9 +28,9 @@ enum { BLOCK = 4, TRIAL_BROADCASTS = 1 + BLOCK * TRIAL_SAMPLES };
 /* The factor by which Treecast must be faster. */
 #define MARGIN 1.05
 
-/* The expected cost of making groups, until this process has measured it. With the kernel engine,
- * which needs root, the program is loaded first. */
-#define USER_SET_UP_US 20e3
+/* The expected cost of making groups, until this process has measured it. With the kernel engine the
+ * program is loaded first; without a setting it is used only if the daemon has loaded it. */
+#define USER_SET_UP_US 30e3
 #define KERNEL_SET_UP_US 300e3
 
 /* The expected time to use the groups of another communicator. */
@@ -131,7 +130,7 @@ static double expected_set_up_us(MPI_Comm comm)
         return SHARED_SET_UP_US;
     if (last_us > 0)
         return last_us;
-    return geteuid() == 0 && !strstr(settings()->node, "engine=user") ? KERNEL_SET_UP_US : USER_SET_UP_US;
+    return strstr(settings()->node, "engine=ebpf") ? KERNEL_SET_UP_US : USER_SET_UP_US;
 }
 
 static bool is_any_by_treecast(const struct choice *choice)
