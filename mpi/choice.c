@@ -28,8 +28,8 @@ enum { BLOCK = 4, TRIAL_BROADCASTS = 1 + BLOCK * TRIAL_SAMPLES };
 /* The factor by which Treecast must be faster. */
 #define MARGIN 1.05
 
-/* The expected cost of making groups, until this process has measured it. With the kernel engine the
- * program is loaded first; without a setting it is used only if the daemon has loaded it. */
+/* The expected cost of making groups, until this process has measured it. With the kernel engine
+ * the program is loaded first; without a setting it is used only if the daemon has loaded it. */
 #define USER_SET_UP_US 30e3
 #define KERNEL_SET_UP_US 300e3
 
