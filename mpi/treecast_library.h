@@ -2,7 +2,7 @@
  *
  * The shim is preloaded into each process that a launcher or a job script starts, and most of them
  * open no node: shells, programs without MPI, and ranks that broadcast little. Loading the library
- * with them would take each about half a millisecond. */
+ * with them would take each about a millisecond. */
 
 #ifndef TREECAST_MPI_TREECAST_LIBRARY_H
 #define TREECAST_MPI_TREECAST_LIBRARY_H

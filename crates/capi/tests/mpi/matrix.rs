@@ -1,11 +1,12 @@
 //! All programs with all MPIs on several shapes of labs: `make mpi-matrix`.
 
 use std::panic::catch_unwind;
+use std::process::{Child, Command};
 use std::time::Instant;
 
 use treecast_lab::LabSettings;
 
-use super::programs::{ALL, Mpi, compare};
+use super::programs::{ALL, Mpi, broadcast, compare, text};
 
 /// Hosts, and ranks on each.
 const SHAPES: [(u32, u32); 4] = [(4, 1), (2, 2), (4, 4), (16, 1)];
@@ -72,4 +73,46 @@ fn every_program_is_right_with_mpich_5_and_the_standard_abi() {
 #[ignore = "takes minutes; make mpi-matrix"]
 fn every_program_is_right_with_open_mpi_5() {
     each_shape(Mpi::OpenMpi5);
+}
+
+/// A program that keeps a processor busy until this is dropped.
+struct Load(Child);
+
+impl Load {
+    fn start() -> Self {
+        Self(Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap())
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+#[ignore = "takes a minute; make mpi-matrix"]
+fn programs_are_right_by_the_kernel_engine_beside_load() {
+    let _loads = [Load::start(), Load::start()];
+    let parts = [
+        "basic",
+        "derived",
+        "mixed",
+        "sizes",
+        "communicators",
+        "threads",
+        "completions",
+        "shapes",
+        "gathers",
+        "reduces",
+    ];
+    let engine = [("TREECAST_MPI_ENGINE", "ebpf")];
+    let Some(ran) = broadcast(Mpi::OpenMpi, &LabSettings::new(4), 2, &engine, &parts) else { return };
+    let report = text(&ran.output);
+    assert!(ran.output.status.success() && ran.taken > 0, "{}: {report}", ran.output.status);
+    assert!(report.contains("engine ebpf, "), "{report}");
+    for part in parts {
+        assert!(report.lines().any(|line| line.starts_with(&format!("{part}: "))), "{part}: {report}");
+    }
 }
