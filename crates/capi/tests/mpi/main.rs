@@ -53,12 +53,11 @@ fn a_thousand_communicators_leave_no_descriptors_or_groups() {
     compare(Mpi::OpenMpi, &LabSettings::new(2), 1, &["many"]);
 }
 
+/// Each MPI has one lab, as for all-gathers and reduces; the matrix has the others.
 #[test]
 fn communicators_of_the_same_processes_share_groups() {
     let parts = ["duplicates", "duplicates-threads", "duplicates-requests", "duplicates-bytes"];
-    for mpi in ALL {
-        compare(mpi, &LabSettings::new(4), 1, &parts);
-    }
+    compare(Mpi::Mpich, &LabSettings::new(4), 1, &parts);
     compare(Mpi::OpenMpi, &LabSettings::new(2), 2, &parts);
 }
 
@@ -113,20 +112,14 @@ fn persistent_broadcasts_are_started_in_any_order() {
 
 #[test]
 fn short_all_gathers_are_right() {
-    for mpi in ALL {
-        compare(mpi, &LabSettings::new(4), 1, &["gathers", "wrong-blocks"]);
-    }
-    compare(Mpi::OpenMpi, &LabSettings::new(4), 2, &["gathers"]);
+    compare(Mpi::OpenMpi, &LabSettings::new(4), 1, &["gathers", "wrong-blocks"]);
     compare(Mpi::Mpich, &LabSettings::new(2), 2, &["gathers"]);
 }
 
 #[test]
 fn short_reduces_are_right() {
-    for mpi in ALL {
-        compare(mpi, &LabSettings::new(4), 1, &["reduces"]);
-    }
     compare(Mpi::OpenMpi, &LabSettings::new(4), 2, &["reduces"]);
-    compare(Mpi::Mpich, &LabSettings::new(2), 2, &["reduces"]);
+    compare(Mpi::Mpich, &LabSettings::new(4), 1, &["reduces"]);
 }
 
 #[test]
