@@ -169,12 +169,13 @@ static void make_directories(const char *path)
     free(directory);
 }
 
-/* How long the directory is waited for, in steps of 10 ms: whoever has it may be stopped. */
+/* A process waits for the lock for a second at most: the one that holds it may be stopped. */
 enum { LOCK_TRIES = 100, LOCK_STEP_US = 10000 };
 
-/* Other processes of the same program, which are rank 0 of other communicators, do the same at the
- * same time: each is to find the lines of those before. Returns the locked directory of a file, or
- * -1. Lines may be lost where a file system has no such locks. */
+/* Locks the directory of a file, and returns its descriptor, or -1. Several processes of a program
+ * replace the file when it ends, those with rank 0 in a communicator, and each copies what is in
+ * it: without the lock, two that do so at once would lose lines. So they may where the file system
+ * has no locks. */
 static int lock_directory(const char *path)
 {
     char *directory = strdup(path), *slash = directory ? strrchr(directory, '/') : NULL;

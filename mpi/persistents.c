@@ -101,7 +101,7 @@ static bool has_places(struct communicator *communicator)
 }
 
 /* What the ranks compare before one of them takes a persistent broadcast. The minimum of each
- * number counts. */
+ * number counts, so that `-minus_kind` is the maximum of all kinds. */
 struct state {
     int kind, minus_kind, has_places;
     int is_free[PERSISTENT_MAX];

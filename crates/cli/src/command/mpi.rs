@@ -27,7 +27,7 @@ The program needs no change: a shim is preloaded into its ranks (LD_PRELOAD), wh
 MPI_Bcast. The ranks measure which way is faster, in trials budgeted at 1 % of the time in
 broadcasts, and Treecast takes the lengths at which it is faster; all of them with
 TREECAST_MPI_CHOICE=always. The program's MPI does everything else, such as broadcasts
-between the ranks of one host and nonblocking ones (docs/mpi.md).
+between the ranks of one host (docs/mpi.md).
 
 Settings are variables of the environment, which are passed to the ranks:
 TREECAST_MPI_CHOICE, _TRIAL_PERCENT, _HISTORY, _MIN_BYTES, _MAX_BYTES, _ENGINE, _SCHEME,

@@ -170,7 +170,7 @@ fn datagrams_that_are_too_long_end_their_own_group_only() {
             let error = long[0].send(&message(0, 5_000)).and_then(|()| long[0].flush(TIMEOUT)).unwrap_err();
             assert!(matches!(error, NodeError::DatagramTooLong { datagram_bytes: Some(1_500) }), "{error}");
             exchange(&fits, 5, 5_000);
-            // Whoever comes now learns it before it waits.
+            // A member that joins now gets the error before it waits.
             let settings = GroupSettings { mtu_bytes: Some(1_500), ..binomial(&nodes) };
             let error = open(3).join_running(&settings).unwrap_err();
             let NodeError::PathMtu { path_mtu_bytes, mtu_bytes, .. } = error else { panic!("{error}") };
