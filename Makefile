@@ -244,7 +244,7 @@ COMPUTING := $(call test_targets,fabric plan proto report sim study wire world) 
 WITH_NODES := $(filter-out schedules $(COMPUTING),$(call test_targets,$(notdir $(wildcard crates/*))))
 
 computing:
-	@cargo test --no-fail-fast --workspace --lib --bins $(addprefix --test ,$(COMPUTING))
+	@dist/test-again cargo test --no-fail-fast --workspace --lib --bins $(addprefix --test ,$(COMPUTING))
 	@cargo test --no-fail-fast --workspace --doc
 
 # The examples that measure nodes run for a moment: their clients speak to the daemon by themselves.
