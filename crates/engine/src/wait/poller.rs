@@ -333,18 +333,23 @@ mod tests {
         poller.sleep(Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))
     }
 
-    /// Polls until there is an event, and calls `drive` then; false if there is none.
-    fn polling(poller: &Poller, drive: impl Fn()) -> bool {
+    /// Polls until there is an event, and calls `drive` then; false if there is none before the
+    /// deadline.
+    fn polling(poller: &Poller, until: Option<Instant>, drive: impl Fn()) -> bool {
         let is_driven = Cell::new(false);
-        let until = Instant::now() + Duration::from_millis(20);
         let find = || is_driven.get().then_some(());
         let events = EventCount::new(poller.waker());
         let driven = |_| {
             is_driven.set(true);
             drive();
         };
-        let found = poller.wait(&events, Some(until), find, driven, &mut Polling::default());
+        let found = poller.wait(&events, until, find, driven, &mut Polling::default());
         found.is_some()
+    }
+
+    /// A deadline for events that do not come.
+    fn soon() -> Instant {
+        Instant::now() + Duration::from_millis(20)
     }
 
     #[test]
@@ -352,13 +357,13 @@ mod tests {
         let sources = vec![EventSource::unused(readable(), FIRST)];
         let poller = Poller::new(sources, SpinPolicy::new(Some(Duration::ZERO)), false).unwrap();
         assert_eq!(woken_by(&poller), 0);
-        assert!(!polling(&poller, || {}));
+        assert!(!polling(&poller, Some(soon()), || {}));
         assert_eq!(woken_by(&poller), 0);
         poller.use_source(FIRST, true);
         assert_eq!(woken_by(&poller), 1 << FIRST);
-        assert!(polling(&poller, || assert_eq!(woken_by(&poller), 0)));
+        assert!(polling(&poller, None, || assert_eq!(woken_by(&poller), 0)));
         poller.use_source(FIRST, false);
-        assert!(!polling(&poller, || {}));
+        assert!(!polling(&poller, Some(soon()), || {}));
     }
 
     #[test]
@@ -431,7 +436,7 @@ mod tests {
         );
         let poller = poller.unwrap();
         poller.set_attempts(true);
-        assert!(polling(&poller, || {}));
+        assert!(polling(&poller, None, || {}));
     }
 
     #[test]
