@@ -275,6 +275,17 @@ mod tests {
         all
     }
 
+    /// Waits until a datagram has come by multicast. Returns the number of its socket.
+    fn wait_until_ready(node: &Datagrams) -> u64 {
+        let end = Instant::now() + Duration::from_secs(10);
+        loop {
+            if let Some(&(number, _)) = node.ready_multicast().first() {
+                return number;
+            }
+            assert!(Instant::now() < end, "nothing has come");
+        }
+    }
+
     /// A datagram to a multicast address reaches two nodes, from the sender's address; after the
     /// end of one, the other.
     fn check(own: &str, group: &str) {
@@ -302,7 +313,7 @@ mod tests {
             assert!(all.iter().all(|(from, _)| *from == root.address()));
         }
         send(&mut root);
-        let (number, _) = other.ready_multicast()[0];
+        let number = wait_until_ready(&other);
         other.receive_at(&[]).unwrap();
         assert!(one.multicast.alone_at().contains(&group.ip()));
         assert_eq!(other.ready_multicast(), []);
