@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -79,6 +80,12 @@ static bool has_key(const char *line, const char *key, size_t bytes)
     return !strncmp(line, key, bytes);
 }
 
+/* Reads the times of a line. Of NaN, the maximum of all ranks may differ between the ranks. */
+static bool read_times(const char *text, double us[WAYS])
+{
+    return sscanf(text, "%lf\t%lf", &us[BY_MPI], &us[BY_TREECAST]) == WAYS && isfinite(us[BY_MPI]) && isfinite(us[BY_TREECAST]);
+}
+
 void find_history(MPI_Comm comm, double us[CLASSES][WAYS])
 {
     FILE *file = *settings()->history ? fopen(settings()->history, "re") : NULL;
@@ -92,8 +99,7 @@ void find_history(MPI_Comm comm, double us[CLASSES][WAYS])
         bytes[class] = write_key(key[class], comm, class);
     while (fgets(line, sizeof line, file))
         for (class = 0; class < CLASSES; class++)
-            if (has_key(line, key[class], bytes[class]) &&
-                sscanf(line + bytes[class], "%lf\t%lf", &us[class][BY_MPI], &us[class][BY_TREECAST]) != WAYS)
+            if (has_key(line, key[class], bytes[class]) && !read_times(line + bytes[class], us[class]))
                 us[class][BY_MPI] = us[class][BY_TREECAST] = 0;
     fclose(file);
 }
