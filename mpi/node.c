@@ -228,12 +228,11 @@ static const char *choose_share(const struct introduction *all, int size, int ra
  * meanwhile. */
 static tc_result open_at(const struct candidate *candidate, const char *share)
 {
-    char ip[INET6_ADDRSTRLEN] = "0.0.0.0", bind[ADDRESS_BYTES], text[sizeof settings()->node + 64];
+    char ip[INET6_ADDRSTRLEN], bind[ADDRESS_BYTES], text[sizeof settings()->node + 64];
     tc_node *opened = NULL;
     tc_result result;
 
-    if (candidate->version)
-        inet_ntop(candidate->version == 6 ? AF_INET6 : AF_INET, candidate->bytes, ip, sizeof ip);
+    inet_ntop(candidate->version == 6 ? AF_INET6 : AF_INET, candidate->bytes, ip, sizeof ip);
     snprintf(bind, sizeof bind, candidate->version == 6 ? "[%s]:0" : "%s:0", ip);
     snprintf(text, sizeof text, share ? "%sshare=%s" : "%s", settings()->node, share);
     snprintf(node_share, sizeof node_share, "%s", share ? share : "");
@@ -248,18 +247,34 @@ static tc_result open_at(const struct candidate *candidate, const char *share)
     return result;
 }
 
-bool open_node(const struct introduction *all, int size, int rank, struct endpoint *endpoint)
+/* A node of a host without an address would listen, and no other one could send to it. */
+static void say_no_address(char why[WHY_BYTES])
 {
+    if (settings()->interface)
+        snprintf(why, WHY_BYTES, "TREECAST_MPI_INTERFACE=%s: this host has no such interface or network with an address", settings()->interface);
+    else
+        snprintf(why, WHY_BYTES, "this host has no network interface with an address");
+}
+
+bool open_node(const struct introduction *all, int size, int rank, struct endpoint *endpoint, char why[WHY_BYTES])
+{
+    const struct candidate *candidate = choose(all, size, rank);
     tc_result result = TC_OK;
 
+    if (!candidate->version) {
+        say_no_address(why);
+        return false;
+    }
     pthread_mutex_lock(&lock);
     while (is_opening)
         pthread_cond_wait(&is_opened, &lock);
     if (!node)
-        result = open_at(choose(all, size, rank), choose_share(all, size, rank));
+        result = open_at(candidate, choose_share(all, size, rank));
     if (result == TC_OK)
         result = treecast.node_address(node, endpoint->address, ADDRESS_BYTES);
     pthread_mutex_unlock(&lock);
+    if (result != TC_OK)
+        snprintf(why, WHY_BYTES, "%s", treecast.error_message());
     return result == TC_OK;
 }
 

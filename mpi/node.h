@@ -9,7 +9,7 @@
 #include <treecast.h>
 
 /* The most addresses of a process that are considered. */
-enum { CANDIDATES_MAX = 8, ADDRESS_BYTES = 64, SECRET_BYTES = 33 };
+enum { CANDIDATES_MAX = 8, ADDRESS_BYTES = 64, SECRET_BYTES = 33, WHY_BYTES = 256 };
 
 /* An address of an interface, and its network. */
 struct candidate {
@@ -51,9 +51,9 @@ int local_ranks(void);
 /* Opens this process's node, unless it is open, at one of its addresses: one in a network that
  * all ranks are in, as far as there is one. `all` are the introductions of the ranks of a
  * communicator, in which this process has the number `rank`. Writes where the node is; false
- * after an error, which tc_error_message() says. It calls no function of the MPI, and may take
+ * after an error, which is written to `why`. It calls no function of the MPI, and may take
  * seconds. */
-bool open_node(const struct introduction *all, int size, int rank, struct endpoint *endpoint);
+bool open_node(const struct introduction *all, int size, int rank, struct endpoint *endpoint, char why[WHY_BYTES]);
 
 /* The node, after open_node(). */
 const tc_node *opened_node(void);

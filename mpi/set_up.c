@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "communicator.h"
-#include "treecast_library.h"
 
 /* Creates a communicator of the same processes for the shim's own use, without the attributes of
  * the program's. */
@@ -61,10 +60,8 @@ static void open_own(void *argument)
 {
     struct opening *opening = argument;
 
-    if (open_node(opening->introductions, opening->size, opening->rank, &opening->endpoint))
-        return;
-    opening->endpoint = (struct endpoint){0};
-    snprintf(opening->why, sizeof opening->why, "%s", treecast.error_message());
+    if (!open_node(opening->introductions, opening->size, opening->rank, &opening->endpoint, opening->why))
+        opening->endpoint = (struct endpoint){0};
 }
 
 static int introduce_ranks(struct communicator *communicator, bool is_in_background)

@@ -17,7 +17,7 @@ struct opening {
     struct task task;
     struct endpoint endpoint;
     /* Why there is none; empty: it is open. */
-    char why[256];
+    char why[WHY_BYTES];
 };
 
 /* Introduces the ranks to each other and starts to open this rank's node in the background, unless

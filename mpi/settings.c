@@ -119,11 +119,15 @@ static void read_bytes(const char *name, uint64_t *setting)
 
 static void read_roots(void)
 {
-    uint64_t roots = (uint64_t)values.roots;
+    const char *value = variable("TREECAST_MPI_ROOTS");
+    long roots;
+    char *end;
 
-    read_bytes("TREECAST_MPI_ROOTS", &roots);
-    if (roots < 1 || roots > ROOTS_MAX)
-        invalid("TREECAST_MPI_ROOTS", variable("TREECAST_MPI_ROOTS"), "a number from 1 to 64");
+    if (!value)
+        return;
+    roots = strtol(value, &end, 10);
+    if (end == value || *end || roots < 1 || roots > ROOTS_MAX)
+        invalid("TREECAST_MPI_ROOTS", value, "a number from 1 to 64");
     else
         values.roots = (int)roots;
 }

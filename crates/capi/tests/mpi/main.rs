@@ -202,8 +202,19 @@ fn what_is_not_taken_is_passed_on_and_reported() {
     let (taken, report) = run(&hosts, 1, &[("TREECAST_MPI_INTERFACE", "10.42.0.0/16")]).unwrap();
     // As the library does by default, which sends on streams.
     assert!(taken == 8 && report.contains(", offload nic\n"), "{report}");
-    let (taken, report) = run(&hosts, 1, &[("TREECAST_MPI_MAX_BYTES", "much")]).unwrap();
-    assert!(taken == 8 && report.contains("TREECAST_MPI_MAX_BYTES=much is ignored"), "{report}");
+    for interface in ["none0", "10.43.0.0/16", "10.42.0.0/99"] {
+        let (taken, report) = run(&hosts, 1, &[("TREECAST_MPI_INTERFACE", interface)]).unwrap();
+        let why = format!("a rank has no node: TREECAST_MPI_INTERFACE={interface}: this host has no such ");
+        assert!(taken == 0 && report.contains(&why), "{report}");
+    }
+    for (name, value, expected) in [
+        ("TREECAST_MPI_MAX_BYTES", "much", "a number of bytes, such as 512 or 64K,"),
+        ("TREECAST_MPI_ROOTS", "many", "a number from 1 to 64"),
+    ] {
+        let (taken, report) = run(&hosts, 1, &[(name, value)]).unwrap();
+        let ignored = format!("{name}={value} is ignored: {expected} is expected");
+        assert!(taken == 8 && report.contains(&ignored), "{report}");
+    }
 }
 
 /// Compiles a program of `mpi/tests` that needs no launcher with files of the shim, and runs it.
