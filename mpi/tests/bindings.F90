@@ -1,4 +1,4 @@
-! Broadcasts from Fortran, by one of its bindings: 1 is mpif.h, 2 the module mpi, 3 the module mpi_f08.
+! Broadcasts and other collectives from Fortran, by one of its bindings: 1 is mpif.h, 2 the module mpi, 3 the module mpi_f08.
 
 program bindings
 #if BINDING == 1
@@ -13,6 +13,8 @@ program bindings
 #endif
   integer, parameter :: length = 30000
   integer :: values(length), rank, ranks, root, count, error, i
+  integer :: own, sum_of_ranks, total
+  integer, allocatable :: blocks(:)
 #if BINDING == 3
   type(MPI_Comm) :: comm
   type(MPI_Datatype) :: row
@@ -40,6 +42,7 @@ program bindings
     call expect(all(values(4:94:10) == merge(root, -1, rank == root)), 'the next row')
     call MPI_Barrier(comm, error)
   end do
+  call short_collectives()
   if (rank == 0) print '(a, i0, a)', 'fortran: ', 3 * ranks, ' broadcasts'
   flush (6)
   call MPI_Type_free(row, error)
@@ -49,6 +52,37 @@ program bindings
   call MPI_Finalize(error)
 
 contains
+
+  ! All-gathers, reduces and all-reduces, also in place.
+  subroutine short_collectives()
+    allocate (blocks(ranks))
+    sum_of_ranks = ranks * (ranks - 1) / 2
+    do root = 0, ranks - 1
+      own = rank + root
+      blocks = -1
+      call MPI_Allgather(own, 1, MPI_INTEGER, blocks(1), 1, MPI_INTEGER, comm, error)
+      call expect(all(blocks == [(i + root, i = 0, ranks - 1)]), 'an all-gather')
+      blocks = -1
+      blocks(rank + 1) = rank
+      call MPI_Allgather(MPI_IN_PLACE, 1, MPI_INTEGER, blocks(1), 1, MPI_INTEGER, comm, error)
+      call expect(all(blocks == [(i, i = 0, ranks - 1)]), 'an all-gather in place')
+      call MPI_Allreduce(own, total, 1, MPI_INTEGER, MPI_SUM, comm, error)
+      call expect(total == sum_of_ranks + ranks * root, 'an all-reduce')
+      total = own
+      call MPI_Allreduce(MPI_IN_PLACE, total, 1, MPI_INTEGER, MPI_MAX, comm, error)
+      call expect(total == ranks - 1 + root, 'an all-reduce in place')
+      total = -1
+      call MPI_Reduce(own, total, 1, MPI_INTEGER, MPI_SUM, root, comm, error)
+      call expect(total == merge(sum_of_ranks + ranks * root, -1, rank == root), 'a reduce')
+      total = merge(own, -1, rank == root)
+      if (rank == root) then
+        call MPI_Reduce(MPI_IN_PLACE, total, 1, MPI_INTEGER, MPI_SUM, root, comm, error)
+      else
+        call MPI_Reduce(own, total, 1, MPI_INTEGER, MPI_SUM, root, comm, error)
+      end if
+      call expect(total == merge(sum_of_ranks + ranks * root, -1, rank == root), 'a reduce in place')
+    end do
+  end subroutine
 
   subroutine expect(is_right, what)
     logical, intent(in) :: is_right
