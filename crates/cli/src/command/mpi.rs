@@ -24,20 +24,20 @@ use crate::output::print_note;
   treecast lab 4 --on 0 --no-prefix -- treecast mpi --ranks 2 --report -- ./program
 
 The program needs no change: a shim is preloaded into its ranks (LD_PRELOAD), which has
-MPI_Bcast. The ranks measure which way is faster, in trials budgeted at 1 % of the time in
-broadcasts, and Treecast takes the lengths at which it is faster; all of them with
-TREECAST_MPI_CHOICE=always. The program's MPI does everything else, such as broadcasts
-between the ranks of one host (docs/mpi.md).
+MPI_Bcast, MPI_Barrier, MPI_Allgather, MPI_Reduce and MPI_Allreduce. The ranks measure which
+way is faster, in trials budgeted at 1 % of the time in broadcasts, and Treecast takes the
+lengths at which it is faster; all of them with TREECAST_MPI_CHOICE=always. The program's
+MPI does everything else, such as broadcasts between the ranks of one host (docs/mpi.md).
 
 Settings are variables of the environment, which are passed to the ranks:
 TREECAST_MPI_CHOICE, _TRIAL_PERCENT, _HISTORY, _MIN_BYTES, _MAX_BYTES, _ENGINE, _SCHEME,
-_OFFLOAD, _SPIN_US, _INTERFACE, _ROOTS, _REPORT; TREECAST_MPI=off passes all broadcasts on
-to the MPI.
+_OFFLOAD, _SPIN_US, _INTERFACE, _ROOTS, _PEER_TIMEOUT_MS, _NODE, _GROUP, _REPORT;
+TREECAST_MPI=off passes everything on to the MPI.
 
 Exit status: that of the command; 2 if it could not be started."
 )]
 pub struct Arguments {
-    /// Print at the end, from rank 0, which broadcasts were taken, and how long they took
+    /// Print at the end, from rank 0, which collectives were taken, and how long they took
     #[arg(long)]
     report: bool,
 
