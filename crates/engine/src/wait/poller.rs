@@ -186,16 +186,17 @@ impl Poller {
             // Another process may make the condition true, and wakes the word of all of them.
             return events.wait(until, &self.spin, find);
         }
-        if polling.0.is_none() {
+        if polling.turn.is_none() {
             let guard = match self.turn.try_lock() {
                 Ok(guard) => guard,
                 Err(TryLockError::Poisoned(guard)) => guard.into_inner(),
                 Err(TryLockError::WouldBlock) => return events.wait(until, &self.spin, find),
             };
-            polling.0 = Some(Turn::begin(self, guard));
+            polling.turn = Some(Turn::begin(self, guard));
         }
         events.begin_sleep();
-        let found = self.wait_polling(events, until, find, drive);
+        let is_seen_in_memory = self.is_seen_in_memory && !polling.is_for_events;
+        let found = self.wait_polling(events, until, find, drive, is_seen_in_memory);
         events.end_sleep();
         found
     }
@@ -206,6 +207,7 @@ impl Poller {
         until: Option<Instant>,
         mut find: impl FnMut() -> Option<T>,
         mut drive: impl FnMut(u64),
+        is_seen_in_memory: bool,
     ) -> Option<T> {
         let mut spin = self.spin.begin();
         // Others get the processor once before each poll. The first poll is to come as soon as the
@@ -231,7 +233,7 @@ impl Poller {
                 is_spinning = spin.goes_on();
                 checks = checks.wrapping_add(1);
                 if !checks.is_multiple_of(CHECKS_PER_POLL) {
-                    if self.is_seen_in_memory {
+                    if is_seen_in_memory {
                         continue;
                     }
                     if self.attempts.load(Ordering::Relaxed) {
@@ -283,12 +285,21 @@ fn flags(wakes_when_readable: bool) -> epoll::EventFlags {
 /// The turn of a thread that waits several times in one call of the application; none as long as it
 /// has not polled.
 #[derive(Debug, Default)]
-pub struct Polling<'a>(Option<Turn<'a>>);
+pub struct Polling<'a> {
+    turn: Option<Turn<'a>>,
+    is_for_events: bool,
+}
 
 impl Polling<'_> {
+    /// Of a thread whose condition no other process makes true: it polls at each check, because
+    /// only an event that it handles itself can change what it finds.
+    pub fn for_events() -> Self {
+        Self { is_for_events: true, ..Self::default() }
+    }
+
     /// Stops polling.
     pub fn end(&mut self) {
-        self.0 = None;
+        self.turn = None;
     }
 }
 
@@ -425,6 +436,25 @@ mod tests {
         assert_eq!(wait(), 0);
         poller.set_attempts(true);
         assert_eq!(wait(), 2 * (CHECKS_PER_POLL - 1));
+    }
+
+    #[test]
+    fn a_thread_that_waits_for_events_polls_at_each_check() {
+        let sources = vec![EventSource::new(readable(), FIRST)];
+        let poller = Poller::new(sources, SpinPolicy::new(Some(Duration::from_mins(1))), true).unwrap();
+        let events = EventCount::new(poller.waker());
+        let checks_until_a_poll = |begin: fn() -> Polling<'static>| {
+            let (checks, is_polled) = (Cell::new(0), Cell::new(false));
+            let find = || {
+                checks.set(checks.get() + 1);
+                is_polled.get().then_some(())
+            };
+            poller.wait(&events, None, find, |_| is_polled.set(true), &mut begin());
+            // Without the first, before the thread polls, and the last, which finds.
+            checks.get() - 2
+        };
+        assert_eq!(checks_until_a_poll(Polling::default), CHECKS_PER_POLL);
+        assert_eq!(checks_until_a_poll(Polling::for_events), 1);
     }
 
     #[test]

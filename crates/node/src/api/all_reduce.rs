@@ -155,7 +155,7 @@ impl Group {
         self.contribute(packet, values);
         // The thread goes on to poll until the result is sent: members wait for it, and to stop is
         // a system call.
-        let mut polling = Polling::default();
+        let mut polling = Polling::for_events();
         let find = || {
             let state = self.shared_group.state();
             state.reduced.as_ref().filter(|result| result.packet == packet).cloned()
