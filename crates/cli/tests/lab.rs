@@ -186,13 +186,16 @@ fn switches_flood_multicast_or_send_it_to_those_that_have_joined_or_drop_it() {
             (&["--multicast", "snooping", "--racks", "2x2"], 2),
             (&["--multicast", "drop"], 2),
         ] {
-            let received = received_bytes(multicast, root);
-            let with_file = received.iter().filter(|&&bytes| bytes > FILE_BYTES).count();
-            assert_eq!(with_file, receivers, "{multicast:?} {root} {received:?}");
-            assert!(
-                !received.iter().any(|bytes| (FILE_BYTES / 4..=FILE_BYTES).contains(bytes)),
-                "{multicast:?} {root} {received:?}"
-            );
+            // A snooping switch of a busy machine may learn during the broadcast who has joined.
+            let attempts = if multicast.contains(&"snooping") { 10 } else { 1 };
+            let mut received = Vec::new();
+            let is_right = (0..attempts).any(|_| {
+                received = received_bytes(multicast, root);
+                let with_file = received.iter().filter(|&&bytes| bytes > FILE_BYTES).count();
+                let has_part = received.iter().any(|bytes| (FILE_BYTES / 4..=FILE_BYTES).contains(bytes));
+                with_file == receivers && !has_part
+            });
+            assert!(is_right, "{multicast:?} {root} {received:?}");
         }
     }
 }
