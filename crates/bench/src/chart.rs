@@ -14,11 +14,11 @@ struct Quantity {
     label: &'static str,
     best: Best,
     caption: &'static str,
-    /// The value of a row, and the end of its error bar.
+    /// The value of a row, and the end of its band.
     value: fn(&Row) -> (f64, f64),
 }
 
-const PERCENTILES: &str = "Medians; error bars end at the 99th percentile.";
+const PERCENTILES: &str = "Medians; bands end at the 99th percentile.";
 
 const LAST_DELIVERY: Quantity = Quantity {
     name: "last-delivery",
@@ -29,7 +29,18 @@ const LAST_DELIVERY: Quantity = Quantity {
     value: |row| (row.last_delivery_us_p50, row.last_delivery_us_p99),
 };
 
-const OTHERS: [Quantity; 3] = [
+const OTHERS: [Quantity; 4] = [
+    Quantity {
+        name: "call",
+        title: "time in the call",
+        label: "time in the call (us)",
+        best: Best::Lowest,
+        caption: "Mean time in the call of the processes that receive; where one of each host is late, of the others.",
+        value: |row| {
+            let mean = row.late.as_ref().map_or(row.call_us_mean, |late| late.others_call_us_mean);
+            (mean, mean)
+        },
+    },
     Quantity {
         name: "root",
         title: "time of the root",
@@ -57,12 +68,13 @@ const OTHERS: [Quantity; 3] = [
 ];
 
 /// The latency of the last delivery over the message size, with one curve per configuration. A
-/// point is the median; its error bar ends at the 99th percentile.
+/// point is the median; the band ends at the 99th percentile.
 pub fn figure(report: &Report, command: String) -> Figure {
     drawn(report, command, &LAST_DELIVERY)
 }
 
-/// That figure, and those of the root's time, CPU time and throughput, where all rows have them.
+/// That figure, and those of the time in the call, the root's time, CPU time and throughput, where
+/// all rows have them.
 pub fn figures(report: &Report, command: &str) -> Vec<Figure> {
     let is_everywhere = |quantity: &&Quantity| report.rows.iter().all(|row| (quantity.value)(row).0 > 0.0);
     std::iter::once(&LAST_DELIVERY)
@@ -94,7 +106,7 @@ fn drawn(report: &Report, command: String, quantity: &Quantity) -> Figure {
                     "{} forwards, tree {}, {} authenticated",
                     who_forwards(row),
                     row.scheme,
-                    row.auth
+                    if row.auth == "none" { "nothing" } else { &row.auth }
                 ),
                 name,
                 row: None,
@@ -140,6 +152,8 @@ fn who_forwards(row: &Row) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use crate::report::LateProcess;
+
     use super::*;
 
     #[test]
@@ -192,5 +206,21 @@ mod tests {
         let [curve, ..] = &figure.panels[0].curves[..] else { panic!("a curve") };
         let points: Vec<_> = curve.points.iter().map(|point| (point.x, point.mean, point.high)).collect();
         assert_eq!(points, [(64.0, 40.0, 70.0), (1_024.0, 40.0, 70.0)]);
+        // Where processes are late, the time of the others in the call is what counts.
+        let late = LateProcess {
+            process: 0,
+            host: None,
+            delay_us: 400.0,
+            others_last_delivery_us_p50: 40.0,
+            others_last_delivery_us_p99: 70.0,
+            others_call_us_mean: 8.0,
+        };
+        let row = Row { late: Some(late), ..row("nic", "none", 64) };
+        let figures = figures(&Report::new(vec![row], Vec::new(), 0), "treecast bench");
+        let call = figures.iter().find(|figure| figure.name == "call").unwrap();
+        let [curve, ..] = &call.panels[0].curves[..] else { panic!("a curve") };
+        let point = &curve.points[0];
+        assert_eq!((point.x, point.mean), (64.0, 8.0));
+        assert_eq!(curve.description, "the node forwards, tree auto, nothing authenticated");
     }
 }

@@ -349,7 +349,13 @@ fn a_saved_bench_has_the_page_that_its_chart_is() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let text = std::fs::read_to_string(page).unwrap();
     assert!(text == std::fs::read_to_string(chart).unwrap(), "the pages differ");
-    for part in ["throughput (MB/s)", "Measured on Linux ", "last delivery p50", "--sizes 4,64"] {
+    for part in [
+        "throughput (MB/s)",
+        "time in the call (us)",
+        "Measured on Linux ",
+        "last delivery p50",
+        "--sizes 4,64",
+    ] {
         assert!(text.contains(part), "{part}");
     }
 }
