@@ -9,7 +9,7 @@ use std::mem;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
 
@@ -42,6 +42,9 @@ const FOREVER: Duration = Duration::from_secs(20);
 
 /// More than the packets of all slots.
 const MANY: usize = 1_000;
+
+/// More than is sent before a loss is known.
+const MOST: usize = 10_000_000;
 
 /// Numbers the nodes: one that is closing keeps its name.
 static NODES: AtomicU32 = AtomicU32::new(0);
@@ -80,15 +83,36 @@ fn nodes_in_vain(place: Place) -> [Node; 2] {
     ["root", "member"].map(|name| host_that_waits(place, name, 1, SHORT_JOIN).remove(0))
 }
 
-/// Calls in another thread, whose result is received. That thread remains if the call hangs.
-fn calling<T: Send + 'static>(call: impl FnOnce() -> T + Send + 'static) -> Receiver<T> {
-    let (sender, receiver) = channel();
-    thread::spawn(move || sender.send(call()));
-    receiver
+/// Calls in another thread, which remains if one of them hangs.
+struct Calls<T> {
+    result: Receiver<T>,
+    /// How many of them have ended.
+    ended: Arc<AtomicU32>,
 }
 
-fn result_of<T>(call: &Receiver<T>, what: &str) -> T {
-    call.recv_timeout(FOREVER).unwrap_or_else(|error| panic!("{what} hangs: {error}"))
+fn calling<T: Send + 'static>(call: impl FnOnce() -> T + Send + 'static) -> Calls<T> {
+    calling_often(move |_| call())
+}
+
+/// As [`calling`], for several calls, which are counted.
+fn calling_often<T: Send + 'static>(calls: impl FnOnce(&AtomicU32) -> T + Send + 'static) -> Calls<T> {
+    let (sender, result) = channel();
+    let ended = Arc::new(AtomicU32::new(0));
+    let count = Arc::clone(&ended);
+    thread::spawn(move || sender.send(calls(&count)));
+    Calls { result, ended }
+}
+
+/// A thread may take its time for many calls, on a busy machine: none of them hangs.
+fn result_of<T>(calls: &Calls<T>, what: &str) -> T {
+    loop {
+        let before = calls.ended.load(Ordering::Relaxed);
+        match calls.result.recv_timeout(FOREVER) {
+            Ok(result) => return result,
+            Err(RecvTimeoutError::Timeout) if calls.ended.load(Ordering::Relaxed) != before => {}
+            Err(error) => panic!("{what} hangs: {error}"),
+        }
+    }
 }
 
 /// Datagrams from and to a node are lost from now on, as if its host were dead. The filter is
@@ -132,11 +156,14 @@ impl Pair {
         }
     }
 
-    /// Both roots make the same call.
-    fn call(&self, call: impl Fn(&Group) -> Losses + Clone + Send + 'static) -> Vec<Receiver<Losses>> {
+    /// Both roots make the same calls.
+    fn call(
+        &self,
+        calls: impl Fn(&Group, &AtomicU32) -> Losses + Clone + Send + 'static,
+    ) -> Vec<Calls<Losses>> {
         let of = |root: &Arc<Group>| {
-            let (root, call) = (Arc::clone(root), call.clone());
-            calling(move || call(&root))
+            let (root, calls) = (Arc::clone(root), calls.clone());
+            calling_often(move |ended| calls(&root, ended))
         };
         self.roots.iter().map(of).collect()
     }
@@ -151,17 +178,18 @@ impl Drop for Pair {
 }
 
 /// Each of the calls ends, and its root has lost its only member.
-fn check_lost(calls: &[Receiver<Losses>], what: &str) {
+fn check_lost(calls: &[Calls<Losses>], what: &str) {
     for call in calls {
         assert_eq!(result_of(call, what).unwrap().len(), 1, "{what}");
     }
 }
 
 /// Sends until members are lost, and then more than all slots hold.
-fn send_past_the_loss(root: &Group) -> Losses {
+fn send_past_the_loss(root: &Group, ended: &AtomicU32) -> Losses {
     let mut rest = MANY;
-    for number in 0.. {
+    for number in 0..MOST {
         root.send(&message(number, 20))?;
+        ended.fetch_add(1, Ordering::Relaxed);
         rest -= usize::from(!root.losses().is_empty());
         if rest == 0 {
             break;
@@ -176,8 +204,11 @@ fn a_root_without_other_members_sends_as_much_as_it_likes() {
         for place in PLACES {
             let nodes = [node(place, "alone")];
             let root = groups(&nodes, &GroupSettings { slots: Some(64), ..settings(&nodes) }).remove(0);
-            let sending = calling(move || {
-                (0..10 * MANY).for_each(|number| root.send(&message(number, 20)).unwrap());
+            let sending = calling_often(move |ended| {
+                for number in 0..10 * MANY {
+                    root.send(&message(number, 20)).unwrap();
+                    ended.fetch_add(1, Ordering::Relaxed);
+                }
                 root.flush(TIMEOUT).and_then(|()| root.close(TIMEOUT))
             });
             assert_eq!(result_of(&sending, "sending").unwrap(), []);
@@ -216,12 +247,15 @@ fn a_root_that_waits_for_a_reader_goes_on_when_its_last_member_dies() {
 fn a_root_that_flushes_or_closes_goes_on_when_its_last_member_dies() {
     in_own_network(|| {
         for place in PLACES {
-            let flush = |root: &Group| {
+            let flush = |root: &Group, _: &AtomicU32| {
                 root.send(b"reaches nobody")?;
                 root.flush(None)?;
                 Ok(root.losses())
             };
-            let close = |root: &Group| root.send(b"reaches nobody").and_then(|()| root.close(None));
+            let close = |root: &Group, _: &AtomicU32| {
+                root.send(b"reaches nobody")?;
+                root.close(None)
+            };
             let pair = Pair::start(place);
             cut(&pair.nodes[1]);
             check_lost(&pair.call(flush), "flushing");
@@ -259,7 +293,7 @@ fn a_root_whose_members_never_come_gets_ready() {
 }
 
 /// Each of the calls ends, because the root is silent.
-fn check_root_silent<T: std::fmt::Debug>(calls: Vec<Receiver<Result<T, NodeError>>>, what: &str) {
+fn check_root_silent<T: std::fmt::Debug>(calls: Vec<Calls<Result<T, NodeError>>>, what: &str) {
     for call in calls {
         let ended = result_of(&call, what).unwrap_err();
         assert!(matches!(ended, NodeError::Ended(Ending::RootSilent(_))), "{what}: {ended}");
@@ -322,10 +356,11 @@ fn a_root_that_watches_its_descriptor_goes_on_when_its_last_member_dies() {
     in_own_network(|| {
         for place in PLACES {
             let pair = Pair::start(place);
-            let calls = pair.call(|root| {
+            let calls = pair.call(|root, ended| {
                 for number in 0..MANY {
                     let message = message(number, 20);
                     watching(root, |root| root.send_part(&message, 20, Some(Duration::ZERO)))?;
+                    ended.fetch_add(1, Ordering::Relaxed);
                 }
                 watching(root, |root| root.close(Some(Duration::ZERO)))
             });
@@ -371,19 +406,20 @@ fn processes_that_share_a_node_learn_that_the_other_host_is_dead() {
                 let [root, local, remote, other] = [0, 1, 2, 3].map(|member| of(member).unwrap());
                 root.wait_until_ready(TIMEOUT).unwrap();
                 let read = |group: Group| {
-                    calling(move || {
+                    calling_often(move |ended| {
                         loop {
                             if group.receive(None)?.is_none() {
                                 return group.close(None);
                             }
+                            ended.fetch_add(1, Ordering::Relaxed);
                         }
                     })
                 };
                 let (local, remote) = (read(local), read(remote));
                 // The root waits for a process that does not read, which is on the host that is cut
                 // off.
-                let sending = calling(move || {
-                    let losses = send_past_the_loss(&root);
+                let sending = calling_often(move |ended| {
+                    let losses = send_past_the_loss(&root, ended);
                     root.close(None).and(losses)
                 });
                 thread::sleep(Duration::from_millis(100));
@@ -419,8 +455,11 @@ fn a_root_that_waits_for_a_process_that_shares_a_node_goes_on_when_that_ends() {
                 for group in groups {
                     calling(move || while group.receive(None).is_ok_and(|message| message.is_some()) {});
                 }
-                let sending = calling(move || {
-                    (0..MANY).try_for_each(|number| root.send(&message(number, 20)))?;
+                let sending = calling_often(move |ended| {
+                    for number in 0..MANY {
+                        root.send(&message(number, 20))?;
+                        ended.fetch_add(1, Ordering::Relaxed);
+                    }
                     root.close(None)
                 });
                 thread::sleep(Duration::from_millis(100));
