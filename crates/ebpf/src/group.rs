@@ -332,6 +332,16 @@ impl KernelGroup {
         if !self.is_handed_off {
             return false;
         }
+        self.acquire();
+        self.is_handed_off = false;
+        self.memory.is_handed_off().store(0, Ordering::Release);
+        // SAFETY: user space owns the group now, and sees what the program has written.
+        unsafe { group_state::read(self.pointer(), group) };
+        true
+    }
+
+    /// Becomes the owner of a group that is handed off.
+    fn acquire(&mut self) {
         let owner = self.owner();
         while owner
             .compare_exchange_weak(
@@ -344,11 +354,6 @@ impl KernelGroup {
         {
             std::hint::spin_loop();
         }
-        self.is_handed_off = false;
-        self.memory.is_handed_off().store(0, Ordering::Release);
-        // SAFETY: user space owns the group now, and sees what the program has written.
-        unsafe { group_state::read(self.pointer(), group) };
-        true
     }
 
     /// The contents of the slot of a packet, written while the group was handed off. At a root an
@@ -383,17 +388,8 @@ impl KernelGroup {
     /// datagrams, each with the address of the child's node. User space owns the group.
     pub fn contributions(&self) -> Vec<(SocketAddr, Vec<u8>)> {
         debug_assert!(!self.is_handed_off, "only the owner reads contributions");
-        let pointer = self.pointer();
-        // SAFETY: user space owns the group; the structures are integers, and valid for any bytes.
-        let (next, count) = unsafe { (get!(pointer, flow).next, get!(pointer, child_count)) };
-        let of_child = |index: usize| {
-            // SAFETY: as above.
-            let (kept, path) =
-                unsafe { (get!(pointer, children[index].contribution), get!(pointer, children[index].path)) };
-            let payload = kept.payload.get(..kept.length as usize).filter(|payload| !payload.is_empty())?;
-            kept.is_about(next).then_some((path.address()?, [&kept.header[..], payload].concat()))
-        };
-        (0..count as usize).filter_map(of_child).collect()
+        // SAFETY: user space owns the group.
+        unsafe { contributions(self.pointer()) }
     }
 
     /// Forgets all contributions that the program has kept. User space owns the group.
@@ -403,9 +399,54 @@ impl KernelGroup {
         // SAFETY: user space owns the group, and this value is borrowed mutably.
         unsafe {
             set!(pointer, 0, contribution.length);
-            for index in 0..get!(pointer, child_count) as usize {
-                set!(pointer, 0, children[index].contribution.length);
-            }
+            forget_contributions(pointer);
+        }
+    }
+
+    /// At the root of a group that is handed off, and stays so: takes the contributions of children
+    /// that the program has kept, as [`KernelGroup::contributions`] returns them. User space owns
+    /// the group for the time of this call, in which the program leaves its packets to the slow
+    /// path.
+    pub fn take_contributions(&mut self) -> Vec<(SocketAddr, Vec<u8>)> {
+        if !self.is_handed_off {
+            return Vec::new();
+        }
+        self.acquire();
+        let pointer = self.pointer();
+        // SAFETY: user space owns the group until the owner is stored, and this value is borrowed
+        // mutably.
+        let taken = unsafe {
+            let taken = contributions(pointer);
+            forget_contributions(pointer);
+            taken
+        };
+        self.owner().store(layout::OWNER_NONE, Ordering::SeqCst);
+        taken
+    }
+}
+
+/// # Safety
+/// User space owns the group.
+unsafe fn contributions(pointer: *const Group) -> Vec<(SocketAddr, Vec<u8>)> {
+    // SAFETY: as the caller says; the structures are integers, and valid for any bytes.
+    let (next, count) = unsafe { (get!(pointer, flow).next, get!(pointer, child_count)) };
+    let of_child = |index: usize| {
+        // SAFETY: as above.
+        let (kept, path) =
+            unsafe { (get!(pointer, children[index].contribution), get!(pointer, children[index].path)) };
+        let payload = kept.payload.get(..kept.length as usize).filter(|payload| !payload.is_empty())?;
+        kept.is_about(next).then_some((path.address()?, [&kept.header[..], payload].concat()))
+    };
+    (0..(count as usize).min(CHILDREN_MAX)).filter_map(of_child).collect()
+}
+
+/// # Safety
+/// User space owns the group, and nothing else in it accesses the group.
+unsafe fn forget_contributions(pointer: *mut Group) {
+    // SAFETY: as the caller says.
+    unsafe {
+        for index in 0..(get!(pointer, child_count) as usize).min(CHILDREN_MAX) {
+            set!(pointer, 0, children[index].contribution.length);
         }
     }
 }

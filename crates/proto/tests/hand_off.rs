@@ -10,8 +10,8 @@ use treecast_proto::{
     Transport,
 };
 use treecast_wire::{
-    Acknowledgment, Body, Control, ControlHeader, Handshake, Header, Keys, MacKey, Neighbour, Nonce, Role,
-    Table, Timestamp,
+    Acknowledgment, Body, Contribution, Control, ControlHeader, Handshake, Header, Keys, MacKey, Neighbour,
+    Nonce, Role, Table, Timestamp,
 };
 
 const GROUP: GroupId = GroupId(1);
@@ -227,6 +227,23 @@ fn only_an_authentic_packet_reclaims_a_group() {
     let mut reclaimed = protocol;
     assert_eq!(reclaim(&mut reclaimed, &handed_off, packet), Ok(()));
     assert_eq!(reclaimed.group_to_reclaim(&reclaimed.check(&authentic)), None, "the protocol has it already");
+}
+
+/// Another member reclaims the group for a contribution that the fast path has left to it.
+#[test]
+fn only_a_root_takes_contributions_while_a_fast_path_has_the_group() {
+    let (mut protocol, handed_off) = hand_off();
+    let keys = session_keys();
+    let control = Control::Contribution(Contribution::of_process(START, None));
+    let payload = control.write();
+    let body = Body::Control(control_header(&keys, control.operation(), &payload));
+    let bytes = datagram(&keys, 2, 3, body, &payload);
+    let checked = protocol.check(&bytes);
+    assert_eq!(protocol.group_to_reclaim(&checked), Some(GROUP));
+    assert!(!protocol.take_contribution(address(2), &checked, START));
+    assert_eq!(reclaim(&mut protocol, &handed_off, packet), Ok(()));
+    assert!(!protocol.take_contribution(address(2), &checked, START), "the protocol has the group");
+    run_to_the_end(protocol);
 }
 
 /// A result that is kept too long opens no door: the group may have another session by then.

@@ -158,6 +158,7 @@ fn a_node_with_random_inputs_behaves_the_same_with_the_program() {
     assert!(counts.handled * 3 > counts.received, "the program handles many packets: {counts:?}");
     assert!(counts.forwarded * 4 > counts.queued, "the program forwards many packets: {counts:?}");
     assert!(counts.contributed > 20, "the program combines contributions: {counts:?}");
+    assert!(counts.taken > 20, "roots take them while the program keeps the group: {counts:?}");
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! What runs groups beside the protocol: the kernel's packet path, where the engine has one.
 
+use std::net::SocketAddr;
+
 use treecast_ebpf::{HookTrouble, KernelCounters, KernelGroup};
 use treecast_proto::{GroupCounters, GroupId, PlaceStatus, Protocol, Sequence};
 
@@ -73,6 +75,11 @@ impl FastPath {
     /// As [`KernelPath::reclaim`].
     pub fn reclaim(&mut self, group: GroupId, protocol: &mut Protocol) -> Option<Reclaimed> {
         self.kernel_mut().and_then(|kernel| kernel.reclaim(group, protocol))
+    }
+
+    /// As [`KernelPath::take_contributions`].
+    pub fn take_contributions(&mut self, group: GroupId) -> Vec<(SocketAddr, Vec<u8>)> {
+        self.kernel_mut().map_or_else(Vec::new, |kernel| kernel.take_contributions(group))
     }
 
     /// As [`KernelPath::post_neighbours`].

@@ -1,8 +1,11 @@
 //! Which groups the kernel's packet path runs: handing them off, and reclaiming them; and what it
 //! sends for a root.
 
+use std::net::SocketAddr;
+
 use treecast_ebpf::{HookTrouble, KernelGroup};
-use treecast_proto::{GroupId, Nanoseconds, Protocol};
+use treecast_proto::{Checked, GroupId, Input, Nanoseconds, Output, Protocol};
+use treecast_shm::clock;
 use treecast_shm::shared_group::SharedGroup;
 
 use super::core::Core;
@@ -65,6 +68,33 @@ impl Core {
             // The program may not have been able to wake the application.
             entry.shared_group.wake_always();
             self.invalid += u64::from(entry.end_if_invalid(&mut self.protocol, reclaimed.is_valid));
+        }
+    }
+
+    /// At the root: takes a contribution that the kernel's packet path has left to user space, and
+    /// those that it has kept. It keeps the group. False, and nothing has changed, if the group is
+    /// to be reclaimed instead.
+    pub fn take_contributions(&mut self, group: GroupId, from: SocketAddr, datagram: &Checked<'_>) -> bool {
+        let Some(next) = self.fast_path.next(group) else { return false };
+        if !self.protocol.take_contribution(from, datagram, next) {
+            return false;
+        }
+        for (from, bytes) in self.fast_path.take_contributions(group) {
+            let datagram = self.protocol.check(&bytes);
+            if !self.protocol.take_contribution(from, &datagram, next) {
+                self.reclaim(group);
+                let _ = self.protocol.handle(clock::now(), Input::Datagram { from, bytes: &bytes });
+            }
+        }
+        true
+    }
+
+    /// Applies what follows from contributions to a group that stays handed off.
+    pub fn handle_results(&mut self) {
+        while let Some(output) = self.protocol.poll_local() {
+            if let Output::Event(event) = output {
+                self.handle_event(&event);
+            }
         }
     }
 

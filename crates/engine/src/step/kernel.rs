@@ -320,6 +320,11 @@ impl KernelPath {
         Some(Reclaimed { next, consumed, freed, is_valid })
     }
 
+    /// As [`KernelGroup::take_contributions`].
+    pub fn take_contributions(&mut self, group: GroupId) -> Vec<(SocketAddr, Vec<u8>)> {
+        self.groups.get_mut(&group).map_or_else(Vec::new, |entry| entry.group.take_contributions())
+    }
+
     /// Posts the neighbours of groups in user space where they have changed, before anything is
     /// sent to them.
     pub fn post_neighbours(&mut self, protocol: &Protocol) {

@@ -275,6 +275,7 @@ impl Engine {
         let Ok(transmit) = core.protocol.contribute_to_fast_path(now, group, contribution, next) else {
             return false;
         };
+        core.handle_results();
         let timeout = core.protocol.timeout();
         if let Some(transmit) = transmit {
             self.transmit(now, transmit);
@@ -412,6 +413,10 @@ impl Engine {
                     have_only_woken = false;
                     let datagram = core.protocol.check(bytes);
                     if let Some(group) = core.protocol.group_to_reclaim(&datagram) {
+                        if core.take_contributions(group, from, &datagram) {
+                            core.handle_results();
+                            continue;
+                        }
                         core.reclaim(group);
                     }
                     if core.awaits_ring(bytes) {

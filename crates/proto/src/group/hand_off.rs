@@ -1,9 +1,11 @@
 //! Hand-offs to a fast path, and back.
 
-use treecast_wire::{Contribution, Control, Nonce, Sequence, Timestamp};
+use std::net::SocketAddr;
+
+use treecast_wire::{Body, Contribution, Control, Header, Nonce, Packet, Sequence, Timestamp};
 
 use super::header::HeaderTemplate;
-use super::reduction::Process;
+use super::reduction::{FromChild, Process};
 use super::{Group, Role};
 use crate::flow::Flow;
 use crate::hand_off::{HandOff, HandOffPacket, fast_path_combines};
@@ -53,8 +55,7 @@ impl Group {
 
     /// The only process of this node contributes to an all-reduce while a fast path has the group
     /// and takes contributions; `next` is the first packet that it has not accepted. It gets the
-    /// packet that is returned, which is for the parent. None at the root, where the last
-    /// contribution of a child brings the group back.
+    /// packet that is returned, which is for the parent; none at the root.
     ///
     /// # Errors
     /// [`Refused::NeedsSlowPath`]: the fast path does not combine such values; and those of
@@ -78,7 +79,10 @@ impl Group {
         let has_children = flow.children().next().is_some();
         let contribution = Contribution { processes: 1, ..contribution.clone() };
         self.reduction.contribute(Process::ONLY, contribution.clone(), next)?;
-        let Role::Member(membership) = &self.role else { return Ok(None) };
+        let Role::Member(membership) = &self.role else {
+            self.hand_over_result();
+            return Ok(None);
+        };
         let Some((parent, _)) = membership.settled_parent() else { return Err(needs_slow_path) };
         self.reduction.note_sent(now, settings, self.header.epoch, has_children);
         let control = Control::Contribution(contribution);
@@ -90,6 +94,29 @@ impl Group {
             self.header.set_timestamp(before);
         }
         Ok(Some(transmit))
+    }
+
+    /// At the root, while a fast path has the group: a child contributes to the result that is to
+    /// be `next`, the first packet that the fast path has not sent. False, and nothing has changed,
+    /// if the slow path is to handle the packet.
+    pub fn take_contribution(&mut self, from: SocketAddr, packet: &Packet<'_>, next: Sequence) -> bool {
+        let Header { sender: child, timestamp: sent_at, epoch, body, .. } = packet.header;
+        let (Role::Root(_), Some(flow), Body::Control(control)) = (&self.role, &self.flow, body) else {
+            return false;
+        };
+        let Ok(Control::Contribution(contribution)) = Control::read(control.operation, packet.payload) else {
+            return false;
+        };
+        if !flow.is_child(child, from) || contribution.packet != next {
+            return false;
+        }
+        // The slow path knows whether one that is here is forged, if this one is not later.
+        let new = FromChild { child, epoch, sent_at, contribution };
+        if !self.reduction.handle_child(new, Timestamp(u64::MAX)) {
+            return false;
+        }
+        self.hand_over_result();
+        true
     }
 
     /// The packets that are new in slots with this state of a fast path.

@@ -1,5 +1,7 @@
 //! Groups are handed off to a fast path and reclaimed from it.
 
+use std::net::SocketAddr;
+
 use treecast_wire::{Contribution, GroupId, Sequence, View};
 
 use super::{Checked, Entry, Protocol, Turn, find_mut};
@@ -44,8 +46,8 @@ impl Protocol {
     /// The only process of this node contributes to an all-reduce of a group that a fast path has.
     /// `next` is the first packet that the fast path has not accepted.
     /// The packet that is returned is to be sent: the fast path sees it and sends it on to the
-    /// parent, combined with those of the children. None at the root, where the last contribution
-    /// of a child brings the group back.
+    /// parent, combined with those of the children. None at the root, where
+    /// [`Protocol::take_contribution`] is told those of the children.
     ///
     /// # Errors
     /// [`Refused::NotHandedOff`], [`Refused::NeedsSlowPath`]: the group is to be reclaimed, and the
@@ -57,7 +59,7 @@ impl Protocol {
         contribution: &Contribution,
         next: Sequence,
     ) -> Result<Option<Transmit>, Refused> {
-        let Self { settings, groups, indices, timeouts, .. } = self;
+        let Self { settings, groups, indices, timeouts, events, .. } = self;
         let (index, entry) = find_mut(indices, groups, group)?;
         if !entry.is_handed_off {
             return Err(Refused::NotHandedOff(group));
@@ -66,9 +68,25 @@ impl Protocol {
             return Err(Refused::NeedsSlowPath(group));
         }
         let transmit = entry.group.contribute_to_fast_path(now, settings, contribution, next)?;
+        entry.group.poll_events(events);
         // The timers of the flow are still user space's.
         timeouts.set(index, entry.group.timeout(settings));
         Ok(transmit)
+    }
+
+    /// At the root of a group that a fast path has: takes the contribution of a child to the result
+    /// that is to be `next`, the first packet that the fast path has not sent, and hands the result
+    /// over ([`Event::Reduced`](crate::Event::Reduced)) once all have contributed. The fast path
+    /// keeps the group. False, and nothing has changed, if the group is to be reclaimed instead and
+    /// the datagram an input.
+    pub fn take_contribution(&mut self, from: SocketAddr, datagram: &Checked<'_>, next: Sequence) -> bool {
+        let Ok((index, packet)) = self.found(datagram.clone()) else { return false };
+        let Some(entry) = self.groups.get_mut(index).filter(|entry| entry.is_handed_off) else {
+            return false;
+        };
+        let is_taken = entry.group.take_contribution(from, &packet, next);
+        entry.group.poll_events(&mut self.events);
+        is_taken
     }
 
     pub(super) fn reclaim(

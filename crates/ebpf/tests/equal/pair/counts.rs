@@ -11,6 +11,8 @@ pub struct Counts {
     pub wakeups: u64,
     /// Contributions that the program combines or sends.
     pub contributed: u64,
+    /// Contributions that the slow path of a root takes while the program keeps the group.
+    pub taken: u64,
     /// Packets that applications of roots sent.
     pub queued: u64,
     /// Of these, those that the program forwarded.
@@ -30,6 +32,7 @@ impl std::ops::AddAssign for Counts {
         self.handled += other.handled;
         self.wakeups += other.wakeups;
         self.contributed += other.contributed;
+        self.taken += other.taken;
         self.queued += other.queued;
         self.forwarded += other.forwarded;
         self.batches += other.batches;

@@ -72,6 +72,22 @@ impl Pair<'_> {
         kernel.forget_contributions();
     }
 
+    /// At the root, the slow path takes a contribution that the program has left to it, and those
+    /// that it has kept; returns whether the program keeps the group.
+    pub(super) fn take_contributions(&mut self, group: GroupId, from: SocketAddr, bytes: &[u8]) -> bool {
+        let Self { groups, subject, counts, .. } = self;
+        let Some(Posted { kernel, .. }) = groups.get_mut(&group) else { return false };
+        let next = kernel.next();
+        if !subject.take_contribution(from, &subject.check(bytes), next) {
+            return false;
+        }
+        for (from, bytes) in kernel.take_contributions() {
+            assert!(subject.take_contribution(from, &subject.check(&bytes), next), "it was kept");
+        }
+        counts.taken += 1;
+        true
+    }
+
     /// Hands off every group that needs no slow path.
     pub(super) fn hand_off(&mut self, now: Nanoseconds) -> Result<(), String> {
         let gone: Vec<GroupId> =

@@ -199,6 +199,9 @@ impl<'a> Pair<'a> {
         }
         for (group, bytes) in passed {
             if let Some(group) = group {
+                if self.take_contributions(group, from, bytes) {
+                    continue;
+                }
                 self.reclaim(now, group);
             }
             self.user_handle(now, from, bytes)?;
