@@ -7,7 +7,7 @@ use std::fmt;
 pub struct Progress<'a> {
     /// The bytes of files that were sent, of all.
     pub sent: u64,
-    /// All bytes.
+    /// All bytes; 0 where the length is unknown, as that of standard input is until its end.
     pub total: u64,
     /// The hosts with what each has written; none that has failed.
     pub hosts: Vec<(&'a str, u64)>,

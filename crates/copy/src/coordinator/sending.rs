@@ -78,7 +78,8 @@ impl Copy {
             let _ = sender.send(&sources.all, &lacking, &compared);
             (std::mem::take(&mut sender.files), std::mem::take(&mut sender.left_out))
         })?;
-        self.close(group, total, tell)?;
+        // By now the length of standard input is known.
+        self.close(group, bytes, tell)?;
         Ok(Sent { files, planned, left_out, bytes })
     }
 
