@@ -308,7 +308,8 @@ pub struct Arguments {
     format: Format,
 
     /// Also draw the last delivery over the message size into a .svg file, or a page with this and
-    /// other charts and the table into a .html file
+    /// other charts and the table into a .html file; with several --skew or --late, the time in the
+    /// call over these
     #[arg(long, value_name = "FILE", value_parser = picture_file)]
     chart: Option<PathBuf>,
 
@@ -322,7 +323,7 @@ enum Format {
     Table,
     /// JSON
     Json,
-    /// A chart of the last delivery over the message size, for a terminal
+    /// The chart that --chart draws into a .svg file, for a terminal
     Chart,
 }
 
