@@ -6,7 +6,7 @@ use std::io::Write as _;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::process::Stdio;
 
-use super::{receiver_of, signal, wait_for};
+use super::{signal, wait_while_running};
 use crate::hosts::{Hosts, assert_same_tree, make_tree, noise, report, sent_bytes, text};
 
 #[test]
@@ -213,15 +213,15 @@ fn hosts_that_are_tried_again_get_only_what_they_lack() {
         fs::write(hosts.path("data").join(name), noise(length, seed)).unwrap();
     }
     let mut command = hosts.command(&["--json", "--retry", "1", "--rate", "16mbit", "-r", "data", "a,b:"]);
-    let running = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    wait_for(|| {
+    let mut running = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    wait_while_running(&mut running, || {
         let there = hosts.list("b");
         let part = there.iter().find(|path| path.starts_with("data/.2."));
         let bytes = part.map(|path| fs::read(hosts.path("b").join(path)).unwrap_or_default());
         let some = bytes.as_deref().and_then(|bytes| bytes.get(4_000_000..4_000_100));
         some.is_some_and(|some| some.iter().any(|byte| *byte != 0))
     });
-    signal("TERM", &receiver_of(&hosts, "b"));
+    signal("TERM", &hosts.receiver_of("b"));
     let output = running.wait_with_output().unwrap();
     let said = text(&output);
     assert!(output.status.success() && said.contains("trying b again (1 of 1)"), "{said}");

@@ -25,7 +25,9 @@ impl Hosts {
     }
 
     /// The lines of `prologue` run on each host before the command, which is the variable
-    /// `command`.
+    /// `command`. The command replaces the shell, and has its process number ([`receiver_of`]).
+    ///
+    /// [`receiver_of`]: Self::receiver_of
     pub fn with_prologue(names: &[&str], prologue: &str) -> Self {
         let directory = tempfile::tempdir().unwrap();
         for name in names {
@@ -33,7 +35,8 @@ impl Hosts {
         }
         let script = format!(
             "#!/bin/sh\nhost=$1; shift; command=$*\ncd '{}'/\"$host\" || {{ echo \"no route to $host\" >&2; exit 255; }}\n\
-             export SSH_CONNECTION='127.0.0.1 1 127.0.0.1 2' HOME=\"$PWD\"\n{prologue}\nexec sh -c \"$command\"\n",
+             export SSH_CONNECTION='127.0.0.1 1 127.0.0.1 2' HOME=\"$PWD\"\n\
+             echo $$ > \"../receiver-$host\"\n{prologue}\nexec sh -c \"$command\"\n",
             directory.path().display()
         );
         let shell = directory.path().join("shell");
@@ -44,6 +47,11 @@ impl Hosts {
 
     pub fn path(&self, path: &str) -> PathBuf {
         self.directory.path().join(path)
+    }
+
+    /// The process of the receiver that was last started on a host.
+    pub fn receiver_of(&self, host: &str) -> String {
+        fs::read_to_string(self.path(&format!("receiver-{host}"))).unwrap().trim().into()
     }
 
     pub fn command(&self, arguments: &[&str]) -> Command {

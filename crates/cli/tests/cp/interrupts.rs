@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::hosts::{Hosts, noise, text};
-use crate::{receiver_of, signal, wait_for, wait_for_part};
+use crate::{signal, wait_for, wait_for_part, wait_while_running};
 
 /// A copy ends within 2 s; the rest is for a busy machine. The hosts hang for longer.
 const END_MAX: Duration = Duration::from_secs(20);
@@ -28,8 +28,8 @@ fn signals_end_a_copy_whose_hosts_hang() {
     for signal in ["INT", "TERM"] {
         let hosts = Hosts::with_prologue(&["a", "b"], "touch begun; sleep 60; touch late; exit");
         fs::write(hosts.path("file"), "contents").unwrap();
-        let running = hosts.command(&["file", "a,b:"]).stderr(Stdio::piped()).spawn().unwrap();
-        wait_for(|| hosts.path("b/begun").exists());
+        let mut running = hosts.command(&["file", "a,b:"]).stderr(Stdio::piped()).spawn().unwrap();
+        wait_while_running(&mut running, || hosts.path("b/begun").exists());
         interrupted(running, signal);
         assert!(!hosts.path("b/late").exists(), "the shells are not waited for");
     }
@@ -41,7 +41,7 @@ fn nothing_incomplete_is_left_after_an_interrupt() {
     fs::write(hosts.path("long"), noise(8_000_000, 3)).unwrap();
     let mut command = hosts.command(&["--rate", "16mbit", "long", "a,b:"]);
     let mut running = command.stderr(Stdio::piped()).spawn().unwrap();
-    wait_for_part(&hosts.path("a"));
+    wait_for_part(&mut running, &hosts.path("a"));
     assert!(Command::new("kill").arg(running.id().to_string()).status().unwrap().success());
     let mut said = String::new();
     running.stderr.take().unwrap().read_to_string(&mut said).unwrap();
@@ -58,8 +58,8 @@ fn an_interrupt_of_endless_input_is_all_that_is_reported() {
         let hosts = Hosts::new(&["a"]);
         let mut command = hosts.command(&["-", "a:copy"]);
         command.stdin(fs::File::open("/dev/zero").unwrap());
-        let running = command.stderr(Stdio::piped()).spawn().unwrap();
-        wait_for_part(&hosts.path("a"));
+        let mut running = command.stderr(Stdio::piped()).spawn().unwrap();
+        wait_for_part(&mut running, &hosts.path("a"));
         let said = interrupted(running, "INT");
         // A busy machine takes seconds to start the host and to copy: both are reported.
         let is_late = |line: &str| line.contains("waiting for a to start") || line.contains("B sent");
@@ -76,8 +76,8 @@ fn an_interrupt_ends_an_upload() {
         "echo '{\"Missing\":{\"has_gzip\":false}}'; touch begun; sleep 60; exit",
     );
     fs::write(hosts.path("file"), "contents").unwrap();
-    let running = hosts.command(&["file", "a:"]).stderr(Stdio::piped()).spawn().unwrap();
-    wait_for(|| hosts.path("a/begun").exists());
+    let mut running = hosts.command(&["file", "a:"]).stderr(Stdio::piped()).spawn().unwrap();
+    wait_while_running(&mut running, || hosts.path("a/begun").exists());
     std::thread::sleep(Duration::from_millis(200));
     interrupted(running, "INT");
 }
@@ -87,9 +87,9 @@ fn an_interrupt_ends_a_copy_whose_receiver_is_stopped() {
     let hosts = Hosts::new(&["a", "b"]);
     fs::write(hosts.path("long"), noise(8_000_000, 3)).unwrap();
     let mut command = hosts.command(&["--rate", "16mbit", "long", "a,b:"]);
-    let running = command.stderr(Stdio::piped()).spawn().unwrap();
-    wait_for_part(&hosts.path("b"));
-    signal("STOP", &receiver_of(&hosts, "b"));
+    let mut running = command.stderr(Stdio::piped()).spawn().unwrap();
+    wait_for_part(&mut running, &hosts.path("b"));
+    signal("STOP", &hosts.receiver_of("b"));
     interrupted(running, "INT");
     wait_for(|| hosts.list("a").is_empty());
 }

@@ -9,10 +9,10 @@ mod slow;
 mod uploads;
 
 use std::fs;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -35,16 +35,31 @@ fn wait_for(mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Waits until a copy has begun to write into a directory.
-fn wait_for_part(directory: &Path) -> PathBuf {
-    let until = Instant::now() + Duration::from_secs(20);
-    while Instant::now() < until {
-        if let Some(part) = part(directory) {
-            return part;
+/// Waits until something is so, for as long as a copy runs: the time that it takes depends on how
+/// busy this machine is, and the copy has limits of its own.
+fn wait_while_running(copy: &mut Child, mut is_so: impl FnMut() -> bool) {
+    loop {
+        let ended = copy.try_wait().unwrap();
+        if is_so() {
+            return;
+        }
+        if let Some(status) = ended {
+            let mut said = String::new();
+            copy.stderr.take().map(|mut errors| errors.read_to_string(&mut said));
+            panic!("the copy has ended too early, {status}: {said}");
         }
         std::thread::sleep(Duration::from_millis(10));
     }
-    panic!("no copy has begun in {}", directory.display());
+}
+
+/// Waits until a copy has begun to write into a directory.
+fn wait_for_part(copy: &mut Child, directory: &Path) -> PathBuf {
+    let mut found = None;
+    wait_while_running(copy, || {
+        found = part(directory);
+        found.is_some()
+    });
+    found.unwrap()
 }
 
 #[test]
@@ -296,33 +311,19 @@ fn copies_to_one_path_do_not_touch_each_other() {
 /// A receiver that is killed leaves a part, which the next copy on the same host removes.
 #[test]
 fn a_copy_after_one_that_was_killed_is_right() {
-    let hosts = Hosts::with_prologue(&["a"], "echo $$ > ../receiver");
+    let hosts = Hosts::new(&["a"]);
     let content = noise(8_000_000, 9);
     fs::write(hosts.path("long"), &content).unwrap();
     let mut command = hosts.command(&["--rate", "16mbit", "long", "a:"]);
     let mut running = command.stderr(Stdio::null()).spawn().unwrap();
-    wait_for_part(&hosts.path("a"));
-    let receiver = fs::read_to_string(hosts.path("receiver")).unwrap();
-    assert!(Command::new("kill").args(["-9", receiver.trim()]).status().unwrap().success());
+    wait_for_part(&mut running, &hosts.path("a"));
+    signal("KILL", &hosts.receiver_of("a"));
     running.kill().unwrap();
     running.wait().unwrap();
     assert!(part(&hosts.path("a")).is_some());
     hosts.cp_right(&["long", "a:"]);
     assert_eq!(hosts.list("a"), ["long"]);
     assert_eq!(fs::read(hosts.path("a/long")).unwrap(), content);
-}
-
-/// The process that has a file below a host's directory open.
-fn receiver_of(hosts: &Hosts, host: &str) -> String {
-    let find = format!("find /proc/[0-9]*/fd -lname '{}/*' 2>/dev/null", hosts.path(host).display());
-    let until = Instant::now() + Duration::from_secs(20);
-    while Instant::now() < until {
-        let found = text(&Command::new("sh").args(["-c", &find]).output().unwrap());
-        if let Some(process) = found.split('/').nth(2) {
-            return process.into();
-        }
-    }
-    panic!("no receiver on {host} writes");
 }
 
 fn signal(name: &str, process: &str) {
@@ -334,8 +335,9 @@ fn a_host_that_pauses_is_waited_for_and_gets_what_it_lacks() {
     let hosts = Hosts::new(&["a", "b"]);
     fs::write(hosts.path("long"), noise(8_000_000, 8)).unwrap();
     let mut command = hosts.command(&["--rate", "16mbit", "long", "a,b:"]);
-    let running = command.stderr(Stdio::piped()).spawn().unwrap();
-    for process in [receiver_of(&hosts, "b"), running.id().to_string()] {
+    let mut running = command.stderr(Stdio::piped()).spawn().unwrap();
+    wait_for_part(&mut running, &hosts.path("b"));
+    for process in [hosts.receiver_of("b"), running.id().to_string()] {
         signal("STOP", &process);
         std::thread::sleep(Duration::from_secs(4));
         signal("CONT", &process);
@@ -399,11 +401,11 @@ fn a_copy_that_was_interrupted_goes_on() {
     let hosts = Hosts::new(&["a", "b"]);
     fs::write(hosts.path("long"), noise(8_000_000, 6)).unwrap();
     let mut command = hosts.command(&["--resume", "--rate", "8mbit", "long", "a,b:"]);
-    let running = command.stderr(Stdio::piped()).spawn().unwrap();
+    let mut running = command.stderr(Stdio::piped()).spawn().unwrap();
     for host in ["a", "b"] {
-        let part = wait_for_part(&hosts.path(host));
+        let part = wait_for_part(&mut running, &hosts.path(host));
         // Its space is allocated a moment after it was made.
-        wait_for(|| {
+        wait_while_running(&mut running, || {
             let bytes = fs::read(&part).unwrap();
             bytes.get(1_500_000..1_500_100).is_some_and(|some| some.iter().any(|byte| *byte != 0))
         });
@@ -431,8 +433,8 @@ fn a_source_that_shrinks_is_named_and_gets_no_name() {
         fs::write(hosts.path("steady"), "steady").unwrap();
         let mut command = hosts.command(arguments);
         command.args(["shrinking", "steady", "a:"]).stderr(Stdio::piped());
-        let running = command.spawn().unwrap();
-        wait_for_part(&hosts.path("a"));
+        let mut running = command.spawn().unwrap();
+        wait_for_part(&mut running, &hosts.path("a"));
         let source = fs::File::options().write(true).open(hosts.path("shrinking")).unwrap();
         source.set_len(100_000).unwrap();
         let output = running.wait_with_output().unwrap();

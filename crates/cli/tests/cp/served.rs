@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::Value;
 use treecast_lab::LabSettings;
 
-use super::{lab, on, receiver_of, signal, wait_for};
+use super::{lab, on, signal, wait_for_part};
 use crate::hosts::{Hosts, TREECAST, assert_same_tree, make_tree, noise, text};
 
 /// The first attempt on b fails. Before the second one, `meanwhile` runs in a shell.
@@ -87,10 +87,10 @@ fn a_serving_host_that_dies_is_named_and_replaced() {
     let hosts = hosts_of_which_one_fails_first("true");
     fs::write(hosts.path("file"), noise(8_000_000, 7)).unwrap();
     let mut command = hosts.command(&["--json", "--retry", "1", "--rate", "16mbit", "file", "a,b:"]);
-    let running =
+    let mut running =
         command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped()).spawn().unwrap();
-    wait_for(|| super::part(&hosts.path("b")).is_some());
-    signal("KILL", &receiver_of(&hosts, "a"));
+    wait_for_part(&mut running, &hosts.path("b"));
+    signal("KILL", &hosts.receiver_of("a"));
     let output = running.wait_with_output().unwrap();
     let said = text(&output);
     assert!(output.status.success(), "{said}");
