@@ -351,7 +351,7 @@ impl Parameters {
     /// assert_eq!(parameters.nic_receive_overhead.0, 500);
     /// assert_eq!(
     ///     parameters.set("nic_overhed", "500").unwrap_err().to_string(),
-    ///     "--set has no key 'nic_overhed': did you mean nic_overhead, nic_send_overhead, nic_receive_overhead?"
+    ///     "unknown key 'nic_overhed': did you mean nic_overhead, nic_send_overhead, nic_receive_overhead?"
     /// );
     /// # Ok::<(), treecast_terms::SpecError>(())
     /// ```

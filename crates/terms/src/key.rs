@@ -124,7 +124,7 @@ pub trait Keyed: Sized + 'static {
     fn set_key(&mut self, name: &str, value: &str) -> Result<(), SpecError> {
         let Some(key) = Self::keys().iter().find(|key| key.name == name) else {
             let known = Self::keys().iter().map(|key| key.name.to_string()).collect();
-            return Err(SpecError::UnknownKey { name: "--set".into(), given: name.into(), known });
+            return Err(SpecError::UnknownKey { name: String::new(), given: name.into(), known });
         };
         let bad =
             || SpecError::BadValue { key: name.into(), value: value.into(), expected: key.expected.into() };

@@ -30,9 +30,9 @@ pub enum SpecError {
         known: Vec<String>,
     },
     /// A key that this name does not take.
-    #[error("{name} has no key '{given}'{}", nearest_hint(.given, .known))]
+    #[error("{}{}", unknown_key(.name, .given), nearest_hint(.given, .known))]
     UnknownKey {
-        /// The name.
+        /// The name; empty, where keys are given without one.
         name: String,
         /// The key given.
         given: String,
@@ -59,6 +59,10 @@ pub enum SpecError {
         /// The valid values.
         expected: &'static str,
     },
+}
+
+fn unknown_key(name: &str, given: &str) -> String {
+    if name.is_empty() { format!("unknown key '{given}'") } else { format!("{name} has no key '{given}'") }
 }
 
 /// The known names nearest to a mistyped one, best first, at most three (by Jaro-Winkler
