@@ -167,19 +167,19 @@ static const char *const COMPARED[COLLECTIVES] = {[BROADCAST] = "slowest rank",
                                                   [ALLREDUCE] = "last rank to come",
                                                   [BARRIER] = "last rank to come"};
 
-static void print_passed(enum collective collective, const uint64_t outcomes[OUTCOMES], const char *why)
+static void print_passed(FILE *to, enum collective collective, const uint64_t outcomes[OUTCOMES], const char *why)
 {
     int i;
 
     for (i = TAKEN + 1; i < OUTCOMES; i++)
         if (outcomes[i])
-            fprintf(stderr, "treecast:     %s%llu passed on to the MPI: %s%s%s\n", PREFIXES[collective],
+            fprintf(to, "treecast:     %s%llu passed on to the MPI: %s%s%s\n", PREFIXES[collective],
                     (unsigned long long)outcomes[i], REASONS[i], (i == NO_NODE || i == NO_GROUP) && *why ? ": " : "",
                     i == NO_NODE || i == NO_GROUP ? why : "");
 }
 
 /* The times of the ways that were compared. */
-static void print_trials(const struct report *report)
+static void print_trials(FILE *to, const struct report *report)
 {
     int i;
 
@@ -188,10 +188,10 @@ static void print_trials(const struct report *report)
 
         if (us[BY_TREECAST] <= 0)
             continue;
-        fprintf(stderr, "treecast:     %s", PREFIXES[collective_of(i)]);
+        fprintf(to, "treecast:     %s", PREFIXES[collective_of(i)]);
         if (collective_of(i) != BARRIER)
-            fprintf(stderr, "from %llu bytes: ", bytes_from(i));
-        fprintf(stderr, "%s %.1f us by the MPI, %.1f us by Treecast (medians): goes by %s\n", COMPARED[collective_of(i)],
+            fprintf(to, "from %llu bytes: ", bytes_from(i));
+        fprintf(to, "%s %.1f us by the MPI, %.1f us by Treecast (medians): goes by %s\n", COMPARED[collective_of(i)],
                 us[BY_MPI], us[BY_TREECAST], report->way[i] == BY_TREECAST ? "Treecast" : "the MPI");
     }
 }
@@ -208,54 +208,70 @@ static bool is_any_passed(void)
 }
 
 /* The blocking ones that were taken. */
-static void print_taken(const struct report *report, enum collective collective)
+static void print_taken(FILE *to, const struct report *report, enum collective collective)
 {
     const struct statistics *statistics = &report->statistics[collective];
 
     if (!statistics->outcomes[TAKEN])
         return;
-    fprintf(stderr, "treecast:     %s%llu taken", PREFIXES[collective], (unsigned long long)statistics->outcomes[TAKEN]);
+    fprintf(to, "treecast:     %s%llu taken", PREFIXES[collective], (unsigned long long)statistics->outcomes[TAKEN]);
     if (statistics->bytes)
-        fprintf(stderr, ", %llu to %llu bytes, %.1f MB", (unsigned long long)statistics->bytes_min,
+        fprintf(to, ", %llu to %llu bytes, %.1f MB", (unsigned long long)statistics->bytes_min,
                 (unsigned long long)statistics->bytes_max, (double)statistics->bytes / 1e6);
-    fprintf(stderr, "; in the call %.1f us (median), %.1f us (99 %%)\n", quantile_us(statistics, 0.5), quantile_us(statistics, 0.99));
+    fprintf(to, "; in the call %.1f us (median), %.1f us (99 %%)\n", quantile_us(statistics, 0.5), quantile_us(statistics, 0.99));
+}
+
+static void print_all(FILE *to)
+{
+    int i, collective;
+
+    fprintf(to, "treecast: collectives at rank 0\n");
+    for (i = 0; i < REPORTS_MAX && reports[i]; i++) {
+        const struct report *report = reports[i];
+
+        fprintf(to, "treecast:   %s", report->name);
+        if (report->communicators > 1)
+            fprintf(to, ", %llu communicators", (unsigned long long)report->communicators);
+        fprintf(to, ", %s%d ranks", report->communicators > 1 ? "up to " : "", report->ranks);
+        if (report->groups)
+            fprintf(to, ", %llu groups", (unsigned long long)report->groups);
+        if (report->shared)
+            fprintf(to, ", %llu shared with other communicators", (unsigned long long)report->shared);
+        fputc('\n', to);
+        if (*report->offload)
+            fprintf(to, "treecast:     engine %s, %s\n", report->engine, report->offload);
+        for (collective = 0; collective < COLLECTIVES; collective++)
+            print_taken(to, report, (enum collective)collective);
+        if (report->nonblocking)
+            fprintf(to, "treecast:     %llu taken, nonblocking, %.1f MB\n", (unsigned long long)report->nonblocking,
+                    (double)report->nonblocking_bytes / 1e6);
+        if (report->persistent)
+            fprintf(to, "treecast:     %llu taken, persistent, %.1f MB\n", (unsigned long long)report->persistent,
+                    (double)report->persistent_bytes / 1e6);
+        for (collective = 0; collective < COLLECTIVES; collective++)
+            print_passed(to, (enum collective)collective, report->statistics[collective].outcomes, report->why);
+        print_trials(to, report);
+        if (report->errors)
+            fprintf(to, "treecast:     %llu failed: %s\n", (unsigned long long)report->errors, report->why);
+    }
+    if (is_any_passed())
+        fprintf(to, "treecast:   all communicators\n");
+    for (collective = 0; collective < COLLECTIVES; collective++)
+        print_passed(to, (enum collective)collective, passed[collective], "");
 }
 
 void print_reports(void)
 {
-    int i, collective;
+    char *text = NULL;
+    size_t length = 0;
+    FILE *to = open_memstream(&text, &length);
 
-    fprintf(stderr, "treecast: collectives at rank 0\n");
-    for (i = 0; i < REPORTS_MAX && reports[i]; i++) {
-        const struct report *report = reports[i];
-
-        fprintf(stderr, "treecast:   %s", report->name);
-        if (report->communicators > 1)
-            fprintf(stderr, ", %llu communicators", (unsigned long long)report->communicators);
-        fprintf(stderr, ", %s%d ranks", report->communicators > 1 ? "up to " : "", report->ranks);
-        if (report->groups)
-            fprintf(stderr, ", %llu groups", (unsigned long long)report->groups);
-        if (report->shared)
-            fprintf(stderr, ", %llu shared with other communicators", (unsigned long long)report->shared);
-        fputc('\n', stderr);
-        if (*report->offload)
-            fprintf(stderr, "treecast:     engine %s, %s\n", report->engine, report->offload);
-        for (collective = 0; collective < COLLECTIVES; collective++)
-            print_taken(report, (enum collective)collective);
-        if (report->nonblocking)
-            fprintf(stderr, "treecast:     %llu taken, nonblocking, %.1f MB\n", (unsigned long long)report->nonblocking,
-                    (double)report->nonblocking_bytes / 1e6);
-        if (report->persistent)
-            fprintf(stderr, "treecast:     %llu taken, persistent, %.1f MB\n", (unsigned long long)report->persistent,
-                    (double)report->persistent_bytes / 1e6);
-        for (collective = 0; collective < COLLECTIVES; collective++)
-            print_passed((enum collective)collective, report->statistics[collective].outcomes, report->why);
-        print_trials(report);
-        if (report->errors)
-            fprintf(stderr, "treecast:     %llu failed: %s\n", (unsigned long long)report->errors, report->why);
-    }
-    if (is_any_passed())
-        fprintf(stderr, "treecast:   all communicators\n");
-    for (collective = 0; collective < COLLECTIVES; collective++)
-        print_passed((enum collective)collective, passed[collective], "");
+    if (!to)
+        return;
+    print_all(to);
+    /* Standard error has no buffer: what others write meanwhile would come between the parts of a
+     * line. */
+    if (!fclose(to))
+        fwrite(text, 1, length, stderr);
+    free(text);
 }

@@ -20,8 +20,22 @@ static const char *variable(const char *name)
     return value && *value ? value : NULL;
 }
 
+/* All ranks have the same variables, so one of them reports what is wrong: that of which the
+ * launcher says that it is the first. */
+static bool is_first_rank(void)
+{
+    static const char *const ranks[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"};
+    size_t i = 0;
+
+    while (i < sizeof ranks / sizeof *ranks && !variable(ranks[i]))
+        i++;
+    return i == sizeof ranks / sizeof *ranks || !strcmp(variable(ranks[i]), "0");
+}
+
 static void invalid(const char *name, const char *value, const char *expected)
 {
+    if (!is_first_rank())
+        return;
     fprintf(stderr, "treecast: %s=%s is ignored: %s is expected\n", name, value, expected);
 }
 
