@@ -31,7 +31,7 @@ static int shim_has_ended(MPI_Comm comm, int key, void *value, void *state)
     alarm(2);
 #else
     /* Ranks poll until all have come, on processors that other tests use too. */
-    alarm(10);
+    alarm(40);
 #endif
     return MPI_SUCCESS;
 }
@@ -43,6 +43,6 @@ void finalize(void)
     MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, shim_has_ended, &key, NULL);
     MPI_Comm_set_attr(MPI_COMM_SELF, key, NULL);
     signal(SIGALRM, end);
-    alarm(20);
+    alarm(60);
     MPI_Finalize();
 }

@@ -104,11 +104,9 @@ fn a_rank_that_is_stopped_while_groups_are_made_loses_nothing() {
 
 #[test]
 fn a_rank_without_a_node_lets_all_pass_their_broadcasts_on() {
-    for (part, reason) in
-        [("no-node", "a rank has no node: "), ("no-interface", "a rank cannot make the group: ")]
-    {
+    for part in ["no-node", "no-interface"] {
         let Some(report) = prepare(Mpi::OpenMpi, 1, part) else { return };
-        assert!(report.contains(reason) && !report.contains(" taken, "), "{report}");
+        assert!(report.contains("a rank has no node: ") && !report.contains(" taken, "), "{report}");
     }
 }
 
