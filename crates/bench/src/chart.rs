@@ -184,12 +184,7 @@ fn drawn(report: &Report, command: String, parameter: &Parameter, quantity: &Qua
         match curves.iter_mut().find(|curve| curve.name == name) {
             Some(curve) => curve.points.push(point),
             None => curves.push(Curve {
-                description: format!(
-                    "{} forwards, tree {}, {} authenticated",
-                    who_forwards(row),
-                    row.scheme,
-                    if row.auth == "none" { "nothing" } else { &row.auth }
-                ),
+                description: description(row),
                 name,
                 row: None,
                 points: vec![point],
@@ -215,11 +210,18 @@ fn drawn(report: &Report, command: String, parameter: &Parameter, quantity: &Qua
     }
 }
 
-/// The name of a row's configuration.
+/// Whether the row is of other software, with or without our shim: only that authenticates nothing.
+fn is_peer(row: &Row) -> bool {
+    row.auth == "none"
+}
+
+/// The name of a row's configuration. Other software has no offload and no scheme of ours.
 fn configuration(row: &Row) -> String {
+    if is_peer(row) {
+        return row.engine.clone();
+    }
     let integrity = if row.integrity == Integrity::default().to_string() { "" } else { &row.integrity };
-    let is_default = row.transport == Transport::default().to_string() || row.auth == "none";
-    let transport = if is_default { "" } else { &row.transport };
+    let transport = if row.transport == Transport::default().to_string() { "" } else { &row.transport };
     let racks = if row.on_fabric == Some(true) { "racks" } else { "" };
     let parts = [&row.engine, &row.offload, &row.scheme, &row.auth, integrity, transport, racks];
     parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ")
@@ -242,6 +244,17 @@ fn what_was_measured(report: &Report) -> String {
     };
     let processes = if processes > 1 { format!(" of {processes} processes") } else { String::new() };
     format!("{operation} among {hosts} hosts{processes}")
+}
+
+/// What the name of a row's configuration means.
+fn description(row: &Row) -> String {
+    match is_peer(row) {
+        true if row.engine.ends_with("+shim") => "other software with our shim".into(),
+        true => "other software".into(),
+        false => {
+            format!("{} forwards, tree {}, {} authenticated", who_forwards(row), row.scheme, row.auth)
+        }
+    }
 }
 
 fn who_forwards(row: &Row) -> &'static str {
@@ -340,13 +353,23 @@ mod tests {
 
     #[test]
     fn where_processes_are_late_the_time_of_the_others_in_the_call_counts() {
-        let row = Row { late: Some(late(400.0)), ..row("nic", "none", 64) };
+        let row = Row { late: Some(late(400.0)), ..row("nic", "header", 64) };
         let figures = figures(&report([row]), "treecast bench");
         assert_eq!(names(&figures), ["last-delivery", "call", "root", "cpu", "throughput"]);
         let [curve] = &figures[1].panels[0].curves[..] else { panic!("one curve") };
-        assert_eq!(curve.name, "user nic auto none late 400 us");
+        assert_eq!(curve.name, "user nic auto header late 400 us");
         assert_eq!(points(curve), [(64.0, 8.0, 8.0)]);
-        assert_eq!(curve.description, "the node forwards, tree auto, nothing authenticated");
+        assert_eq!(curve.description, "the node forwards, tree auto, header authenticated");
+    }
+
+    #[test]
+    fn other_software_is_called_by_its_name() {
+        let peers = ["openmpi", "openmpi+shim"];
+        let rows = peers.map(|engine| Row { engine: engine.into(), ..row("host", "none", 64) });
+        let figure = figure(&report(rows), "treecast bench".into());
+        assert_eq!(figure.curve_names(), peers);
+        let descriptions = figure.panels[0].curves.iter().map(|curve| curve.description.as_str());
+        assert_eq!(descriptions.collect::<Vec<_>>(), ["other software", "other software with our shim"]);
     }
 
     #[test]
@@ -377,7 +400,8 @@ mod tests {
 
     #[test]
     fn several_delays_of_a_late_process_are_an_axis() {
-        let rows = [0.0, 1_600.0].map(|delay_us| Row { late: Some(late(delay_us)), ..row("nic", "none", 4) });
+        let rows =
+            [0.0, 1_600.0].map(|delay_us| Row { late: Some(late(delay_us)), ..row("nic", "header", 4) });
         let figure = figure(&report(rows), "treecast bench".into());
         assert_eq!(
             (figure.name.as_str(), figure.x_label.as_str()),
