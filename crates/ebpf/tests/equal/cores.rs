@@ -278,6 +278,20 @@ impl Node {
         Ok(())
     }
 
+    /// User space owns the group now and then: it reclaims it, or only looks for contributions, of
+    /// which there are none.
+    fn user_space(&self) {
+        while !self.is_over.load(Ordering::Relaxed) {
+            let sent = self.slow_path().run(|_| {});
+            for (to, bytes) in sent {
+                self.network.deliver(to, bytes);
+            }
+            thread::sleep(Duration::from_micros(5));
+            assert_eq!(self.slow_path().kernel.take_contributions(), []);
+            thread::sleep(Duration::from_micros(5));
+        }
+    }
+
     /// The application: reads every payload, and checks it.
     fn application(&self) -> Result<(), String> {
         let memory = self.slow_path().kernel.memory().clone();
@@ -394,13 +408,7 @@ fn concurrent_processors_neither_lose_nor_duplicate_packets() {
         }
         let user = scope.spawn(|| {
             let _stop = node.stop_on_panic();
-            while !node.is_over.load(Ordering::Relaxed) {
-                let sent = node.slow_path().run(|_| {});
-                for (to, bytes) in sent {
-                    node.network.deliver(to, bytes);
-                }
-                thread::sleep(Duration::from_micros(5));
-            }
+            node.user_space();
         });
         let wire = scope.spawn(move || {
             let _stop = node.stop_on_panic();
