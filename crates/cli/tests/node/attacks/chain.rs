@@ -262,6 +262,16 @@ impl Chain {
         })
     }
 
+    /// Waits until a member's node has stored this number of packets.
+    pub fn wait_until_stored(&self, host: usize, packets: u64) {
+        let stored = || self.groups[host].counters().map_or(0, |counters| counters.accepted);
+        let end = Instant::now() + FOREVER;
+        while stored() < packets {
+            assert!(Instant::now() < end, "{} of {packets} packets were stored", stored());
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
     /// A member leaves, or the root aborts.
     pub fn abort(&self, host: usize) {
         let group = &self.groups[host];
