@@ -2,9 +2,9 @@
 //! thread in the network of its host.
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -109,11 +109,28 @@ pub struct Chain {
     pub number: u32,
     root: Option<JoinHandle<Outcome>>,
     lines: Option<Sender<String>>,
+    demand: Arc<Mutex<Demand>>,
     members: Vec<Member>,
     /// By member.
     pub groups: Vec<Arc<Group>>,
     /// The lines that the root has sent.
     pub sent: Vec<String>,
+}
+
+/// What the test has asked of a group, so that a member knows whether it waits in vain.
+struct Demand {
+    lines: usize,
+    is_closed: bool,
+    /// When something was asked last.
+    since: Instant,
+}
+
+impl Demand {
+    /// Whether a member that has received this number of lines should have received more by now, or
+    /// the end. While nothing is asked, a member may wait for as long as a busy machine takes.
+    fn is_overdue(&self, received: usize) -> bool {
+        (self.is_closed || received < self.lines) && self.since.elapsed() >= FOREVER
+    }
 }
 
 /// The relay or the leaf.
@@ -168,17 +185,18 @@ impl Chain {
         });
         // Before it the members could still meet the end of an earlier session.
         let mut groups = vec![has_entered.recv().unwrap()];
+        let demand = Arc::new(Mutex::new(Demand { lines: 0, is_closed: false, since: Instant::now() }));
         let mut members = Vec::new();
         for host in [RELAY, LEAF] {
             let (sender, received) = channel();
             let (world, entered) = (Arc::clone(world), entered.clone());
             let rests_after = Arc::new(AtomicUsize::new(usize::MAX));
-            let of_member = Arc::clone(&rests_after);
+            let of_member = (Arc::clone(&rests_after), Arc::clone(&demand));
             let thread = thread::spawn(move || {
                 world.hosts.enter(host);
                 let group = world.group(host, number);
                 entered.send(Arc::clone(&group)).unwrap();
-                receive(&group, &of_member, &sender).unwrap_or_else(Outcome::from)
+                receive(&group, &of_member.0, &of_member.1, &sender).unwrap_or_else(Outcome::from)
             });
             members.push(Member { thread, received, rests_after });
             groups.push(has_entered.recv().unwrap());
@@ -188,6 +206,7 @@ impl Chain {
             number,
             root: Some(root),
             lines: Some(lines),
+            demand,
             members,
             groups,
             sent: Vec::new(),
@@ -203,6 +222,9 @@ impl Chain {
     pub fn send(&mut self) {
         let line = self.next_line();
         self.sent.push(line.clone());
+        let mut demand = self.demand.lock().unwrap();
+        (demand.lines, demand.since) = (self.sent.len(), Instant::now());
+        drop(demand);
         // The root's end is found at the end.
         let _ = self.lines.as_ref().expect("the group is not closed").send(line);
     }
@@ -291,7 +313,10 @@ impl Chain {
 
     /// Closes the group once the lines are sent; does not wait.
     pub fn close(&mut self) {
-        self.lines = None;
+        if self.lines.take().is_some() {
+            let mut demand = self.demand.lock().unwrap();
+            (demand.is_closed, demand.since) = (true, Instant::now());
+        }
     }
 
     /// Closes the group; the outcome at each member, and the lines that it has received since the
@@ -320,12 +345,23 @@ fn send(group: &Group, lines: &Receiver<String>) -> Result<Outcome, NodeError> {
     Ok(Outcome::Closed(lost.into_iter().map(|lost| lost.member).collect()))
 }
 
-fn receive(group: &Group, rests_after: &AtomicUsize, lines: &Sender<String>) -> Result<Outcome, NodeError> {
+fn receive(
+    group: &Group,
+    rests_after: &AtomicUsize,
+    demand: &Mutex<Demand>,
+    lines: &Sender<String>,
+) -> Result<Outcome, NodeError> {
     for received in 0.. {
         while received >= rests_after.load(Ordering::SeqCst) {
             thread::sleep(Duration::from_millis(1));
         }
-        let Some(line) = group.receive(Some(FOREVER))? else { break };
+        let line = loop {
+            match group.receive(Some(FOREVER)) {
+                Err(NodeError::TimedOut) if !demand.lock().unwrap().is_overdue(received) => {}
+                line => break line?,
+            }
+        };
+        let Some(line) = line else { break };
         // The test may have failed.
         let _ = lines.send(String::from_utf8_lossy(&line).into_owned());
     }
@@ -333,8 +369,9 @@ fn receive(group: &Group, rests_after: &AtomicUsize, lines: &Sender<String>) -> 
 }
 
 impl Drop for Chain {
-    /// A test that fails does not leave a member at rest.
+    /// A test that fails does not leave a member at rest, or waiting for lines.
     fn drop(&mut self) {
+        self.close();
         for member in &self.members {
             member.rests_after.store(usize::MAX, Ordering::SeqCst);
         }
