@@ -222,8 +222,8 @@ pub struct Arguments {
     #[arg(long, conflicts_with = "hosts")]
     limits: bool,
 
-    /// Mean delay of members before they enter their call, such as 400us; or several, separated by
-    /// commas, which are measured side by side
+    /// Average skew of members, such as 400us: half of them enter their call late, by up to 1.5
+    /// times as long; or several, separated by commas, which are measured side by side
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = time)]
     skew: Vec<Duration>,
 
