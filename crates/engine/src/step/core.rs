@@ -1,7 +1,8 @@
 //! An engine without its socket and timer: the protocol, the kernel's packet path, and the groups.
 //!
 //! The protocol or the kernel's packet path runs a group, never both. A group is reclaimed before
-//! the protocol handles anything of it, and handed off again at the end of each step.
+//! the protocol handles anything of it but contributions, and handed off again at the end of each
+//! step.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

@@ -18,6 +18,7 @@
 //! | who waits | for | woken, while user space runs the group | woken, while the program runs it |
 //! |---|---|---|---|
 //! | root: `send`, `flush` | free slots | `Core::give_progress`, in the step that handles the acknowledgment or the loss | the program, at each acknowledgment that leaves at most half of the slots in use (`receive_ack`); if a child is silent its timer wakes the engine, which reclaims the group (`Core::reclaim`) |
+//! | root: `all_reduce` | the result | `SharedGroup::set_reduced`, in the step that handles the last contribution | the program leaves a child's last contribution to user space (`Core::take_contributions`); a root that contributes last hands the result over itself |
 //! | root of processes that share its node: `send` | slots that they have read | the process that reads (`Readers::notify_free_slots`); the node, when a process leaves or ends | the same |
 //! | member: `receive` | packets, the close | `Core::give_progress` | the program, at the end of a message or when a quarter of the slots is full (`receive_data`); the close goes to user space |
 //! | member: the first `receive`, `wait_until_ready` | its place | `SharedGroup::set_placement` | not handed off yet |
