@@ -10,7 +10,7 @@ PURE_CRATES := -p treecast-terms -p treecast-fabric -p treecast-plan -p treecast
 	-p treecast-page -p treecast-report
 TREECAST := target/debug/treecast
 
-.PHONY: demo demonstration quick release mpi install docs packages wheel packages-set-up packages-test kernels-test test checks beside set-up compiled computing format lint pure unit schedules python python-tests mpi-matrix bench bench-peers predictions bench-anchors bench-cp bench-mpi-apps instructions explore pictures equality worlds soak neighbours bpf fuzz corpora clean
+.PHONY: demo demonstration quick release mpi install docs packages wheel packages-set-up packages-test kernels-test test checks beside background set-up compiled computing format lint pure unit shim nodes examples schedules python python-tests mpi-matrix bench bench-peers predictions bench-anchors bench-cp bench-mpi-apps instructions explore pictures equality worlds soak neighbours bpf fuzz corpora clean
 
 demo:
 	cargo build --profile demo --package treecast-cli
@@ -190,9 +190,13 @@ checks: set-up format pure
 	@$(MAKE) --no-print-directory -j2 unit beside
 
 # Tests of nodes wait for half of their time, so those that only compute run beside them, at a lower
-# priority: tests of nodes have timeouts. Cargo has no use for make's job server.
+# priority: tests of nodes have timeouts. Cargo has no use for make's job server. The Python tests
+# have nodes too, and follow when most of the others wait.
 beside:
-	@MAKEFLAGS= nice -n 10 $(MAKE) --no-print-directory computing schedules demonstration instructions
+	@MAKEFLAGS= $(MAKE) --no-print-directory --keep-going background python
+
+background:
+	@nice -n 10 $(MAKE) --no-print-directory --keep-going computing schedules demonstration instructions
 
 # All that the tests need, in one build, while the Python environment is made.
 compiled:
@@ -250,12 +254,20 @@ computing:
 # The examples that measure nodes run for a moment: their clients speak to the daemon by themselves.
 EXAMPLES := target/debug/examples
 unit:
-	@MAKEFLAGS= dist/test-again cargo test --no-fail-fast --workspace $(addprefix --test ,$(WITH_NODES))
+	@MAKEFLAGS= $(MAKE) --no-print-directory --keep-going shim nodes examples
+
+# Ranks of MPI poll, and take the processors from each other. Other tests of nodes mostly wait.
+shim:
+	@dist/test-again cargo test --no-fail-fast --workspace --test mpi
+
+nodes:
+	@RUST_TEST_THREADS=8 dist/test-again cargo test --no-fail-fast --workspace $(addprefix --test ,$(filter-out mpi,$(WITH_NODES)))
+
+examples:
 	@if [ "$$(id -u)" = 0 ]; then \
 		$(EXAMPLES)/neighbours --engine user --rounds 1 --seconds 1 --load wakes --load requests; \
 	else echo "skipped: the example neighbours starts processes of other users, which needs root"; fi
 	$(EXAMPLES)/readers --readers 3 --rounds 5
-	@$(MAKE) --no-print-directory python
 
 # Model checking of the data that threads share (loom); at most three preemptions per thread, which
 # find nearly all bugs (loom's documentation, "dealing with combinatorial explosion"). Only the
