@@ -187,8 +187,8 @@ pub enum Input<'a> {
     },
     /// A fast path runs a group from now on: it has accepted the state that
     /// [`crate::Protocol::hand_off_state`] has told since the last input. The group is to be
-    /// reclaimed before any input about it, and at [`Output::Reclaim`]. Contributions to all-reduces
-    /// are no inputs meanwhile ([`crate::Protocol::contribute_to_fast_path`],
+    /// reclaimed before any input about it, and at [`Output::Reclaim`]. Contributions to
+    /// all-reduces are no inputs meanwhile ([`crate::Protocol::contribute_to_fast_path`],
     /// [`crate::Protocol::take_contribution`]). Getters return the state at the hand-off.
     HandedOff {
         /// The group.
