@@ -247,7 +247,7 @@ static tc_result open_at(const struct candidate *candidate, const char *share)
     return result;
 }
 
-/* A node of a host without an address would listen, and no other one could send to it. */
+/* Without an address no other node could send to this one. */
 static void say_no_address(char why[WHY_BYTES])
 {
     if (settings()->interface)

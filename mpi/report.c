@@ -269,8 +269,7 @@ void print_reports(void)
     if (!to)
         return;
     print_all(to);
-    /* Standard error has no buffer: what others write meanwhile would come between the parts of a
-     * line. */
+    /* Standard error is unbuffered: without this, output of other ranks would split lines. */
     if (!fclose(to))
         fwrite(text, 1, length, stderr);
     free(text);

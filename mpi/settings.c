@@ -20,8 +20,8 @@ static const char *variable(const char *name)
     return value && *value ? value : NULL;
 }
 
-/* All ranks have the same variables, so one of them reports what is wrong: that of which the
- * launcher says that it is the first. */
+/* All ranks have the same variables, so only the first rank, by the launcher's variables, reports
+ * an invalid one. */
 static bool is_first_rank(void)
 {
     static const char *const ranks[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"};

@@ -406,8 +406,9 @@ impl KernelGroup {
     /// At the root of a group that is handed off, and stays so: takes the contributions of children
     /// that the program has kept, as [`KernelGroup::contributions`] returns them. User space owns
     /// the group for the time of this call, in which the program leaves its packets to the slow
-    /// path. A timer of the program that expires in this time is not set again: the protocol has a
-    /// timer for each child of a group that is handed off, too, and reclaims the group then.
+    /// path. If a timer of the program expires during the call, the program does not set it again.
+    /// The protocol has its own timer for each child of a group that is handed off, and reclaims
+    /// the group when that expires.
     pub fn take_contributions(&mut self) -> Vec<(SocketAddr, Vec<u8>)> {
         if !self.is_handed_off {
             return Vec::new();

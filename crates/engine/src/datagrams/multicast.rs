@@ -275,14 +275,14 @@ mod tests {
         all
     }
 
-    /// Waits until a datagram has come by multicast. Returns the number of its socket.
+    /// Waits for a datagram by multicast. Returns the number of its socket.
     fn wait_until_ready(node: &Datagrams) -> u64 {
         let end = Instant::now() + Duration::from_secs(10);
         loop {
             if let Some(&(number, _)) = node.ready_multicast().first() {
                 return number;
             }
-            assert!(Instant::now() < end, "nothing has come");
+            assert!(Instant::now() < end, "no datagram arrived within 10 s");
         }
     }
 

@@ -89,7 +89,7 @@ impl Core {
         true
     }
 
-    /// Applies what follows from contributions to a group that stays handed off.
+    /// Applies the events that contributions have caused in a group that stays handed off.
     pub fn handle_results(&mut self) {
         while let Some(output) = self.protocol.poll_local() {
             if let Output::Event(event) = output {

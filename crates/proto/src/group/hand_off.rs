@@ -110,7 +110,8 @@ impl Group {
         if !flow.is_child(child, from) || contribution.packet != next {
             return false;
         }
-        // The slow path knows whether one that is here is forged, if this one is not later.
+        // If this contribution is not later than the known one, that may be forged, which the slow
+        // path finds out.
         let new = FromChild { child, epoch, sent_at, contribution };
         if !self.reduction.handle_child(new, Timestamp(u64::MAX)) {
             return false;
